@@ -1,0 +1,20 @@
+"""Trees or neural nets on your table, and how many GPUs are worth it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["RunResult", "__version__", "run"]
+
+if TYPE_CHECKING:
+    from sparkgpu.api import RunResult, run
+
+
+def __getattr__(name: str) -> Any:
+    """The Python door, loaded at first use: ``import sparkgpu`` itself stays free of every dependency."""
+    if name in ("run", "RunResult"):
+        from sparkgpu import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'sparkgpu' has no attribute {name!r}")

@@ -1,0 +1,75 @@
+"""The refusals a user can meet, each with the exit code of the contract.
+
+A message is one sentence or two: what was asked, what was found, what to do. Whatever is raised from here
+reaches the terminal as that text alone; anything else is a defect of ours and keeps its traceback (in the
+lane's log, never on the terminal).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+EXIT_DONE = 0
+EXIT_INTERRUPTED = 130
+
+
+class SparkgpuError(ValueError):
+    """Base of every refusal; `kind` names it in ``error.json`` and `exit_code` is the process's."""
+
+    kind: ClassVar[str] = "trial"
+    exit_code: ClassVar[int] = 5
+
+
+class ConfigError(SparkgpuError):
+    """The configuration or the command line asks for something that does not exist."""
+
+    kind = "configuration"
+    exit_code = 2
+
+
+class DeviceError(SparkgpuError):
+    """A device, Java or another part of the environment that was asked for is not there."""
+
+    kind = "device"
+    exit_code = 3
+
+
+class DataError(SparkgpuError):
+    """The table cannot be read, or nothing can be learned from it as it stands."""
+
+    kind = "data"
+    exit_code = 4
+
+
+class TrialError(SparkgpuError):
+    """A trial or a lane failed after the data was accepted."""
+
+    kind = "trial"
+    exit_code = 5
+
+
+_BY_KIND: dict[str, type[SparkgpuError]] = {
+    error.kind: error for error in (ConfigError, DeviceError, DataError, TrialError)
+}
+
+
+def error_of_kind(kind: str, message: str) -> SparkgpuError:
+    """Rebuild in the parent what a worker process wrote to ``error.json``."""
+    return _BY_KIND.get(kind, TrialError)(message)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """``" Did you mean 'x'?"`` for the name closest to `name`, or an empty string."""
+    options = list(names)
+    folded = {option.casefold(): option for option in reversed(options)}
+    found = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.6)
+    return f" Did you mean {folded[found[0]]!r}?" if found else ""
+
+
+def listed(names: Iterable[object], most: int = 8) -> str:
+    """``a, b, c and 12 more``: a list short enough for one sentence."""
+    shown = [str(name) for name in names]
+    rest = len(shown) - most
+    return ", ".join(shown[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,188 @@
+"""Who does what where: lanes, their share of the machine, and the trials on each; and every automatic choice.
+
+`make_plan` is a pure function of the configuration and of what the machine has; `resolve_parameters` fills
+what the configuration left open once the task and the number of rows are known. Both are the same in every
+process, so the parent and the workers never have to exchange them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from sparkgpu.config import NeuralConfig, Preset, RunConfig, TreesConfig
+from sparkgpu.devices import Device, Machine
+from sparkgpu.errors import DeviceError
+from sparkgpu.events import Branch
+from sparkgpu.schema import Record, Task
+
+GIB = 2**30
+
+SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
+
+
+class LanePlan(Record):
+    """One lane: a device and its share of the machine.
+
+    `tree_threads` and `neural_threads` are the thread counts of the two branches, which run at the same
+    time; `heap_bytes` is the JVM's heap. `port_base` opens a block of ports of the lane's own.
+    """
+
+    index: int
+    device: str
+    cuda_visible_devices: str | None
+    device_name: str
+    tree_threads: int
+    neural_threads: int
+    heap_bytes: int
+    port_base: int
+
+
+class TrialSpec(Record):
+    """One engine with one seed and one fold, on one lane."""
+
+    name: str
+    model: Branch
+    engine: str
+    seed: int
+    fold: int | None
+    lane: int
+    strategy: Literal["single"] = "single"
+
+
+class Plan(Record):
+    """``plan.json``. `reasons` says in words why each automatic choice was made."""
+
+    preset: Preset
+    lanes: tuple[LanePlan, ...]
+    trials: tuple[TrialSpec, ...]
+    reasons: dict[str, str]
+
+    def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:
+        """The trials of one branch of one lane, in the order they run."""
+        return tuple(trial for trial in self.trials if trial.lane == lane and trial.model == branch)
+
+
+def make_plan(
+    config: RunConfig, machine: Machine, devices: tuple[Device, ...], ports: tuple[int, ...]
+) -> Plan:
+    """Lay the run out over `devices`, one lane each.
+
+    `ports` holds one base per device. Raises `DeviceError` when the machine cannot carry that many lanes.
+    """
+    reasons: dict[str, str] = {}
+    on_gpu = devices[0].kind == "cuda"
+    preset: Preset = config.preset or ("balanced" if on_gpu else "fast")
+    if config.preset is None:
+        reasons["preset"] = f"{preset}, the default on {'GPUs' if on_gpu else 'CPU'}"
+    threads = max(1, machine.cores // len(devices))
+    heap = _heap_bytes(machine, len(devices))
+    reasons["memory"] = (
+        f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
+        f"{machine.memory_bytes / GIB:.0f} GiB"
+    )
+    lanes = tuple(
+        LanePlan(
+            index=index,
+            device=device.name,
+            cuda_visible_devices=device.visible,
+            device_name=device.title,
+            tree_threads=threads,
+            neural_threads=threads,
+            heap_bytes=heap,
+            port_base=port,
+        )
+        for index, (device, port) in enumerate(zip(devices, ports, strict=True))
+    )
+    repeats = config.repeats or len(lanes)
+    if config.repeats is None:
+        reasons["repeats"] = f"{repeats}, one for each lane"
+    if config.neural.strategy == "auto":
+        reasons["strategy"] = "single: each network trains on one device, one repeat for each lane"
+    return Plan(preset=preset, lanes=lanes, trials=_trials(config, repeats, len(lanes)), reasons=reasons)
+
+
+def _heap_bytes(machine: Machine, lanes: int) -> int:
+    # XGBoost and torch hold their data outside the Java heap, so it gets the smaller part of the share.
+    heap = min(machine.memory_bytes // 4 // lanes, 64 * GIB)
+    if heap < 0.75 * GIB:
+        raise DeviceError(
+            f"{lanes} lanes: {machine.memory_bytes / GIB:.1f} GiB of memory leave {heap / GIB:.2f} GiB of "
+            "Java heap for each, and H2O needs at least 0.75; ask for fewer lanes."
+        )
+    return heap
+
+
+def _trials(config: RunConfig, repeats: int, lanes: int) -> tuple[TrialSpec, ...]:
+    folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
+    trials = []
+    for position, (repeat, fold) in enumerate((r, f) for r in range(repeats) for f in folds):
+        seed = config.seed + repeat
+        suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
+        lane = position % lanes
+        for model, engine in (("trees", config.trees.engine), ("neural", "torch")):
+            trials.append(
+                TrialSpec.model_validate(
+                    {
+                        "name": f"{model}-{suffix}",
+                        "model": model,
+                        "engine": engine,
+                        "seed": seed,
+                        "fold": fold,
+                        "lane": lane,
+                    }
+                )
+            )
+    return tuple(trials)
+
+
+# Tree settings per task: the meta-tuned defaults for XGBoost of Holzmüller et al., "Better by Default"
+# (NeurIPS 2024; pytabkit's XGB_TD), with the number of trees and their step set by the preset.
+_TREES: dict[Literal["classes", "regression"], dict[str, float]] = {
+    "classes": {
+        "max_depth": 6, "min_rows": 5e-6, "sample_rate": 0.65, "col_sample_rate": 0.9,
+        "col_sample_rate_per_tree": 1.0, "reg_lambda": 0.0, "reg_alpha": 0.0, "max_bins": 256,
+    },
+    "regression": {
+        "max_depth": 9, "min_rows": 2.0, "sample_rate": 0.7, "col_sample_rate": 1.0,
+        "col_sample_rate_per_tree": 1.0, "reg_lambda": 0.0, "reg_alpha": 0.0, "max_bins": 256,
+    },
+}  # fmt: skip
+_TREE_PRESETS: dict[Preset, dict[str, float]] = {
+    "fast": {"ntrees": 400, "learn_rate": 0.1, "early_stopping_rounds": 40},
+    "balanced": {"ntrees": 1000, "learn_rate": 0.06, "early_stopping_rounds": 100},
+    "best": {"ntrees": 4000, "learn_rate": 0.03, "early_stopping_rounds": 300},
+}
+_NEURAL_PRESETS: dict[Preset, dict[str, float | tuple[int, ...]]] = {
+    "fast": {"hidden": (256, 256), "epochs": 20, "patience": 4, "dropout": 0.1},
+    "balanced": {"hidden": (512, 512, 512), "epochs": 100, "patience": 10, "dropout": 0.1},
+    "best": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
+}
+# Batch size by training rows, as the TabM paper sets it (Gorishniy et al., ICLR 2025).
+_BATCH_SIZES = ((32_000, 256), (108_000, 512))
+
+
+def resolve_parameters(
+    config: RunConfig, *, preset: Preset, task: Task, train_rows: int, device: str
+) -> RunConfig:
+    """The configuration with every open engine parameter filled in. What the user set is never changed."""
+    family: Literal["classes", "regression"] = "regression" if task == "regression" else "classes"
+    trees = _fill(config.trees, {**_TREES[family], **_TREE_PRESETS[preset]})
+    if trees.tree_method == "auto":
+        trees = trees.model_copy(update={"tree_method": "gpu_hist" if device.startswith("cuda") else "hist"})
+    batch = next((size for rows, size in _BATCH_SIZES if train_rows < rows), 1024)
+    neural = _fill(
+        config.neural,
+        {**_NEURAL_PRESETS[preset], "batch_size": batch, "learning_rate": 1e-3, "weight_decay": 1e-4},
+    )
+    if neural.strategy == "auto":
+        neural = neural.model_copy(update={"strategy": "single"})
+    data = config.data.model_copy(update={"task": task})
+    return config.model_copy(update={"preset": preset, "data": data, "trees": trees, "neural": neural})
+
+
+def _fill(section: SectionT, values: Mapping[str, Any]) -> SectionT:
+    """A copy of `section` with `values` in the places that are still open."""
+    return section.model_copy(
+        update={key: value for key, value in values.items() if getattr(section, key) is None}
+    )

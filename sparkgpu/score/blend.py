@@ -1,0 +1,133 @@
+"""Convex weights for mixing models, and the mixture.
+
+Limits: one weight a model, for all rows and classes; weights are fitted on the rows given, which must be the
+validation split (they are optimistic there). Deterministic; no random start. Shapes: N rows, C classes, M models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sparkgpu.score.rows import FloatArray, Task, checked
+
+NEGLIGIBLE = 1e-3
+"""A weight below it becomes 0: a model that adds nothing need not be deployed."""
+
+_FLAT = 1e-12  # relative gain below which two mixtures count as equal
+
+Objective = Callable[[FloatArray], tuple[float, FloatArray]]
+
+
+def blend_weights(
+    task: Task, label_N: Any, predictions: Mapping[str, Any], *, weight_N: Any = None
+) -> dict[str, float]:
+    """Non-negative weights summing to one that minimise the mixture's log loss, or its squared error.
+
+    ``predictions``: per model probabilities (N, C) or values (N,) of the same rows. Both objectives are convex in
+    the weights, so the minimum found is the global one; it is never worse than the best single model on these
+    rows. Models that predict the same share alike; one model gets 1.0. Keys keep their order. Errors as in
+    ``rows.checked``, with the model named, and for an empty ``predictions``.
+    """
+    if not predictions:
+        raise ValueError("there is no model to blend; give the predictions of at least one.")
+    names = list(predictions)
+    objective = _objective(task, label_N, predictions, weight_N)
+    if len(names) == 1:
+        return {names[0]: 1.0}
+    found_M = _two(objective) if len(names) == 2 else _simplex(objective, len(names))
+    found_M = np.where(found_M < NEGLIGIBLE, 0.0, found_M)
+    candidates = [np.full(len(names), 1 / len(names)), found_M / found_M.sum(), *np.eye(len(names))]
+    # The first that is best up to rounding: equal shares where nothing can be gained, else the optimum.
+    value_by_candidate = [objective(weight_M)[0] for weight_M in candidates]
+    best = min(value_by_candidate)
+    chosen = next(
+        i for i, value in enumerate(value_by_candidate) if value <= best + _FLAT * max(abs(best), 1e-300)
+    )
+    return dict(zip(names, candidates[chosen].tolist(), strict=True))
+
+
+def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> FloatArray:
+    """The weighted mean of the predictions, (N, C) or (N,), float64; a model of weight 0 need not be present.
+
+    ValueError where weights are negative or do not sum to one, a prediction is missing, or shapes differ.
+    """
+    used = {name: float(weight) for name, weight in weights.items() if weight != 0}
+    total = sum(used.values())
+    if not (abs(total - 1) <= 1e-6 and all(weight > 0 for weight in used.values())):
+        raise ValueError(
+            f"blend weights {dict(weights)} are not convex; they must be at least 0 and sum to 1."
+        )
+    missing = [name for name in used if name not in predictions]
+    if missing:
+        raise ValueError(
+            f"the blend needs predictions of {', '.join(missing)}; there are those of {', '.join(predictions)}."
+        )
+    shapes = {name: np.shape(predictions[name]) for name in used}
+    if len(set(shapes.values())) > 1:
+        raise ValueError(
+            f"predictions to blend have different shapes: {shapes}; they must be of the same rows."
+        )
+    return np.asarray(
+        sum(weight / total * np.asarray(predictions[name], dtype=np.float64) for name, weight in used.items())
+    )
+
+
+def _objective(task: Task, label_N: Any, predictions: Mapping[str, Any], weight_N: Any) -> Objective:
+    """The mean loss of a mixture (M,), scaled to about one, with its gradient (M,)."""
+    columns: list[FloatArray] = []
+    num_classes = set()
+    for name, prediction in predictions.items():
+        try:
+            rows = checked(task, label_N, prediction, weight_N)
+        except ValueError as error:
+            raise ValueError(f"model {name}: {error}") from None
+        num_classes.add(rows.prediction.shape[1:])
+        columns.append(rows.prediction - rows.label_N if task == "regression" else rows.likelihood_N())
+    if len(num_classes) > 1:
+        raise ValueError("the models predict different numbers of classes; a blend needs the same in all.")
+    share_N = np.full(len(columns[0]), 1.0) if rows.weight_N is None else rows.weight_N
+    share_N = share_N / share_N.sum()
+    column_NM = np.stack(columns, axis=1)
+    if task == "regression":
+        # Weights sum to one, so the mixture's error is the mixture of errors: a quadratic form in M x M numbers.
+        gram_MM = column_NM.T @ (share_N[:, None] * column_NM)
+        gram_MM = gram_MM / (np.trace(gram_MM) / len(gram_MM) or 1.0)
+        return lambda weight_M: (float(weight_M @ gram_MM @ weight_M), 2 * gram_MM @ weight_M)
+
+    def log_loss(weight_M: FloatArray) -> tuple[float, FloatArray]:
+        mixed_N = column_NM @ weight_M
+        return float(-share_N @ np.log(mixed_N)), -((share_N / mixed_N) @ column_NM)
+
+    return log_loss
+
+
+def _two(objective: Objective) -> FloatArray:
+    from scipy.optimize import (
+        minimize_scalar,
+    )  # not at module level: ``blend`` alone, in predict, needs no scipy
+
+    found = minimize_scalar(
+        lambda first: objective(np.array([first, 1 - first]))[0],
+        bounds=(0.0, 1.0),
+        method="bounded",
+        options={"xatol": 1e-6},
+    )
+    return np.array([found.x, 1 - found.x])
+
+
+def _simplex(objective: Objective, num_models: int) -> FloatArray:
+    from scipy.optimize import minimize  # as above
+
+    found = minimize(
+        objective,
+        np.full(num_models, 1 / num_models),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * num_models,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(num_models)},
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    return np.clip(np.asarray(found.x, dtype=np.float64), 0.0, 1.0)

@@ -1,0 +1,158 @@
+"""Metrics of one prediction, and which way each of them is better.
+
+Limits: one split in memory; scikit-learn does the work, except for log loss (``rows.py``) and Spearman's rank
+correlation, which scikit-learn lacks and scipy has without weights only. A metric that the rows do not define
+(ROC AUC where one class is absent) is None, ``null`` in ``metrics.json``: the key stays, and no number is invented.
+Shapes: N rows, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sparkgpu.score.rows import FloatArray, Rows, Task, checked
+
+Metrics = dict[str, float | None]
+
+_METRICS: dict[str, tuple[str, ...]] = {
+    "binary": ("roc_auc", "average_precision", "log_loss", "brier", "accuracy", "f1"),
+    "multiclass": ("log_loss", "accuracy", "balanced_accuracy", "f1_macro"),
+    "regression": ("rmse", "mae", "r2", "spearman"),
+}
+_PRIMARY = {"binary": "roc_auc", "multiclass": "log_loss", "regression": "rmse"}
+_SMALLER_IS_BETTER = frozenset({"log_loss", "brier", "rmse", "mae"})
+
+
+def names(task: Task) -> tuple[str, ...]:
+    """The metrics of a task, in the order in which ``compute`` returns them."""
+    return _METRICS[task]
+
+
+def primary(task: Task) -> str:
+    """The metric that comparisons and the choice of the leader use."""
+    return _PRIMARY[task]
+
+
+def greater_is_better(metric: str) -> bool:
+    """True for ROC AUC and its like, False for losses and errors; ValueError for a name that is no metric."""
+    if not any(metric in known for known in _METRICS.values()):
+        known = ", ".join(sorted(set().union(*_METRICS.values())))
+        raise ValueError(f"metric {metric!r} is unknown; choose from {known}.")
+    return metric not in _SMALLER_IS_BETTER
+
+
+def score(metric: str, value: float) -> float:
+    """The metric's value turned so that greater is better (losses change sign)."""
+    return value if greater_is_better(metric) else -value
+
+
+def compute(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> Metrics:
+    """All metrics of the task, always under the same keys (``names(task)``).
+
+    ``label_N``: class codes 0..C-1, or values. ``prediction``: probabilities (N, C), two columns for binary, or
+    values (N,). ``weight_N``: non-negative row weights. Errors as in ``rows.checked``.
+
+    The class decided for is the most probable one, the lower code where two are equal (binary: class 1 above
+    0.5). Ranking metrics use the probability of class 1 as given; the others use rows scaled to sum to one; log
+    loss is clipped (``rows.LOG_LOSS_CLIP``). None stands where the rows do not define a metric: ``roc_auc`` with one
+    class, ``average_precision`` without a positive row, ``f1`` without a positive row or decision, ``r2`` and
+    ``spearman`` with constant labels, ``spearman`` with constant predictions. ``balanced_accuracy`` averages over
+    the classes present among the labels, ``f1_macro`` over those among labels or decisions.
+    """
+    rows = checked(task, label_N, prediction, weight_N)
+    values = _regression(rows) if task == "regression" else _classes(rows)
+    return {name: values[name] for name in names(task)}
+
+
+def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
+    """Mean and sample standard deviation (n - 1) of each metric over trials that share their keys.
+
+    A metric that any trial lacks (None) is None in both; the spread of a single trial is None.
+    """
+    if not trials:
+        raise ValueError("there is no trial to average; give the metrics of at least one.")
+    mean: Metrics = {}
+    std: Metrics = {}
+    for name in trials[0]:
+        values = [value for trial in trials if (value := trial[name]) is not None]
+        complete = len(values) == len(trials)
+        mean[name] = float(np.mean(values)) if complete else None
+        std[name] = float(np.std(values, ddof=1)) if complete and len(values) > 1 else None
+    return mean, std
+
+
+def _classes(rows: Rows) -> Metrics:
+    from sklearn import metrics as sk  # takes a second to import; primary() and its like must not pay it
+
+    label_N, weight_N = rows.label_N, rows.weight_N
+    decided_N = rows.prediction.argmax(axis=1)
+    values: Metrics = {
+        "log_loss": float(np.average(rows.loss_N(), weights=weight_N)),
+        "accuracy": float(sk.accuracy_score(label_N, decided_N, sample_weight=weight_N)),
+    }
+    if rows.task == "multiclass":
+        with warnings.catch_warnings():
+            # A decision for a class that no label has: left out of the mean, as documented.
+            warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
+            values["balanced_accuracy"] = float(
+                sk.balanced_accuracy_score(label_N, decided_N, sample_weight=weight_N)
+            )
+        values["f1_macro"] = float(
+            sk.f1_score(label_N, decided_N, average="macro", sample_weight=weight_N, zero_division=0.0)
+        )
+        return values
+    positive_N = rows.prediction[:, 1]
+    any_positive, any_negative = bool(label_N.any()), not label_N.all()
+    both = any_positive and any_negative
+    values["roc_auc"] = float(sk.roc_auc_score(label_N, positive_N, sample_weight=weight_N)) if both else None
+    values["average_precision"] = (
+        float(sk.average_precision_score(label_N, positive_N, sample_weight=weight_N))
+        if any_positive
+        else None
+    )
+    values["brier"] = float(np.average(np.square(rows.probability_NC()[:, 1] - label_N), weights=weight_N))
+    f1 = float(sk.f1_score(label_N, decided_N, sample_weight=weight_N, zero_division=math.nan))
+    values["f1"] = None if math.isnan(f1) else f1
+    return values
+
+
+def _regression(rows: Rows) -> Metrics:
+    from sklearn import metrics as sk  # as above
+
+    label_N, value_N, weight_N = rows.label_N, rows.prediction, rows.weight_N
+    constant = bool(np.all(label_N == label_N[0]))
+    return {
+        "rmse": float(sk.root_mean_squared_error(label_N, value_N, sample_weight=weight_N)),
+        "mae": float(sk.mean_absolute_error(label_N, value_N, sample_weight=weight_N)),
+        "r2": None if constant else float(sk.r2_score(label_N, value_N, sample_weight=weight_N)),
+        "spearman": None if constant else _spearman(rows),
+    }
+
+
+def _spearman(rows: Rows) -> float | None:
+    """Pearson correlation of midranks; a row of weight k ranks and counts as k equal rows would."""
+    if np.all(rows.prediction == rows.prediction[0]):
+        return None
+    weight_N = np.ones(len(rows.label_N)) if rows.weight_N is None else rows.weight_N
+    rank_a, rank_b = _midrank(rows.label_N, weight_N), _midrank(rows.prediction, weight_N)
+    rank_a -= np.average(rank_a, weights=weight_N)
+    rank_b -= np.average(rank_b, weights=weight_N)
+    spread = math.sqrt(float(weight_N @ rank_a**2)) * math.sqrt(float(weight_N @ rank_b**2))
+    return float(np.clip(float((weight_N * rank_a) @ rank_b) / spread, -1.0, 1.0))
+
+
+def _midrank(value_N: Any, weight_N: FloatArray) -> FloatArray:
+    """Weight below each row and half the weight tied with it (the usual midrank less one half for unit weights)."""
+    order_N = np.argsort(value_N)
+    sorted_N = value_N[order_N]
+    starts_G = np.flatnonzero(np.concatenate(([True], sorted_N[1:] != sorted_N[:-1])))  # G groups of ties
+    tied_G = np.add.reduceat(weight_N[order_N], starts_G)
+    rank_G = np.cumsum(tied_G) - tied_G / 2
+    rank_N = np.empty(len(order_N))
+    rank_N[order_N] = np.repeat(rank_G, np.diff(starts_G, append=len(order_N)))
+    return rank_N
