@@ -1,7 +1,8 @@
 """Convex weights for mixing models, and the mixture.
 
 Limits: one weight a model, for all rows and classes; weights are fitted on the rows given, which must be the
-validation split (they are optimistic there). Deterministic; no random start. Shapes: N rows, C classes, M models.
+validation split (they are optimistic there). Deterministic; no random start. Shapes: N rows, C classes, M
+models.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def blend_weights(
 ) -> dict[str, float]:
     """Non-negative weights summing to one that minimise the mixture's log loss, or its squared error.
 
-    ``predictions``: per model probabilities (N, C) or values (N,) of the same rows. Both objectives are convex in
-    the weights, so the minimum found is the global one; it is never worse than the best single model on these
-    rows. Models that predict the same share alike; one model gets 1.0. Keys keep their order. Errors as in
-    ``rows.checked``, with the model named, and for an empty ``predictions``.
+    ``predictions``: per model probabilities (N, C) or values (N,) of the same rows. Both objectives are
+    convex in the weights, so the minimum found is the global one; it is never worse than the best single
+    model on these rows. Models that predict the same share alike; one model gets 1.0. Keys keep their order.
+    Errors as in ``rows.checked``, with the model named, and for an empty ``predictions``.
     """
     if not predictions:
         raise ValueError("there is no model to blend; give the predictions of at least one.")
@@ -63,7 +64,8 @@ def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> Float
     missing = [name for name in used if name not in predictions]
     if missing:
         raise ValueError(
-            f"the blend needs predictions of {', '.join(missing)}; there are those of {', '.join(predictions)}."
+            f"the blend needs predictions of {', '.join(missing)}; "
+            f"there are those of {', '.join(predictions) or 'no model'}."
         )
     shapes = {name: np.shape(predictions[name]) for name in used}
     if len(set(shapes.values())) > 1:
@@ -92,7 +94,7 @@ def _objective(task: Task, label_N: Any, predictions: Mapping[str, Any], weight_
     share_N = share_N / share_N.sum()
     column_NM = np.stack(columns, axis=1)
     if task == "regression":
-        # Weights sum to one, so the mixture's error is the mixture of errors: a quadratic form in M x M numbers.
+        # Weights sum to one: the mixture's error is the mixture of errors, a quadratic form in M x M.
         gram_MM = column_NM.T @ (share_N[:, None] * column_NM)
         gram_MM = gram_MM / (np.trace(gram_MM) / len(gram_MM) or 1.0)
         return lambda weight_M: (float(weight_M @ gram_MM @ weight_M), 2 * gram_MM @ weight_M)

@@ -1,9 +1,9 @@
 """Is the difference between two predictions of the same rows real? A paired interval and a verdict.
 
-Limits: the interval speaks of other rows like these, with the two fitted models fixed; it says nothing of other
-seeds or another training set (the spread over repeats does), and nothing where rows depend on each other (groups,
-time), for which it is too narrow. Rows are one split in memory. Shapes: N rows, P positive and Q negative rows,
-G groups, R replicates.
+Limits: the interval speaks of other rows like these, with the two fitted models fixed; it says nothing of
+other seeds or another training set (the spread over repeats does), and nothing where rows depend on each
+other (groups, time), for which it is too narrow. Rows are one split in memory. Shapes: N rows, P positive and
+Q negative rows, G groups, R replicates.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ _WORDS = {"roc_auc": "ROC AUC", "log_loss": "log loss", "rmse": "RMSE"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """``difference`` is the metric's natural value of a minus that of b; ``verdict`` minds the metric's direction.
+    """Which of a and b is ahead, by how much, and how sure that is.
 
-    ``ci95`` holds the interval of the difference at ``level`` (named for the usual one), or two Nones where there
-    is none; ``reason`` then says why, and the verdict is "tie".
+    ``difference`` is the metric's natural value of a minus that of b (None where the rows define none);
+    ``verdict`` minds the metric's direction. ``ci95`` holds the interval of the difference at ``level`` (the
+    name is that of the usual one), or two Nones where there is none: ``reason`` then says why, and the
+    verdict is "tie". ``reason`` is also given where nothing at all tells the two apart; otherwise it is None.
     """
 
     metric: str
@@ -46,7 +48,7 @@ class Comparison:
     reason: str | None = None
 
     def sentence(self, name_a: str, name_b: str) -> str:
-        """The verdict in words, the leader first: ``trees ahead of neural by 0.0123 ROC AUC (95 % interval ...)``."""
+        """The verdict in words, the leader first: ``trees ahead of neural by 0.0123 ROC AUC (...)``."""
         word = _WORDS[self.metric]
         low, high = self.ci95
         if low is None or high is None or self.difference is None:
@@ -70,22 +72,21 @@ def compare(
     """Compare two predictions of the same rows by the task's primary metric.
 
     Binary: ROC AUC by DeLong's paired test (``delong``). Multiclass: log loss; regression: RMSE; both by the
-    paired bootstrap of ``_bootstrap``, which alone uses ``seed``. The verdict is "a" or "b" where the whole interval
-    lies on one side of zero. ``a`` and ``b``: probabilities (N, C) or values (N,). Errors as in ``rows.checked``.
+    paired bootstrap of ``_bootstrap``, which alone uses ``seed``. The verdict is "a" or "b" where the whole
+    interval lies on one side of zero. ``a`` and ``b``: probabilities (N, C) or values (N,). Errors as in
+    ``rows.checked``.
     """
     if not 0 < level < 1:
         raise ValueError(f"level {level} is no confidence level; choose one between 0 and 1, such as 0.95.")
     rows_a, rows_b = checked(task, label_N, a, weight_N), checked(task, label_N, b, weight_N)
     if rows_a.prediction.shape != rows_b.prediction.shape:
         raise ValueError(
-            f"the two predictions have {rows_a.prediction.shape[1]} and {rows_b.prediction.shape[1]} classes; "
-            "a comparison needs the same classes in both."
+            f"the two predictions have {rows_a.prediction.shape[1]} and {rows_b.prediction.shape[1]} "
+            "classes; a comparison needs the same classes in both."
         )
-    return (
-        _compare_auc(rows_a, rows_b, level)
-        if task == "binary"
-        else _compare_loss(rows_a, rows_b, seed, level)
-    )
+    if task == "binary":
+        return _compare_auc(rows_a, rows_b, level)
+    return _compare_loss(rows_a, rows_b, seed, level)
 
 
 def delong(
@@ -94,13 +95,15 @@ def delong(
     """ROC AUC of a and of b, and the variance of their paired difference; O(N log N).
 
     E. DeLong, D. DeLong, Clarke-Pearson (1988), "Comparing the areas under two or more correlated receiver
-    operating characteristic curves", Biometrics 44, 837-845: with placements V10_P (share of negatives below each
-    positive, ties counting half) and V01_Q alike, AUC is their mean and the variance of a difference D is
-    var(D10_P) / P + var(D01_Q) / Q. Placements come from one sort (the midranks of Sun & Xu (2014), "Fast
-    implementation of DeLong's algorithm", IEEE Signal Processing Letters 21, 1389-1393, written as cumulative sums).
+    operating characteristic curves", Biometrics 44, 837-845: with placements V10_P (share of negatives below
+    each positive, ties counting half) and V01_Q alike, AUC is their mean and the variance of a difference D
+    is var(D10_P) / P + var(D01_Q) / Q. Placements come from one sort (the midranks of Sun & Xu (2014), "Fast
+    implementation of DeLong's algorithm", IEEE Signal Processing Letters 21, 1389-1393, written as cumulative
+    sums).
 
-    ``label_N`` is 0 or 1, at least two of each. With weights the means are weighted and the variances those of
-    weighted means (sum of w^2 D^2 over (sum of w)^2, times P / (P - 1)), which for equal weights is DeLong's.
+    ``label_N`` is 0 or 1, at least two of each for a variance that means anything. With weights the means are
+    weighted and the variances those of weighted means (sum of w^2 D^2 over (sum of w)^2, times P / (P - 1)),
+    which for equal weights is DeLong's.
     """
     weight_N = np.ones(len(label_N)) if weight_N is None else weight_N
     positive_N = label_N == 1
@@ -116,23 +119,18 @@ def delong(
 
 def _placements(positive_N: Any, score_N: FloatArray, weight_N: FloatArray) -> FloatArray:
     """Positives: share of the negatives' weight below; negatives: share of the positives' weight above."""
-    order_N = np.argsort(score_N)
-    sorted_N = score_N[order_N]
-    starts_G = np.flatnonzero(np.concatenate(([True], sorted_N[1:] != sorted_N[:-1])))  # G groups of ties
-    weight_of_positives_N = np.where(positive_N, weight_N, 0.0)[order_N]
-    tied_P_G = np.add.reduceat(weight_of_positives_N, starts_G)
-    tied_Q_G = np.add.reduceat(weight_N[order_N] - weight_of_positives_N, starts_G)
-    below_G = np.cumsum(tied_Q_G) - tied_Q_G / 2
-    above_G = np.cumsum(tied_P_G[::-1])[::-1] - tied_P_G / 2
-    group_N = np.empty(len(order_N), dtype=np.int64)
-    group_N[order_N] = np.repeat(np.arange(len(starts_G)), np.diff(starts_G, append=len(order_N)))
-    return np.where(positive_N, (below_G / tied_Q_G.sum())[group_N], (above_G / tied_P_G.sum())[group_N])
+    group_N = np.unique(score_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
+    tied_P_G = np.bincount(group_N, weights=np.where(positive_N, weight_N, 0.0))
+    tied_Q_G = np.bincount(group_N, weights=np.where(positive_N, 0.0, weight_N))
+    below_G = (np.cumsum(tied_Q_G) - tied_Q_G / 2) / tied_Q_G.sum()
+    above_G = (np.cumsum(tied_P_G[::-1])[::-1] - tied_P_G / 2) / tied_P_G.sum()
+    return np.asarray(np.where(positive_N, below_G[group_N], above_G[group_N]))
 
 
 def _variance_of_mean(value_N: FloatArray, weight_N: FloatArray) -> float:
     centred_N = value_N - np.average(value_N, weights=weight_N)
     n = len(value_N)
-    return float(np.sum((weight_N * centred_N) ** 2) / weight_N.sum() ** 2 * n / (n - 1))
+    return float(np.sum((weight_N * centred_N) ** 2) / weight_N.sum() ** 2 * n / max(n - 1, 1))
 
 
 def _compare_auc(rows_a: Rows, rows_b: Rows, level: float) -> Comparison:
@@ -140,19 +138,14 @@ def _compare_auc(rows_a: Rows, rows_b: Rows, level: float) -> Comparison:
     num_positive = int(label_N.sum())
     counts = {1: num_positive, 0: len(label_N) - num_positive}
     if 0 in counts.values():
-        present = 1 if num_positive else 0
-        return _no_interval(
-            "roc_auc", None, "DeLong", level, f"all {len(label_N)} rows are of class {present}"
-        )
+        reason = f"all {len(label_N)} rows are of class {1 if num_positive else 0}"
+        return _no_interval("roc_auc", None, "DeLong", level, reason)
     a_N, b_N = rows_a.prediction[:, 1], rows_b.prediction[:, 1]
     rare = min(counts, key=lambda code: counts[code])
-    if counts[rare] < 2:
-        reason = "only 1 row is of class {}; at least {} are needed".format(rare, MIN_ROWS)  # noqa: UP032
-        return _no_interval("roc_auc", None, "DeLong", level, reason)
     auc_a, auc_b, variance = delong(label_N, a_N, b_N, rows_a.weight_N)
     difference = auc_a - auc_b
     if counts[rare] < MIN_ROWS:
-        reason = f"only {counts[rare]} rows are of class {rare}; at least {MIN_ROWS} are needed"
+        reason = f"too few rows of class {rare} ({counts[rare]}; at least {MIN_ROWS} are needed)"
         return _no_interval("roc_auc", difference, "DeLong", level, reason)
     half = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(variance)
     low, high = max(difference - half, -1.0), min(difference + half, 1.0)
@@ -169,7 +162,7 @@ def _compare_loss(rows_a: Rows, rows_b: Rows, seed: int, level: float) -> Compar
         value_a, value_b = math.sqrt(value_a), math.sqrt(value_b)
     difference = value_a - value_b
     if len(loss_a_N) < MIN_ROWS:
-        reason = f"there are only {len(loss_a_N)} rows; at least {MIN_ROWS} are needed"
+        reason = f"too few rows ({len(loss_a_N)}; at least {MIN_ROWS} are needed)"
         return _no_interval(metric, difference, "paired bootstrap", level, reason)
     replicate_R = _bootstrap(loss_a_N, loss_b_N, rows_a.weight_N, root=root, seed=seed)
     low, high = (float(q) for q in np.quantile(replicate_R, [(1 - level) / 2, (1 + level) / 2]))
@@ -182,11 +175,12 @@ def _bootstrap(
 ) -> FloatArray:
     """Differences (R,) of the mean loss, or of its root, over resampled groups of rows.
 
-    Rows are dealt at random into at most ``_MAX_GROUPS`` groups, equal in size to one row, and whole groups are
-    drawn with replacement; each draw of G from G is a multinomial count per group. A replicate then costs G
-    additions instead of N, however long the table. Because the dealing is random, the variance of a group's sum is
-    that of its rows, so the interval is that of the ordinary bootstrap up to the error of estimating a variance
-    from 2000 values (about 3 %); with N <= ``_MAX_GROUPS`` every row is a group and it *is* the ordinary bootstrap.
+    Rows are dealt at random into at most ``_MAX_GROUPS`` groups, whose sizes differ by at most one row, and
+    whole groups are drawn with replacement; drawing G of G gives each group a multinomial count. A replicate
+    then costs G additions instead of N, however long the table. Because the dealing is random, the variance
+    of a group's sum is that of its rows, so the interval is that of the ordinary bootstrap up to the error of
+    estimating a variance from 2000 values (about 3 %); with N <= ``_MAX_GROUPS`` every row is a group and it
+    *is* the ordinary bootstrap.
     """
     rng = np.random.default_rng(seed)
     num_rows = len(loss_a_N)
@@ -218,7 +212,7 @@ def _judged(
 ) -> Comparison:
     low, high = interval
     if max(abs(difference), abs(low), abs(high)) <= _ROUNDING * size:
-        reason = "no resampling of these rows would tell them apart"
+        reason = "every row counts the same for both"
         return Comparison(
             metric=metric,
             difference=0.0,
@@ -251,5 +245,5 @@ def _no_interval(metric: str, difference: float | None, method: str, level: floa
 def _decimals(difference: float, low: float, high: float) -> int:
     """Decimals that show two digits of the interval's width, or four of the difference where it has none."""
     width = high - low
-    size, digits = (width, 2) if width > 0 else (abs(difference), 4)
+    size, digits = (width, 2) if width > 1e-9 * abs(difference) else (abs(difference), 4)
     return 0 if size == 0 else min(max(digits - 1 - math.floor(math.log10(size)), 0), 12)

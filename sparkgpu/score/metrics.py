@@ -2,8 +2,8 @@
 
 Limits: one split in memory; scikit-learn does the work, except for log loss (``rows.py``) and Spearman's rank
 correlation, which scikit-learn lacks and scipy has without weights only. A metric that the rows do not define
-(ROC AUC where one class is absent) is None, ``null`` in ``metrics.json``: the key stays, and no number is invented.
-Shapes: N rows, C classes.
+(ROC AUC where one class is absent) is None, ``null`` in ``metrics.json``: the key stays, and no number is
+invented. Shapes: N rows, C classes.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ def score(metric: str, value: float) -> float:
 def compute(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> Metrics:
     """All metrics of the task, always under the same keys (``names(task)``).
 
-    ``label_N``: class codes 0..C-1, or values. ``prediction``: probabilities (N, C), two columns for binary, or
-    values (N,). ``weight_N``: non-negative row weights. Errors as in ``rows.checked``.
+    ``label_N``: class codes 0..C-1, or values. ``prediction``: probabilities (N, C), two columns for binary,
+    or values (N,). ``weight_N``: non-negative row weights. Errors as in ``rows.checked``.
 
     The class decided for is the most probable one, the lower code where two are equal (binary: class 1 above
-    0.5). Ranking metrics use the probability of class 1 as given; the others use rows scaled to sum to one; log
-    loss is clipped (``rows.LOG_LOSS_CLIP``). None stands where the rows do not define a metric: ``roc_auc`` with one
-    class, ``average_precision`` without a positive row, ``f1`` without a positive row or decision, ``r2`` and
-    ``spearman`` with constant labels, ``spearman`` with constant predictions. ``balanced_accuracy`` averages over
-    the classes present among the labels, ``f1_macro`` over those among labels or decisions.
+    0.5). Ranking metrics use the probability of class 1 as given; the others use rows scaled to sum to one;
+    log loss is clipped (``rows.LOG_LOSS_CLIP``). None stands where the rows do not define a metric:
+    ``roc_auc`` with one class, ``average_precision`` without a positive row, ``f1`` without a positive row or
+    decision, ``r2`` and ``spearman`` with constant labels, ``spearman`` with constant predictions.
+    ``balanced_accuracy`` averages over the classes present among the labels, ``f1_macro`` over those among
+    labels or decisions.
     """
     rows = checked(task, label_N, prediction, weight_N)
     values = _regression(rows) if task == "regression" else _classes(rows)
@@ -147,12 +148,7 @@ def _spearman(rows: Rows) -> float | None:
 
 
 def _midrank(value_N: Any, weight_N: FloatArray) -> FloatArray:
-    """Weight below each row and half the weight tied with it (the usual midrank less one half for unit weights)."""
-    order_N = np.argsort(value_N)
-    sorted_N = value_N[order_N]
-    starts_G = np.flatnonzero(np.concatenate(([True], sorted_N[1:] != sorted_N[:-1])))  # G groups of ties
-    tied_G = np.add.reduceat(weight_N[order_N], starts_G)
-    rank_G = np.cumsum(tied_G) - tied_G / 2
-    rank_N = np.empty(len(order_N))
-    rank_N[order_N] = np.repeat(rank_G, np.diff(starts_G, append=len(order_N)))
-    return rank_N
+    """Weight below each row and half the weight tied with it (for unit weights: the midrank less 1/2)."""
+    group_N = np.unique(value_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
+    tied_G = np.bincount(group_N, weights=weight_N)
+    return np.asarray((np.cumsum(tied_G) - tied_G / 2)[group_N])

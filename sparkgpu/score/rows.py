@@ -1,8 +1,9 @@
-"""Checked rows: labels, predictions and weights as every function of the scorer receives them, and row losses.
+"""Checked rows: labels, predictions and weights as every function of the scorer receives them, and row
+losses.
 
-Limits: one check, at the boundary, for arrays that fit in memory; everything is float64 afterwards (numpy only).
-The row losses here are the only definition of log loss in the package, so that a table of metrics, a comparison
-and a blend cannot disagree. Shapes: N rows, C classes.
+Limits: one check, at the boundary, for arrays that fit in memory; everything is float64 afterwards (numpy
+only). The row losses here are the only definition of log loss in the package, so that a table of metrics, a
+comparison and a blend cannot disagree. Shapes: N rows, C classes.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ SUM_TOLERANCE = 1e-3
 """How far probabilities may leave [0, 1], and their row sums 1, before they are refused."""
 
 LOG_LOSS_CLIP = 1e-7
-"""Least probability of the true class that log loss sees: about the resolution of float32, so that a network that
-answers exactly 0 and a tree that answers 1e-12 pay the same (16.1 nats) for being surely wrong."""
+"""Least probability of the true class that log loss sees: about the resolution of float32, so that a network
+that answers exactly 0 and a tree that answers 1e-12 pay the same (16.1 nats) for being surely wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
     """Labels and one prediction, checked; rows of weight zero are gone.
 
-    ``label_N`` holds class codes 0..C-1 (int64) or values (float64); ``prediction`` is (N, C) or (N,), float64, as
-    the engine gave it; ``weight_N`` is None where every row counts alike.
+    ``label_N`` holds class codes 0..C-1 (int64) or values (float64); ``prediction`` is (N, C) or (N,),
+    float64, as the engine gave it; ``weight_N`` is None where every row counts alike.
     """
 
     task: Task
@@ -60,9 +61,9 @@ class Rows:
 def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> Rows:
     """Check and convert; the prediction is (N, C) probabilities, C = 2 for binary, or (N,) values.
 
-    Raises ValueError, one sentence with counts, for an unknown task, wrong shapes, missing or infinite values,
-    labels that are no class code, probabilities outside [0, 1] or rows that do not sum to one (both within
-    ``SUM_TOLERANCE``), negative weights, and where no row (of weight above zero) is left.
+    Raises ValueError, one sentence with counts, for an unknown task, wrong shapes, missing or infinite
+    values, labels that are no class code, probabilities outside [0, 1] or rows that do not sum to one (both
+    within ``SUM_TOLERANCE``), negative weights, and where no row (of weight above zero) is left.
     """
     if task not in get_args(Task):
         raise ValueError(f"task {task!r} is unknown; choose from {', '.join(get_args(Task))}.")
@@ -131,15 +132,16 @@ def _check_probability(values_NC: FloatArray) -> None:
     outside_N = ((values_NC < -SUM_TOLERANCE) | (values_NC > 1 + SUM_TOLERANCE)).any(axis=1)
     if outside_N.any():
         raise ValueError(
-            f"{int(outside_N.sum())} of {len(values_NC)} rows hold a probability outside 0 to 1 (the first row is "
-            f"{values_NC[outside_N][0].tolist()}); give probabilities, not margins or logits."
+            f"{int(outside_N.sum())} of {len(values_NC)} rows hold a probability outside 0 to 1 "
+            f"(they run from {values_NC.min():.6g} to {values_NC.max():.6g}); "
+            "give probabilities, not margins or logits."
         )
     sum_N = values_NC.sum(axis=1)
     off_N = np.abs(sum_N - 1) > SUM_TOLERANCE
     if off_N.any():
         raise ValueError(
-            f"{int(off_N.sum())} of {len(values_NC)} rows of probabilities do not sum to one within {SUM_TOLERANCE:g} "
-            f"(the first sums to {sum_N[off_N][0]:.6g}); give one probability per class."
+            f"{int(off_N.sum())} of {len(values_NC)} rows of probabilities do not sum to one within "
+            f"{SUM_TOLERANCE:g} (the first sums to {sum_N[off_N][0]:.6g}); give one probability per class."
         )
 
 

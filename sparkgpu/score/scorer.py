@@ -1,7 +1,8 @@
 """Join predictions to labels by ``row_id``.
 
-Limits: integer ids, arrays in memory; the caller reads the files. Every labelled row must be predicted exactly once
-and nothing else may be: a scorer that drops rows quietly compares models on different tables. N rows.
+Limits: integer ids, arrays in memory; the caller reads the files. Every labelled row must be predicted
+exactly once and nothing else may be: a scorer that drops rows quietly compares models on different tables. N
+rows.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy.typing as npt
 def align(row_id_N: Any, frame_row_id: Any, values: Any) -> npt.NDArray[Any]:
     """``values``, given in the order of ``frame_row_id``, in the order of ``row_id_N``.
 
-    ``row_id_N``: ids of the labels. ``frame_row_id``: ids of the predictions. ``values``: one row for each of the
-    latter, (N,) or (N, C); returned as it is, uncopied, where the order agrees already. Two sorts, no Python loop:
-    10 million shuffled rows take a few seconds. Raises ValueError, one sentence with counts, where ids are missing,
-    duplicated (on either side) or unknown, are not integers, or do not match ``values`` in length.
+    ``row_id_N``: ids of the labels. ``frame_row_id``: ids of the predictions. ``values``: one row for each of
+    the latter, (N,) or (N, C); returned as it is, uncopied, where the order agrees already. Two sorts, no
+    Python loop: 10 million shuffled rows take a few seconds. Raises ValueError, one sentence with counts,
+    where ids are missing, duplicated (on either side) or unknown, are not integers, or do not match
+    ``values`` in length.
     """
     wanted_N, given = _ids("label", row_id_N), _ids("prediction", frame_row_id)
     rows = np.asarray(values)
@@ -50,7 +52,8 @@ def _ids(what: str, ids: Any) -> npt.NDArray[Any]:
     array = np.asarray(ids)
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise ValueError(
-            f"{what} row_ids have type {array.dtype} and shape {array.shape}; a flat array of integers is needed."
+            f"{what} row_ids have type {array.dtype} and shape {array.shape}; "
+            "a flat array of integers is needed."
         )
     return array
 

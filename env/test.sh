@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Checks everything: style, floors between modules, types, tests. Stops at the first that fails.
+# What is given goes to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
+
+set -uo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
+
+if [ "${VIRTUAL_ENV:-}" != "$(pwd -P)/.venv" ] || [ ! -x "${JAVA_HOME:-}/bin/java" ]; then
+    # shellcheck source=env/activate.sh
+    source env/activate.sh || exit 1
+fi
+
+step() {
+    printf '== %s\n' "$*"
+    "$@" || {
+        status=$?
+        printf 'env/test.sh: stopped, `%s` failed (status %s); the tests were not run.\n' "$*" "$status" >&2
+        exit "$status"
+    }
+}
+
+step ruff check .
+step ruff format --check .
+step lint-imports
+step mypy
+printf '== pytest %s\n' "$*"
+# In place of this shell, so that pytest's closing line is the last one.
+exec python -m pytest "$@"

@@ -1,0 +1,215 @@
+"""From the user's table to ``table/`` and ``pipeline/``: roles, target, split, features; written once.
+
+Runs in the Spark session of the first lane. Everything is written beside its final place and renamed as a
+whole, so that ``table/schema.json`` appears only when the table is complete.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from sparkgpu.artifacts import RunPaths, write_json
+from sparkgpu.config import RunConfig
+from sparkgpu.errors import DataError, listed
+from sparkgpu.events import EventWriter
+from sparkgpu.schema import OTHER_LEVEL, DroppedColumn, Feature, TableSchema
+from sparkgpu.spark.columns import IN_TABLE, LABEL, SPLIT, WEIGHT, quoted, refuse_reserved
+from sparkgpu.spark.features import fit_pipeline, to_table
+from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles
+from sparkgpu.spark.source import Source, find_source, open_source, refusing_unreadable, with_row_id
+from sparkgpu.spark.split import with_split
+from sparkgpu.spark.statistics import TableStatistics, gather
+from sparkgpu.spark.target import Target, find_target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """The columns in use, those left out and why."""
+
+    roles: list[ColumnRole]
+    dropped: list[DroppedColumn]
+
+
+def prepare(
+    session: SparkSession,
+    *,
+    config: RunConfig,
+    source: str,
+    scratch: Path,
+    paths: RunPaths,
+    events: EventWriter,
+) -> TableSchema:
+    """Prepare the table of a run; returns what it holds. `source` is the text of SOURCE.
+
+    Raises `DataError` for anything in the table that cannot be used, before anything is written.
+    """
+    found = find_source(source)
+    with refusing_unreadable(found):
+        with events.phase("reading the source"):
+            table = _open(session, found, config, scratch)
+            assert config.data.target is not None  # checked in _open
+            statistics = gather(
+                table,
+                target=config.data.target,
+                text_file=found.format in ("csv", "json"),
+                roles=config.data.roles,
+            )
+            if statistics.rows == 0:
+                raise DataError(f"{source}: the table has no rows. Give a table with rows.")
+            target = find_target(table, statistics.columns[config.data.target], config.data.task)
+            columns = _columns(statistics, config)
+        with events.phase("splitting"):
+            labelled = _labelled(table, config, target)
+            split = with_split(
+                labelled,
+                config.split,
+                seed=config.seed,
+                rows=target.rows,
+                class_rows=target.class_rows,
+            )
+        with events.phase("fitting the feature pipeline"):
+            train = split.where(f"{SPLIT} = 'train'").select(*(quoted(role.column) for role in columns.roles))
+            pipeline, features, dropped = fit_pipeline(
+                train, columns.roles, max_categories=config.data.max_categories
+            )
+            columns.dropped.extend(dropped)
+            _check_features(features, columns.dropped)
+        with events.phase("writing the table"):
+            folder = paths.root / ".table"
+            shutil.rmtree(folder, ignore_errors=True)
+            (to_table(pipeline, split, features).write.partitionBy(IN_TABLE[SPLIT]).parquet(str(folder)))
+            pipeline.write().overwrite().save(str(paths.pipeline))
+    schema = _schema(config, source, statistics, target, columns, features, folder)
+    _check_splits(schema)
+    for leftover in (*folder.glob("**/.*.crc"), folder / "_SUCCESS"):  # checksums that only Spark reads
+        leftover.unlink()
+    write_json(folder / "schema.json", schema)
+    shutil.rmtree(paths.table, ignore_errors=True)
+    folder.replace(paths.table)
+    return schema
+
+
+def _open(session: SparkSession, source: Source, config: RunConfig, scratch: Path) -> DataFrame:
+    """The source with a row id. Text is parsed once and kept; a catalog table is first made into files."""
+    table = open_source(session, source)
+    others = {
+        key: name
+        for key, name in (("data.weight", config.data.weight), ("split.column", config.split.column))
+        if name
+    }
+    columns = [name for name in table.columns if name != "_corrupt_record"]
+    check_columns(columns, target=config.data.target, roles=config.data.roles, others=others)
+    refuse_reserved(source.name, columns)
+    if source.format is None:
+        staged = str(scratch / "catalog-table.parquet")
+        table.write.parquet(staged)
+        table = session.read.parquet(staged)
+    numbered = with_row_id(table, source)
+    return numbered.persist() if source.format in ("csv", "json") else numbered
+
+
+def _columns(statistics: TableStatistics, config: RunConfig) -> _Columns:
+    special = {config.data.target, config.data.weight}
+    if config.split.kind in ("group", "column"):
+        special.add(config.split.column)
+    candidates = [column for name, column in statistics.columns.items() if name not in special]
+    roles, dropped = decide_roles(candidates, roles=config.data.roles, ignore=config.data.ignore)
+    if not roles:
+        reasons = (
+            listed(f"{item.column} ({item.reason})" for item in dropped) or "the target is the only column"
+        )
+        raise DataError(f"no usable features: {reasons}. Give a table with columns to learn from.")
+    return _Columns(roles=roles, dropped=dropped)
+
+
+def _check_features(left: Sequence[ColumnRole | Feature], dropped: list[DroppedColumn]) -> None:
+    if not left:
+        reasons = (
+            listed(f"{item.column} ({item.reason})" for item in dropped) or "the target is the only column"
+        )
+        raise DataError(f"no usable features: {reasons}. Give a table with columns to learn from.")
+
+
+def _labelled(table: DataFrame, config: RunConfig, target: Target) -> DataFrame:
+    """The rows with a target, with their label and, where asked for, their weight."""
+    from pyspark.sql import functions as F
+
+    labelled = table.withColumn(LABEL, F.expr(target.sql))
+    if target.rows_refused:
+        labelled = labelled.where(F.col(LABEL).isNotNull())
+    weight = F.lit(1.0)
+    if config.data.weight:
+        weight = F.col(quoted(config.data.weight)).cast("double")
+        bad = labelled.where(weight.isNull() | F.isnan(weight) | (weight < 0)).count()
+        if bad:
+            raise DataError(
+                f"data.weight {config.data.weight!r}: {bad:,} rows hold no number, or one below zero. "
+                "Repair or remove them."
+            )
+    if config.data.class_weights == "balanced" and target.class_rows:
+        # As scikit-learn defines it: rows / (classes * rows of the class); weights then average to 1.
+        each = [target.rows / (len(target.class_rows) * rows) for rows in target.class_rows]
+        weight = weight * F.element_at(F.array(*map(F.lit, each)), F.col(LABEL) + 1)
+    elif not config.data.weight:
+        return labelled
+    return labelled.withColumn(WEIGHT, weight)
+
+
+def _schema(
+    config: RunConfig,
+    source: str,
+    statistics: TableStatistics,
+    target: Target,
+    columns: _Columns,
+    features: tuple[Feature, ...],
+    folder: Path,
+) -> TableSchema:
+    notes = [
+        f"{column.infinite:,} infinite values in {column.name!r} count as missing"
+        for role in columns.roles
+        if (column := statistics.columns[role.column]).infinite
+    ]
+    capped = [feature.title for feature in features if OTHER_LEVEL in feature.levels]
+    if capped:
+        notes.append(
+            f"{listed(capped)}: more than {config.data.max_categories:,} levels, the rarer ones are one"
+        )
+    return TableSchema(
+        source=source,
+        target=target.column,
+        task=target.task,
+        classes=target.classes,
+        features=features,
+        dropped=tuple(columns.dropped),
+        notes=tuple(notes),
+        weighted=bool(config.data.weight)
+        or (config.data.class_weights == "balanced" and bool(target.classes)),
+        folds=config.split.folds,
+        rows=target.rows,
+        rows_refused=target.rows_refused,
+        splits={name: _count_rows(folder / f"split={name}") for name in ("train", "valid", "test")},
+        fingerprint=statistics.fingerprint,
+    )
+
+
+def _count_rows(folder: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
+
+
+def _check_splits(schema: TableSchema) -> None:
+    needed = ("train", "test") if schema.folds else ("train", "valid", "test")
+    empty = [name for name in needed if schema.splits[name] == 0]
+    if empty:
+        raise DataError(
+            f"{schema.source}: {schema.rows:,} usable rows leave none for {listed(empty)}. "
+            "Give more rows, or other shares in [split]."
+        )

@@ -1,0 +1,86 @@
+"""Builds the class archive (AppCDS) that halves the start of a lane's JVM: ``python -m sparkgpu.spark.cds``.
+
+A JVM with Spark and H2O loads some 15,000 classes, parsing and verifying each one anew. An archive made
+once holds them ready to map. It is made in two steps: a JVM does a small run of everything a lane does
+and lists the classes it loaded; a second one dumps those classes. The archive is only a matter of speed: a
+JVM that cannot use it starts without it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from sparkgpu.spark.java import find_java
+from sparkgpu.spark.startup import archive_path, class_path
+
+# Listed classes that a dump cannot hold: generated at run time, or (Icer) resolved by H2O's own weaver.
+_LEFT_OUT = ("Icer", "Lambda$", "javassist", "$$Lambda", "$Proxy", "GeneratedClass")
+_DUMP_TIMEOUT_S = 900
+
+
+def build(workload: list[str]) -> Path:
+    """Make the archive for the present Java and class path, unless it is there; returns its path.
+
+    `workload` is a command that does one small run of everything with the JVM options it finds in
+    ``JDK_JAVA_OPTIONS``. Raises `RuntimeError` with the last line printed when either step fails.
+    """
+    java_home = find_java()
+    archive = archive_path(java_home)
+    if archive.exists():
+        return archive
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+        listed = Path(folder) / "classes.list"
+        environ = {**os.environ, "JDK_JAVA_OPTIONS": f"-Xshare:auto -XX:DumpLoadedClassList={listed}"}
+        _run(workload, environ)
+        kept = Path(folder) / "kept.list"
+        lines = listed.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept.write_text(
+            "".join(x for x in lines if not any(part in x for part in _LEFT_OUT)), encoding="utf-8"
+        )
+        dumped = Path(folder) / archive.name
+        _run(
+            [
+                str(java_home / "bin" / "java"), "-Xshare:dump", "-Xlog:cds=error", "-Xlog:cds+path=error",
+                f"-XX:SharedClassListFile={kept}", f"-XX:SharedArchiveFile={dumped}",
+                "-cp", os.pathsep.join(class_path()),
+            ],
+            dict(os.environ),
+        )  # fmt: skip
+        dumped.replace(archive)
+    return archive
+
+
+def _run(command: list[str], environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=_DUMP_TIMEOUT_S, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise RuntimeError(f"status {done.returncode}: {lines[-1] if lines else 'nothing printed'}")
+
+
+def main() -> None:
+    """Build the archive with a run of the demo's shape on a few hundred rows; one line either way."""
+    start = time.monotonic()
+    try:
+        before = archive_path(find_java()).exists()
+        archive = build([sys.executable, "-m", "sparkgpu.lane", "--warm-up"])
+    except (RuntimeError, ValueError, OSError, subprocess.TimeoutExpired) as error:
+        print(f"sparkgpu: no class archive was built, runs will start some seconds later ({error})")
+        sys.exit(1)
+    if before:
+        print(f"sparkgpu: class archive is there ({archive.stat().st_size / 2**20:.0f} MiB)")
+    else:
+        seconds = time.monotonic() - start
+        print(f"sparkgpu: class archive built in {seconds:.0f} s ({archive.stat().st_size / 2**20:.0f} MiB)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""The feature pipeline: a `pyspark.ml` pipeline from the user's columns to one assembled vector, fitted on
+the training rows, and the typed table that engines read.
+
+The assembled vector defines the features and their order; the table holds the same features one column
+each, with categories as their own words and missing values as nulls, since trees and networks each want
+something else than a vector of doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkgpu.schema import OTHER_LEVEL, DroppedColumn, Feature
+from sparkgpu.spark.columns import IN_TABLE, quoted, text_literal
+from sparkgpu.spark.roles import ColumnRole, safe_names, text_reason
+from sparkgpu.spark.statistics import MISSING_MARKS, TIME_PARTS
+
+if TYPE_CHECKING:
+    from pyspark.ml import PipelineModel
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Input:
+    """One feature before fitting: the SQL that makes it from the source, under a name of the pipeline's."""
+
+    column: str
+    source: str
+    part: str | None
+    sql: str
+    categorical: bool
+
+
+def fit_pipeline(
+    train: DataFrame, roles: Sequence[ColumnRole], *, max_categories: int
+) -> tuple[PipelineModel, tuple[Feature, ...], list[DroppedColumn]]:
+    """Fit the pipeline on `train`, which holds the source's columns.
+
+    Returns it with the features in the order of the assembled vector, and the text columns that turned out
+    to hold nothing to learn. Stages: a SQLTransformer (typed columns, parts of timestamps), a
+    StringIndexerModel, a VectorAssembler. The indexer's levels are counted here in one job for all columns
+    and capped at the `max_categories` most frequent of each: pyspark's own fit has no cap.
+    """
+    from pyspark.ml import PipelineModel, Transformer
+    from pyspark.ml.feature import SQLTransformer, StringIndexerModel, VectorAssembler
+
+    counted, dropped = _counted_levels(train, roles, max_categories)
+    unused = {item.column for item in dropped}
+    inputs = _inputs([role for role in roles if role.column not in unused], train)
+    words = [item for item in inputs if item.categorical]
+    select = ", ".join(f"{item.sql} AS {item.column}" for item in inputs)
+    stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {select} FROM __THIS__")]
+    if words:
+        stages.append(
+            StringIndexerModel.from_arrays_of_labels(
+                [counted[item.source].levels for item in words],
+                inputCols=[item.column for item in words],
+                outputCols=[_index(item.column) for item in words],
+                handleInvalid="keep",
+            )
+        )
+    stages.append(
+        VectorAssembler(
+            inputCols=[_index(item.column) if item.categorical else item.column for item in inputs],
+            outputCol=_vector(train.columns),
+            handleInvalid="keep",
+        )
+    )
+    names = safe_names([f"{item.source}_{item.part}" if item.part else item.source for item in inputs])
+    features = tuple(
+        Feature(
+            name=name,
+            source=item.source,
+            part=item.part,
+            kind="categorical" if item.categorical else "numeric",
+            pipeline=item.column,
+            levels=counted[item.source].with_other() if item.categorical else (),
+        )
+        for name, item in zip(names, inputs, strict=True)
+    )
+    return PipelineModel(stages), features, dropped
+
+
+def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]) -> DataFrame:
+    """The typed table: our own columns under their names there, then one per feature under its safe name.
+
+    Categories stay words (one that training never showed reads as missing in every engine); in a column
+    whose rare levels were cut off, they become `OTHER_LEVEL`.
+    """
+    from pyspark.sql import functions as F
+
+    transformed = model.transform(table)
+    own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in table.columns]
+    return transformed.select(*own, *(_typed(feature) for feature in features))
+
+
+def _typed(feature: Feature) -> Column:
+    from pyspark.sql import functions as F
+
+    column = F.col(feature.pipeline)
+    if OTHER_LEVEL in feature.levels:
+        known = column.isin(list(feature.levels[:-1]))
+        column = F.when(column.isNull() | known, column).otherwise(F.lit(OTHER_LEVEL))
+    return column.alias(feature.name)
+
+
+def _index(column: str) -> str:
+    return f"{column}_index"
+
+
+def _inputs(roles: Sequence[ColumnRole], train: DataFrame) -> list[_Input]:
+    types = dict(train.dtypes)
+    # Pipeline stages trip over dots and quotes in names, so inside the pipeline features are numbered.
+    prefix = "f"
+    while any(name.startswith(prefix) and name[len(prefix) :].isdigit() for name in types):
+        prefix = f"_{prefix}"
+    inputs: list[_Input] = []
+    for role in roles:
+        column = quoted(role.column)
+        made: list[tuple[str | None, str]]
+        if role.role == "timestamp":
+            moment = f"try_cast({column} AS timestamp)"
+            made = [(part, TIME_PARTS[part].format(moment)) for part in role.parts]
+        elif role.role == "categorical":
+            made = [(None, _text(column))]
+        elif role.role == "boolean":
+            made = [(None, f"cast(cast({column} AS boolean) AS int)")]
+        else:
+            made = [(None, _number(column, types[role.column]))]
+        inputs += [
+            _Input(
+                column=f"{prefix}{len(inputs) + offset}",
+                source=role.column,
+                part=part,
+                sql=sql,
+                categorical=role.role == "categorical",
+            )
+            for offset, (part, sql) in enumerate(made)
+        ]
+    return inputs
+
+
+def _text(column: str) -> str:
+    return f"cast({column} AS string)"
+
+
+def _number(column: str, kind: str) -> str:
+    """A column as a number; what is not finite counts as missing."""
+    if kind in ("float", "double"):
+        return f"CASE WHEN NOT isnan({column}) AND abs({column}) < double('inf') THEN {column} END"
+    if kind == "string":
+        marks = ", ".join(map(text_literal, MISSING_MARKS))
+        return f"CASE WHEN trim({column}) NOT IN ({marks}) THEN try_cast({column} AS double) END"
+    if kind == "boolean":
+        return f"cast({column} AS int)"
+    return f"cast({column} AS double)" if kind.startswith("decimal") else column
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counted:
+    """The levels of a text column, most frequent first (ties by name), and how many there are in all."""
+
+    levels: list[str]
+    num_levels: int
+    values: int
+
+    def with_other(self) -> tuple[str, ...]:
+        return (*self.levels, OTHER_LEVEL) if self.num_levels > len(self.levels) else tuple(self.levels)
+
+
+def _counted_levels(
+    train: DataFrame, roles: Sequence[ColumnRole], most: int
+) -> tuple[dict[str, _Counted], list[DroppedColumn]]:
+    """The levels of every text column, all counted in one job, and the columns that are no categories."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    columns = [role.column for role in roles if role.role == "categorical"]
+    if not columns:
+        return {}, []
+    texts = [
+        F.struct(F.lit(i).alias("i"), F.expr(_text(quoted(c))).alias("level")) for i, c in enumerate(columns)
+    ]
+    counts = (
+        train.select(F.explode(F.array(*texts)).alias("pair"))
+        .groupBy("pair.i", "pair.level")
+        .agg(F.count(F.lit(1)).alias("rows"))
+    )
+    own = Window.partitionBy("i")
+    ranked = (
+        counts.withColumn(
+            "rank", F.row_number().over(own.orderBy(F.isnull("level"), F.desc("rows"), "level"))
+        )
+        .withColumn("num_levels", F.count("level").over(own))
+        .withColumn("all_rows", F.sum("rows").over(own))
+        .withColumn("values", F.sum(F.when(F.col("level").isNotNull(), F.col("rows")).otherwise(0)).over(own))
+        .where(F.col("rank") <= most)
+        .orderBy("i", "rank")
+        .collect()
+    )
+    counted: dict[str, _Counted] = {}
+    dropped: list[DroppedColumn] = []
+    asked = {role.column for role in roles if role.asked}
+    for i, column in enumerate(columns):
+        own_rows = [row for row in ranked if row["i"] == i]
+        first = own_rows[0]
+        reason = text_reason(first["num_levels"], first["values"], first["all_rows"])
+        if reason and column not in asked:
+            dropped.append(DroppedColumn(column=column, reason=reason))
+        counted[column] = _Counted(
+            levels=[row["level"] for row in own_rows if row["level"] is not None],
+            num_levels=first["num_levels"],
+            values=first["values"],
+        )
+    return counted, dropped
+
+
+def _vector(columns: Sequence[str]) -> str:
+    """The assembled column's name: ``features``, unless the user's table has one."""
+    return "features" if "features" not in columns else "assembled_features"

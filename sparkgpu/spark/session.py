@@ -1,0 +1,94 @@
+"""One Spark session in local mode, with everything it opens bound to loopback and in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkgpu.spark.startup import JvmSettings, start_jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PORTS_PER_LANE = 8
+"""Ports of a lane, counted from its base: 0 H2O's REST, 1 its node, 2 spare, 3 Spark's driver, 4 its
+block manager. H2O takes the port after its base by itself, so the base must leave room."""
+
+_GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+
+
+@contextmanager
+def spark_session(
+    *, name: str, threads: int, heap_bytes: int, scratch: Path, port_base: int, catalog: bool = False
+) -> Iterator[SparkSession]:
+    """Start a JVM and a Spark session in it; both are gone when the block ends.
+
+    `scratch` must be private to the user (mode 0700): temporary files, shuffle data and Sparkling Water's
+    login file lie there. `catalog` opens the user's table catalog (Hive support and the site
+    configuration of ``SPARK_CONF_DIR``). Raises `DeviceError` when no JVM can be started.
+    """
+    gateway = start_jvm(
+        JvmSettings(
+            heap_bytes=heap_bytes,
+            threads=threads,
+            scratch=scratch,
+            class_path=[os.environ["SPARK_CONF_DIR"]] if catalog and os.environ.get("SPARK_CONF_DIR") else [],
+        )
+    )
+    try:
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
+        from pyspark import SparkConf
+        from pyspark.sql import SparkSession
+
+        conf = SparkConf().setAppName(name).setMaster(f"local[{threads}]")
+        for key, value in _settings(scratch, threads, port_base, catalog).items():
+            conf.set(key, value)
+        builder = SparkSession.builder.config(conf=conf)
+        session = (builder.enableHiveSupport() if catalog else builder).getOrCreate()
+        for variable in _GATEWAY_VARIABLES:  # nothing started from here may talk to this JVM
+            del os.environ[variable]
+        try:
+            yield session
+        finally:
+            session.stop()
+    finally:
+        gateway.close()
+
+
+def _settings(scratch: Path, threads: int, port_base: int, catalog: bool) -> dict[str, str]:
+    return {
+        **(_user_defaults() if catalog else {"spark.sql.warehouse.dir": str(scratch / "warehouse")}),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.port": str(port_base + 3),
+        "spark.blockManager.port": str(port_base + 4),
+        "spark.port.maxRetries": "0",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.local.dir": str(scratch),
+        "spark.sql.session.timeZone": "UTC",
+        # Column names are the user's own: `a` and `A` are two columns.
+        "spark.sql.caseSensitive": "true",
+        # Few partitions: a shuffle on one machine with the default 200 is mostly scheduling.
+        "spark.sql.shuffle.partitions": str(max(2, threads)),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.parquet.compression.codec": "snappy",
+        # One open file per split instead of a sort of the whole table by split: rows keep their order.
+        "spark.sql.maxConcurrentOutputFileWriters": "8",
+    }
+
+
+def _user_defaults() -> dict[str, str]:
+    """``spark-defaults.conf`` of the user, which Spark's own launcher would have read."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    file = Path(folder) / "spark-defaults.conf" if folder else None
+    if file is None or not file.is_file():
+        return {}
+    pairs = (line.split(None, 1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and pair[0].startswith("spark.")}

@@ -1,0 +1,191 @@
+"""One pass over the source that gathers what `sparkgpu.spark.roles` decides on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sparkgpu.config import Role
+from sparkgpu.spark.columns import own_columns, quoted, text_literal
+from sparkgpu.spark.roles import NUMBER_TYPES, ColumnStatistics
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MISSING_MARKS = ("", "NA", "N/A", "na", "n/a", "NaN", "nan", "NULL", "null", "?", "-")
+"""Texts that stand for a missing number in text files (a category keeps them as a level)."""
+
+TIME_PARTS: dict[str, str] = {
+    "year": "year({0})",
+    "month": "month({0})",
+    "day": "dayofmonth({0})",
+    "weekday": "dayofweek({0})",
+    "hour": "hour({0})",
+    "minute": "minute({0})",
+    "days since 1970": "unix_timestamp({0}) / 86400D",
+}
+"""The useful parts of a timestamp, each as SQL over a column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStatistics:
+    """Figures of the whole table. The fingerprint is of the rows' content, in whatever order."""
+
+    rows: int
+    fingerprint: str
+    columns: Mapping[str, ColumnStatistics]
+
+
+def content_hash(table: DataFrame) -> Column:
+    """A 64-bit hash of a row's content (columns by name, so that their order does not matter)."""
+    from pyspark.sql import functions as F
+
+    types = dict(table.dtypes)
+    hashable = [name for name in own_columns(types) if not types[name].startswith("map")]
+    return F.xxhash64(*(F.col(quoted(name)) for name in sorted(hashable)))
+
+
+def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str, Role]) -> TableStatistics:
+    """Count, over all rows, what the roles are decided on, in one job of plain sums and extremes.
+
+    How many levels a text column has is not asked here: the job that counts the levels tells
+    (`sparkgpu.spark.features`), and sketches of distinct counts cost ten times all the rest. `text_file`
+    marks formats without types (CSV, JSON), where numbers with ``NA`` among them arrive as text.
+    """
+    from pyspark.sql import functions as F
+
+    own = set(own_columns(table.columns))
+    types = {name: kind for name, kind in table.dtypes if name in own}
+    wanted: list[Column] = [F.count(F.lit(1)).alias("rows"), F.bit_xor(content_hash(table)).alias("mixed")]
+    for position, (name, kind) in enumerate(types.items()):
+        for key, sql in _expressions(quoted(name), kind, text_file, roles.get(name), name == target).items():
+            wanted.append(F.expr(sql).alias(f"{position}:{key}"))
+    row = table.agg(*wanted).first()
+    assert row is not None
+    found = row.asDict()
+    figures: dict[int, dict[str, Any]] = {position: {} for position in range(len(types))}
+    for key, value in found.items():
+        position_text, mark, figure = key.partition(":")
+        if mark:
+            figures[int(position_text)][figure] = value
+    columns = {
+        name: _statistics(name, kind, found["rows"], figures[position])
+        for position, (name, kind) in enumerate(types.items())
+    }
+    digest = hashlib.sha256(repr((sorted(types.items()), found["rows"], found["mixed"])).encode())
+    return TableStatistics(
+        rows=found["rows"], fingerprint=digest.hexdigest()[:32], columns=_count_unusual(table, columns)
+    )
+
+
+def _expressions(
+    column: str, kind: str, text_file: bool, role: Role | None, is_target: bool
+) -> dict[str, str]:
+    """The aggregates of one column, by the name of the figure, in SQL."""
+    found = {"values": f"count({column})"}
+    if kind.startswith(NUMBER_TYPES):
+        found["least"], found["greatest"] = f"double(min({column}))", f"double(max({column}))"
+        if is_target and kind.startswith(("float", "double", "decimal")):
+            found["broken"] = f"count_if({column} <> floor({column}))"
+    elif kind == "boolean":
+        found["varies"] = f"min({column}) < max({column})"
+    elif kind == "string" and text_file:
+        marks = ", ".join(map(text_literal, MISSING_MARKS))
+        found["unparsable"] = (
+            f"count_if({column} IS NOT NULL AND trim({column}) NOT IN ({marks}) "
+            f"AND try_cast({column} AS double) IS NULL)"
+        )
+    if kind in ("date", "timestamp", "timestamp_ntz") or role == "timestamp":
+        seconds = f"unix_timestamp(try_cast({column} AS timestamp))"
+        for figure, sql in (
+            ("moment", seconds),
+            ("in day", f"{seconds} % 86400"),
+            ("in hour", f"{seconds} % 3600"),
+        ):
+            found[f"least {figure}"], found[f"greatest {figure}"] = f"min({sql})", f"max({sql})"
+    return found
+
+
+def _statistics(name: str, kind: str, rows: int, found: Mapping[str, Any]) -> ColumnStatistics:
+    least, greatest = found.get("least"), found.get("greatest")
+    unparsable = found.get("unparsable")
+    varies = least != greatest if least is not None else found.get("varies", True)
+    return ColumnStatistics(
+        name=name,
+        type=kind,
+        rows=rows,
+        values=int(found["values"] or 0),
+        varies=bool(varies),
+        least=least,
+        greatest=greatest,
+        whole=kind in ("tinyint", "smallint", "int", "bigint") or found.get("broken") == 0,
+        unparsable=int(unparsable) if unparsable is not None else None,
+        parts=_varying_parts(found),
+    )
+
+
+def _varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts of a timestamp that differ between rows, from its extremes (seconds, UTC).
+
+    Taking every row's date apart to ask each part would cost more than all other figures together.
+    """
+    if found.get("least moment") is None or found["least moment"] == found["greatest moment"]:
+        return ()
+    first, last = (datetime.fromtimestamp(found[key], UTC) for key in ("least moment", "greatest moment"))
+    in_day = [found[f"{end} in day"] // 3600 for end in ("least", "greatest")]
+    in_hour = [found[f"{end} in hour"] // 60 for end in ("least", "greatest")]
+    varies = {
+        "year": first.year != last.year,
+        "month": (first.year, first.month) != (last.year, last.month),
+        "day": first.date() != last.date(),
+        "weekday": first.date() != last.date(),
+        "hour": in_day[0] != in_day[1],
+        "minute": in_hour[0] != in_hour[1],
+        "days since 1970": True,
+    }
+    return tuple(part for part in TIME_PARTS if varies[part])
+
+
+def _count_unusual(table: DataFrame, columns: Mapping[str, ColumnStatistics]) -> dict[str, ColumnStatistics]:
+    """Count NaN and infinite values in the columns whose least or greatest value shows that they exist.
+
+    To Spark NaN is greater than every number, so a column without either needs no second look.
+    """
+    from pyspark.sql import functions as F
+
+    unusual = [
+        name
+        for name, column in columns.items()
+        if any(value is not None and not math.isfinite(value) for value in (column.least, column.greatest))
+    ]
+    if not unusual:
+        return dict(columns)
+    wanted = []
+    for name in unusual:
+        column = quoted(name)
+        finite = f"CASE WHEN NOT isnan({column}) AND abs({column}) < double('inf') THEN {column} END"
+        wanted += [
+            F.expr(f"count_if(isnan({column}))"),
+            F.expr(f"count_if(abs({column}) = double('inf'))"),
+            F.expr(f"double(min({finite}))"),
+            F.expr(f"double(max({finite}))"),
+        ]
+    row = table.agg(*wanted).first()
+    assert row is not None
+    found = dict(columns)
+    for position, name in enumerate(unusual):
+        nan, infinite, least, greatest = row[4 * position : 4 * position + 4]
+        found[name] = replace(
+            columns[name],
+            values=columns[name].values - nan,
+            nan=nan,
+            infinite=infinite,
+            least=least,
+            greatest=greatest,
+            varies=least is not None and least != greatest,
+        )
+    return found

@@ -1,0 +1,216 @@
+"""What the user sees while a run works: the plan, the table, the progress of both branches, the result.
+
+`open_display` picks one of three: live columns on a terminal, plain lines anywhere else, and with
+``--quiet`` only errors and the result. Limits: one thread calls it; it shows what it is told and reads no
+file. Names that come from the user's data are text, never markup or control codes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sparkgpu.terminal.blocks import facts, plan_facts, results, table_facts
+from sparkgpu.terminal.progress import BRANCHES, Progress
+from sparkgpu.terminal.words import clean, clock_text, seconds_text
+
+if TYPE_CHECKING:  # for types alone: pydantic's models would cost more to import than the terminal does
+    from rich.live import Live
+
+    from sparkgpu.artifacts import RunPaths
+    from sparkgpu.events import Branch, Event
+    from sparkgpu.plan import Plan
+    from sparkgpu.schema import TableSchema
+
+_PLAIN_WIDTH = 110  # of a log file, where rich would assume 80
+_REFRESHES_PER_S = 3.0
+_MARKS = (0.25, 0.5, 0.75)  # shares of a trial at which plain mode reports
+
+
+def open_display(quiet: bool, stream: IO[str] | None = None) -> Display:
+    """The display for `stream` (standard output by default); a context manager."""
+    out = stream or sys.stdout
+    if quiet:
+        return Display(out)
+    live = out.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    return LiveDisplay(out) if live else PlainDisplay(out)
+
+
+class Display:
+    """The quiet display, and the base of the others: says nothing before the result, except errors."""
+
+    def __init__(self, stream: IO[str], *, width: int | None = None) -> None:
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure and "utf" not in (getattr(stream, "encoding", None) or "utf").lower():
+            reconfigure(errors="replace")  # a letter the terminal lacks must not end a run
+        terminal = stream.isatty()
+        self._stderr = sys.stderr  # as it is now: a live display puts a proxy in its place
+        self._console = Console(
+            file=stream, width=width or (None if terminal else _PLAIN_WIDTH), force_terminal=terminal,
+            force_jupyter=False, markup=False, emoji=False, highlight=False,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal as it was found; harmless when repeated."""
+
+    def plan(self, plan: Plan, source: str, target: str | None) -> None:
+        """Say what is about to happen, before anything slow begins."""
+
+    def table(self, schema: TableSchema) -> None:
+        """Say what the prepared table holds and what was left out."""
+
+    def event(self, lane: int, branch: Branch, event: Event) -> None:
+        """Take one event of a worker."""
+
+    def finish(self, metrics: dict[str, Any], paths: RunPaths) -> None:
+        """Show the result from ``metrics.json``, and where the report and the run lie."""
+        self.close()
+        self._console.print(results(metrics))
+        for pair in (metrics.get("comparison") or {}).get("pairs") or ():
+            if sentence := clean(pair.get("sentence") or ""):
+                self._line(sentence[0].upper() + sentence[1:])
+        for trial in metrics.get("trials") or ():
+            if trial.get("status") != "done":
+                reason = clean(trial.get("error") or "no reason was recorded")
+                self._line(f"{clean(trial['name'])} failed: {reason}", "red")
+        self._console.print()
+        wall_s = (metrics.get("run") or {}).get("wall_s")
+        self._line(f"run     {paths.root}" + (f"  ({seconds_text(wall_s)})" if wall_s else ""))
+        self._line(f"report  {paths.report / 'index.html'}")
+
+    def error(self, message: str) -> None:
+        """One line on standard error, ``sparkgpu: ...``."""
+        self._stderr.write(f"sparkgpu: {clean(message)}\n")
+        self._stderr.flush()
+
+    def _line(self, text: str, style: str = "") -> None:
+        # Whole, however long: a path or a sentence in a log is worth more than a straight margin.
+        self._console.print(Text(text, style=style), soft_wrap=True)
+
+
+class PlainDisplay(Display):
+    """Lines for logs and pipes: one per phase, quarter of a trial and end of a trial, with the seconds."""
+
+    def __init__(self, stream: IO[str], *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._start = clock()
+        self._lanes: dict[int, str] = {}
+        self._progress: dict[tuple[int, Branch], Progress] = {}
+
+    def plan(self, plan: Plan, source: str, target: str | None) -> None:
+        self._lanes = {lane.index: lane.device for lane in plan.lanes}
+        for lane in plan.lanes:
+            for branch in BRANCHES:
+                planned = tuple(trial.name for trial in plan.of(lane.index, branch))
+                self._progress[lane.index, branch] = Progress(planned=planned)
+        title = Text("sparkgpu", style="bold")
+        data = f"  {clean(source)}" + (f", target {clean(target)}" if target else "")
+        title.append(data, style="not bold")
+        self._console.print(title)
+        self._console.print(facts(plan_facts(plan)))
+
+    def table(self, schema: TableSchema) -> None:
+        self._console.print(facts(table_facts(schema)))
+
+    def event(self, lane: int, branch: Branch, event: Event) -> None:
+        progress = self._progress.setdefault((lane, branch), Progress())
+        before, phase = progress.done or 0.0, (progress.text, progress.trial)
+        progress.take(event, self._clock())
+        if event.kind == "phase" and (progress.text, progress.trial) != phase:
+            trial = f" ({event.trial})" if event.trial else ""
+            self._say(lane, branch, f"{event.text}{trial}")
+        elif event.kind == "progress" and any(before < mark <= (event.done or 0.0) for mark in _MARKS):
+            parts = [f"{event.trial or ''} {event.done or 0.0:.0%}".strip(), *progress.figures()]
+            if (left := progress.left_s(self._clock())) is not None:
+                parts.append(f"about {seconds_text(left)} left")
+            self._say(lane, branch, ", ".join(parts))
+        elif event.kind == "trial_done":
+            self._say(lane, branch, f"{event.trial} done")
+        elif event.kind == "trial_failed":
+            self._say(lane, branch, f"{event.trial} failed: {event.text}")
+
+    def _say(self, lane: int, branch: str, text: str) -> None:
+        place = f"lane {lane} {branch}" if len(self._lanes) > 1 else branch
+        self._line(f"[{self._clock() - self._start:6.1f} s] {place}: {clean(text)}")
+        self._console.file.flush()  # a log is followed while it grows
+
+
+class LiveDisplay(PlainDisplay):
+    """Trees and network side by side, one row of columns per lane, redrawn in place.
+
+    A thread of rich redraws it, so that the clock runs on while nothing happens. The terminal's cursor is
+    hidden from `plan` until `close`.
+    """
+
+    _live: Live | None = None
+
+    def plan(self, plan: Plan, source: str, target: str | None) -> None:
+        from rich.live import Live
+
+        super().plan(plan, source, target)
+        self._live = Live(
+            console=self._console, get_renderable=self._frame, refresh_per_second=_REFRESHES_PER_S
+        )
+        try:
+            self._live.start(refresh=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def event(self, lane: int, branch: Branch, event: Event) -> None:
+        self._progress.setdefault((lane, branch), Progress()).take(event, self._clock())
+        if event.kind == "trial_failed":  # must not be overwritten by what comes next
+            self._say(lane, branch, f"{event.trial} failed: {event.text}")
+
+    def finish(self, metrics: dict[str, Any], paths: RunPaths) -> None:
+        if self._live:
+            self._live.transient = True  # the result takes the place of the bars
+        super().finish(metrics, paths)
+
+    def error(self, message: str) -> None:
+        if self._live and self._stderr.isatty():
+            self._line(f"sparkgpu: {clean(message)}", "red")  # above the columns, on the same terminal
+        else:
+            super().error(message)
+
+    def close(self) -> None:
+        live, self._live = self._live, None
+        try:
+            if live:
+                live.stop()
+        finally:
+            # A second Ctrl-C may have cut `stop` short.
+            if live:
+                self._console.show_cursor(True)
+
+    def _frame(self) -> RenderableType:
+        frame = Table.grid(padding=(0, 1), expand=True)
+        frame.add_column(no_wrap=True, style="dim")
+        for _ in BRANCHES:
+            frame.add_column(ratio=1, no_wrap=True)
+        frame.add_row("", *(Text(branch, style="bold") for branch in BRANCHES))
+        now, lanes = self._clock(), list(self._lanes.items())
+        # Three lines for each lane where they fit on the screen, else one.
+        full = 3 * len(lanes) + 4 <= self._console.size.height
+        for index, device in lanes:
+            cells = (self._progress[index, branch].cell(now, full=full) for branch in BRANCHES)
+            label = f"lane {index}\n{device}" if full else f"{index} {device}"
+            frame.add_row(label, *cells)
+        return Group("", frame, Text(f"{clock_text(now - self._start)} elapsed", style="dim"))

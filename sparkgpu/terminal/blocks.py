@@ -1,0 +1,110 @@
+"""What the plan, the prepared table and the result say: facts as two columns, metrics as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sparkgpu.errors import listed
+from sparkgpu.terminal.words import clean, counted, gibibytes, metric_title, number_text, seconds_text
+
+if TYPE_CHECKING:
+    from sparkgpu.plan import Plan
+    from sparkgpu.schema import TableSchema
+
+
+def plan_facts(plan: Plan) -> Iterable[tuple[str, str]]:
+    yield "preset", plan.reasons.get("preset", f"{plan.preset}, as asked")
+    for lane in plan.lanes:
+        device = lane.device if lane.device == "cpu" else f"{lane.device} {lane.device_name}"
+        yield (
+            f"lane {lane.index}",
+            f"{device}, {counted(lane.tree_threads, 'thread')} for trees and {lane.neural_threads} for the "
+            f"network, {gibibytes(lane.heap_bytes)} of Java heap, ports from {lane.port_base}",
+        )
+    yield "trials", f"{len(plan.trials)}: {listed((trial.name for trial in plan.trials), most=6)}"
+    for key, reason in plan.reasons.items():
+        if key != "preset":
+            yield key, reason
+
+
+def table_facts(schema: TableSchema) -> Iterable[tuple[str, str]]:
+    splits = ", ".join(f"{name} {rows:,}" for name, rows in schema.splits.items())
+    refused = f"; {schema.rows_refused:,} refused: no target value" if schema.rows_refused else ""
+    yield "rows", f"{schema.rows:,} ({splits}){refused}"
+    classes = f": {listed(schema.classes, most=6)}" if schema.classes else ""
+    folds = f", {schema.folds} folds" if schema.folds else ""
+    yield "target", f"{schema.target}, {schema.task}{classes}{folds}"
+    kinds = ", ".join(
+        f"{len(features):,} {kind}"
+        for kind, features in (("numeric", schema.numeric), ("categorical", schema.categorical))
+        if features
+    )
+    yield "features", f"{len(schema.features):,}: {kinds}"
+    if schema.dropped:
+        yield "dropped", listed((f"{item.column} ({item.reason})" for item in schema.dropped), most=6)
+    for note in schema.notes:
+        yield "note", note
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, text in pairs:
+        grid.add_row(clean(name), clean(text))
+    return grid
+
+
+def results(metrics: dict[str, Any]) -> RenderableType:
+    """Metrics down, models across: three models fit on 80 columns, six metrics would not."""
+    from rich.box import SIMPLE_HEAD
+
+    models = metrics.get("models") or []
+    trials = {trial["name"]: trial for trial in metrics.get("trials") or ()}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("test split")
+    for model in models:
+        table.add_column(model["name"], justify="right")
+    tested = [(model.get("metrics") or {}).get("test") or {} for model in models]
+    spreads = [(model.get("std") or {}).get("test") or {} for model in models]
+    for name in dict.fromkeys(name for values in tested for name in values):
+        found = [values.get(name) for values in tested]
+        best = _best(name, found)
+        cells = []
+        for value, spread in zip(found, spreads, strict=True):
+            text = number_text(value) + (f" ± {spread[name]:.2g}" if spread.get(name) is not None else "")
+            leads = value is not None and value == best
+            cells.append(Text(text + (" *" if leads else "  "), style="bold" if leads else ""))
+        table.add_row(metric_title(name), *cells)
+    table.add_section()
+    done = [
+        [
+            trial
+            for name in model.get("trials") or ()
+            if (trial := trials.get(name, {})).get("status") == "done"
+        ]
+        for model in models
+    ]
+    times = [[trial["fit_s"] for trial in of_model if trial.get("fit_s") is not None] for of_model in done]
+    mean_s = [seconds_text(sum(values) / len(values)) if values else "–" for values in times]
+    table.add_row("fit time of a trial", *(f"{text}  " for text in mean_s))
+    names = [sorted({name for trial in of_model for name in trial.get("devices") or ()}) for of_model in done]
+    table.add_row("device", *(f"{listed(devices, most=2) or '–'}  " for devices in names))
+    states = [model.get("status") or "done" for model in models]
+    if set(states) - {"done"}:
+        table.add_row("status", *(f"{state}  " for state in states))
+    return Group("", table, Text("* best of the row", style="dim"))
+
+
+def _best(metric: str, values: Iterable[float | None]) -> float | None:
+    from sparkgpu.score.metrics import greater_is_better  # numpy, which the start of a run need not wait for
+
+    present = [value for value in values if value is not None]
+    if len(present) < 2:
+        return None
+    return max(present) if greater_is_better(metric) else min(present)
