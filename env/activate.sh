@@ -107,8 +107,12 @@ _sparkgpu_activate() {
             unset "_sparkgpu_was_$name" "_sparkgpu_old_$name"
         done
         hash -r 2>/dev/null || true
-        unset -f deactivate
-        if [ -n "$_sparkgpu_old_deactivate" ]; then eval "$_sparkgpu_old_deactivate"; fi
+        # One or the other: zsh 5.9 crashes when a running function is removed and then defined anew.
+        if [ -n "$_sparkgpu_old_deactivate" ]; then
+            eval "$_sparkgpu_old_deactivate"
+        else
+            unset -f deactivate
+        fi
         unset _sparkgpu_kept _sparkgpu_path _sparkgpu_bin _sparkgpu_old_deactivate
     }
 }
@@ -138,7 +142,7 @@ NEEDED_MIB=4096
 LEAST_MIB=512
 JAVA_FOLDERS=/usr/lib/jvm:/usr/java:/opt:${CONDA_PREFIX:+$CONDA_PREFIX/lib/jvm}
 for folder in .sdkman/candidates/java .jdks miniconda3/lib/jvm miniforge3/lib/jvm anaconda3/lib/jvm; do
-    JAVA_FOLDERS+=:${HOME:-/root}/$folder
+    JAVA_FOLDERS+=:${HOME:-}/$folder
 done
 JAVA_FOLDERS=${SPARKGPU_JAVA_FOLDERS-$JAVA_FOLDERS}
 
@@ -177,7 +181,8 @@ find_python() {
         while read -r candidate; do
             case $candidate in "$venv"/*) continue ;; esac
             # A name on PATH may be a stand-in that leads nowhere (pyenv): only running it tells.
-            version=$("$candidate" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
+            version=$("$candidate" -c \
+                'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
             case $version in
                 3.11.* | 3.12.*)
                     if "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -307,8 +312,9 @@ PYTHON
 }
 
 disk_full() {
-    fail "the disk is full ($(free_mib "$root") MiB free in $root, $(free_mib "${TMPDIR:-/tmp}") MiB in" \
-        "${TMPDIR:-/tmp}); the set-up needs about 4 GB, several more where torch brings CUDA: make room, source again."
+    fail "a disk is full (free: $(free_mib "$root") MiB in $root, $(free_mib "${TMPDIR:-/tmp}") MiB in" \
+        "${TMPDIR:-/tmp}); the set-up needs about 4 GB, several more where torch brings CUDA:" \
+        "make room, source again."
 }
 
 # The last line of a log's part that says why; pip's own notices and the traceback's frames do not.
@@ -321,7 +327,7 @@ why() {
 
 # pip install "$@", quietly; on failure the reason is left in `pip_why`, its kind in `pip_kind`.
 pip_install() {
-    local size text
+    local size text line
     size=$(wc -c <"$log")
     "$venv/bin/python" -m pip install --progress-bar off -c "$root/env/constraints.txt" "$@" \
         >>"$log" 2>&1 </dev/null && return
@@ -330,8 +336,10 @@ pip_install() {
     if grep -qE 'No space left on device|Errno 28|Disk quota exceeded' <<<"$text" ||
         [ "$(free_mib "$venv")" = 0 ] || [ "$(free_mib "${TMPDIR:-/tmp}")" = 0 ]; then
         pip_kind=disk
-    elif grep -qE 'NewConnectionError|ConnectTimeout|ReadTimeout|NameResolutionError|Max retries exceeded|ProxyError|Could not fetch URL|Connection(Reset|Refused)?Error|Connection broken' <<<"$text"; then
-        pip_kind=index
+    elif line=$(grep -E 'connection broken by|Could not fetch URL|Max retries exceeded' <<<"$text" | tail -n 1) &&
+        [ -n "$line" ]; then
+        # Says more than the "no matching distribution" that pip ends with; without the addresses in memory.
+        pip_kind=index pip_why=$(sed -E 's/.*connection broken by //; s/<[^>]*>[:,]? ?//g' <<<"$line")
     elif grep -q 'No matching distribution found' <<<"$text" && [ -n "${PIP_NO_INDEX:-}" ]; then
         pip_kind=index
     fi
@@ -341,12 +349,14 @@ pip_install() {
 make_venv() {
     local output
     if [ -e "$venv/pyvenv.cfg" ] && [ ! -s "$log" ]; then
-        # Not ours: taken as it is if it fits, never emptied.
-        python_version=$("$venv/bin/python" -c 'import pip, sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
+        # Not ours: taken as it is if it fits.
+        python_version=$("$venv/bin/python" -c \
+            'import pip, sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
         case $python_version in
             3.11.* | 3.12.*) say "using the .venv that is there (Python $python_version)" && return ;;
         esac
-        fail "$venv was made by something else and has no Python 3.11 or 3.12 with pip; move it away and source again."
+        fail "$venv was made by something else and has no Python 3.11 or 3.12 with pip;" \
+            "move it away and source again."
     fi
     if [ -e "$venv/bin/python" ] || [ -L "$venv/bin/python" ]; then
         say "the .venv is incomplete or was moved; making it anew with Python $python_version ($python)"
@@ -408,15 +418,16 @@ build_archive() {
     elif [ -n "$line" ]; then
         say "${line#sparkgpu: }"
     else
-        say "no start-up archive was built, so each run starts some seconds later: $(why "$(tail -n 20 "$log")")"
+        say "no start-up archive was built, so each run starts some seconds later:" \
+            "$(why "$(tail -n 20 "$log")")"
     fi
     mark .ready || disk_full
 }
 
 set_up() {
-    trap 'say "interrupted; source this file again and it goes on from there"; exit 130' INT TERM HUP
-    if is_current .installed; then python=$venv/bin/python; else find_python; fi
+    trap 'say "interrupted; source this file again and it is mended"; exit 130' INT TERM HUP
     check_folder
+    if is_current .installed; then python=$venv/bin/python; else find_python; fi
     take_lock "$python"
     is_current .installed || { check_room && install_packages; }
     find_java || install_java

@@ -64,9 +64,8 @@ class LanePaths:
     def phases(self, branch: str) -> Path:
         return self.root / f"{branch}.phases.json"
 
-    @property
-    def error(self) -> Path:
-        return self.root / "error.json"
+    def error(self, branch: str) -> Path:
+        return self.root / f"{branch}.error.json"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
 from sparkgpu.artifacts import RunPaths, write_json
 from sparkgpu.config import RunConfig
 from sparkgpu.errors import DataError, listed
 from sparkgpu.events import EventWriter
 from sparkgpu.schema import OTHER_LEVEL, DroppedColumn, Feature, TableSchema
-from sparkgpu.spark.columns import IN_TABLE, LABEL, SPLIT, WEIGHT, quoted, refuse_reserved
+from sparkgpu.source import Source
+from sparkgpu.spark.columns import LABEL, SPLIT, WEIGHT, quoted, refuse_reserved
 from sparkgpu.spark.features import fit_pipeline, to_table
 from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles
-from sparkgpu.spark.source import Source, find_source, open_source, refusing_unreadable, with_row_id
+from sparkgpu.spark.source import open_source, refusing_unreadable, with_row_id
 from sparkgpu.spark.split import with_split
 from sparkgpu.spark.statistics import TableStatistics, gather
+from sparkgpu.spark.table_writer import write_table
 from sparkgpu.spark.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -43,28 +43,27 @@ def prepare(
     session: SparkSession,
     *,
     config: RunConfig,
-    source: str,
+    source: Source,
     scratch: Path,
     paths: RunPaths,
     events: EventWriter,
 ) -> TableSchema:
-    """Prepare the table of a run; returns what it holds. `source` is the text of SOURCE.
+    """Prepare the table of a run; returns what it holds.
 
     Raises `DataError` for anything in the table that cannot be used, before anything is written.
     """
-    found = find_source(source)
-    with refusing_unreadable(found):
+    with refusing_unreadable(source):
         with events.phase("reading the source"):
-            table = _open(session, found, config, scratch)
+            table = _open(session, source, config, scratch)
             assert config.data.target is not None  # checked in _open
             statistics = gather(
                 table,
                 target=config.data.target,
-                text_file=found.format in ("csv", "json"),
+                text_file=source.format in ("csv", "json"),
                 roles=config.data.roles,
             )
             if statistics.rows == 0:
-                raise DataError(f"{source}: the table has no rows. Give a table with rows.")
+                raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
             target = find_target(table, statistics.columns[config.data.target], config.data.task)
             columns = _columns(statistics, config)
         with events.phase("splitting"):
@@ -86,12 +85,10 @@ def prepare(
         with events.phase("writing the table"):
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
-            (to_table(pipeline, split, features).write.partitionBy(IN_TABLE[SPLIT]).parquet(str(folder)))
+            splits = write_table(to_table(pipeline, split, features), folder)
             pipeline.write().overwrite().save(str(paths.pipeline))
-    schema = _schema(config, source, statistics, target, columns, features, folder)
+    schema = _schema(config, source.name, statistics, target, columns, features, splits)
     _check_splits(schema)
-    for leftover in (*folder.glob("**/.*.crc"), folder / "_SUCCESS"):  # checksums that only Spark reads
-        leftover.unlink()
     write_json(folder / "schema.json", schema)
     shutil.rmtree(paths.table, ignore_errors=True)
     folder.replace(paths.table)
@@ -171,7 +168,7 @@ def _schema(
     target: Target,
     columns: _Columns,
     features: tuple[Feature, ...],
-    folder: Path,
+    splits: dict[str, int],
 ) -> TableSchema:
     notes = [
         f"{column.infinite:,} infinite values in {column.name!r} count as missing"
@@ -196,13 +193,9 @@ def _schema(
         folds=config.split.folds,
         rows=target.rows,
         rows_refused=target.rows_refused,
-        splits={name: _count_rows(folder / f"split={name}") for name in ("train", "valid", "test")},
+        splits={name: splits.get(name, 0) for name in ("train", "valid", "test")},
         fingerprint=statistics.fingerprint,
     )
-
-
-def _count_rows(folder: Path) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
 
 
 def _check_splits(schema: TableSchema) -> None:

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sparkgpu.spark.java import find_java
+from sparkgpu.java import find_java
 from sparkgpu.spark.startup import archive_path, class_path
 
 # Listed classes that a dump cannot hold: generated at run time, or (Icer) resolved by H2O's own weaver.

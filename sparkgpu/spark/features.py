@@ -86,14 +86,16 @@ def fit_pipeline(
 def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]) -> DataFrame:
     """The typed table: our own columns under their names there, then one per feature under its safe name.
 
+    Only the pipeline's first stage is applied: the indexer and the assembler turn these very columns into
+    one vector of doubles, which neither trees (categories, gaps) nor the network would have a use for.
     Categories stay words (one that training never showed reads as missing in every engine); in a column
     whose rare levels were cut off, they become `OTHER_LEVEL`.
     """
     from pyspark.sql import functions as F
 
-    transformed = model.transform(table)
+    typed = model.stages[0].transform(table)
     own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in table.columns]
-    return transformed.select(*own, *(_typed(feature) for feature in features))
+    return typed.select(*own, *(_typed(feature) for feature in features))
 
 
 def _typed(feature: Feature) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,7 @@ def spark_session(
         )
     )
     try:
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # for the tasks that write the table
         os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
         from pyspark import SparkConf
@@ -79,8 +81,7 @@ def _settings(scratch: Path, threads: int, port_base: int, catalog: bool) -> dic
         "spark.sql.shuffle.partitions": str(max(2, threads)),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.compression.codec": "snappy",
-        # One open file per split instead of a sort of the whole table by split: rows keep their order.
-        "spark.sql.maxConcurrentOutputFileWriters": "8",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     }
 
 

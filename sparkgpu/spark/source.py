@@ -13,93 +13,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
-from sparkgpu.errors import DataError, listed, nearest
+from sparkgpu.errors import DataError, listed
+from sparkgpu.source import COMPRESSED, Source
 from sparkgpu.spark.columns import ROW_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Format = Literal["parquet", "csv", "orc", "json"]
-
-TABLE_PREFIX = "table:"
-_FORMATS: dict[str, Format] = {
-    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".orc": "orc",
-    ".json": "json", ".jsonl": "json", ".ndjson": "json",
-}  # fmt: skip
-_COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".snappy", ".lz4")
-_READABLE = "Parquet, CSV (plain or .gz/.bz2), ORC, JSON lines, or table:NAME"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where a table lies and how it is stored. `format` None is a table of the catalog."""
-
-    name: str
-    location: str
-    format: Format | None
-
-
-def find_source(text: str) -> Source:
-    """Tell from the text of SOURCE (and the files there) what it is. Needs no Spark.
-
-    Raises `DataError` when there is nothing there, or nothing that can be read.
-    """
-    if text.startswith(TABLE_PREFIX):
-        name = text.removeprefix(TABLE_PREFIX)
-        if not name:
-            raise DataError("table: names no table; write table:NAME, such as table:sales.orders.")
-        return Source(name=text, location=name, format=None)
-    if re.match(r"[a-z0-9]+://", text) and not text.startswith("file://"):
-        return Source(name=text, location=text, format=_format(text, Path(text.rstrip("/"))))
-    path = Path(text.removeprefix("file://")).expanduser()
-    if path.is_dir():
-        return Source(name=text, location=str(path.resolve()), format=_folder_format(text, path))
-    if not path.exists():
-        parent = path.parent
-        names = [item.name for item in parent.iterdir()] if parent.is_dir() else []
-        hint = nearest(path.name, names) if parent.is_dir() else f" There is no folder {parent} either."
-        raise DataError(f"{text}: there is no such file.{hint} Give {_READABLE}.")
-    if path.stat().st_size == 0:
-        raise DataError(f"{text}: the file is empty (0 bytes). Give a table with a header and rows.")
-    return Source(name=text, location=str(path.resolve()), format=_format(text, path))
-
-
-def _format(text: str, path: Path) -> Format:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == ".zip":
-        raise DataError(
-            f"{text}: Spark cannot read .zip archives. Unpack it, or compress the table with gzip."
-        )
-    while suffixes and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    found = _FORMATS.get(suffixes[-1]) if suffixes else None
-    if found is None:
-        ending = path.suffix or "no ending"
-        raise DataError(f"{text}: cannot tell how it is stored ({ending}). Give {_READABLE}.")
-    return found
-
-
-def _folder_format(text: str, folder: Path) -> Format:
-    files = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
-    ]
-    if not files:
-        raise DataError(f"{text}: the folder holds no files. Give a folder of {_READABLE}.")
-    formats = Counter(_format(str(path), path) for path in files)
-    if len(formats) > 1:
-        raise DataError(
-            f"{text}: the folder mixes {listed(formats)} files; keep one kind in it, or name a file."
-        )
-    return next(iter(formats))
 
 
 def open_source(session: SparkSession, source: Source) -> DataFrame:
@@ -132,7 +57,7 @@ def _check_header(source: Source) -> str:
         )
     openers: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open}
     opener = openers.get(path.suffix.lower(), open)
-    if not path.exists() or path.suffix.lower() in set(_COMPRESSED) - set(openers):
+    if not path.exists() or path.suffix.lower() in set(COMPRESSED) - set(openers):
         return ","
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:

@@ -8,7 +8,6 @@ measured in docs/performance.md.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import importlib.util
 import os
@@ -22,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkgpu.errors import DeviceError
-from sparkgpu.spark.java import find_java
+from sparkgpu.java import find_java
+from sparkgpu.processes import die_with_parent
 
 _START_TIMEOUT_S = 120.0
-_PR_SET_PDEATHSIG = 1
 
 # The packages of the JDK that Spark 3.5 opens by reflection on Java 17 (its launcher's JavaModuleOptions).
 _OPENED = (
@@ -176,4 +175,4 @@ def _follow_parent() -> None:
     The JVM also ends when its standard input closes, but a forked sibling can hold that pipe open.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from sparkgpu.terminal.blocks import facts, plan_facts, results, table_facts
 from sparkgpu.terminal.progress import BRANCHES, Progress
-from sparkgpu.terminal.words import clean, clock_text, seconds_text
+from sparkgpu.words import clean, clock_text, seconds_text
 
 if TYPE_CHECKING:  # for types alone: pydantic's models would cost more to import than the terminal does
     from rich.live import Live
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # for types alone: pydantic's models would cost more to impor
     from sparkgpu.schema import TableSchema
 
 _PLAIN_WIDTH = 110  # of a log file, where rich would assume 80
-_REFRESHES_PER_S = 3.0
+_REFRESHES_PER_S = 2.0
 _MARKS = (0.25, 0.5, 0.75)  # shares of a trial at which plain mode reports
 
 
@@ -91,17 +91,17 @@ class Display:
                 self._line(f"{clean(trial['name'])} failed: {reason}", "red")
         self._console.print()
         wall_s = (metrics.get("run") or {}).get("wall_s")
-        self._line(f"run     {paths.root}" + (f"  ({seconds_text(wall_s)})" if wall_s else ""))
-        self._line(f"report  {paths.report / 'index.html'}")
+        self._line(f"run     {paths.root}" + (f"  ({seconds_text(wall_s)})" if wall_s else ""), whole=True)
+        self._line(f"report  {paths.report / 'index.html'}", whole=True)
 
     def error(self, message: str) -> None:
         """One line on standard error, ``sparkgpu: ...``."""
         self._stderr.write(f"sparkgpu: {clean(message)}\n")
         self._stderr.flush()
 
-    def _line(self, text: str, style: str = "") -> None:
-        # Whole, however long: a path or a sentence in a log is worth more than a straight margin.
-        self._console.print(Text(text, style=style), soft_wrap=True)
+    def _line(self, text: str, style: str = "", *, whole: bool = False) -> None:
+        # A path is there to be copied, and a log to be searched: no line ends of ours in either.
+        self._console.print(Text(text, style=style), soft_wrap=whole or not self._console.is_terminal)
 
 
 class PlainDisplay(Display):
@@ -124,10 +124,10 @@ class PlainDisplay(Display):
         data = f"  {clean(source)}" + (f", target {clean(target)}" if target else "")
         title.append(data, style="not bold")
         self._console.print(title)
-        self._console.print(facts(plan_facts(plan)))
+        self._facts(plan_facts(plan))
 
     def table(self, schema: TableSchema) -> None:
-        self._console.print(facts(table_facts(schema)))
+        self._facts(table_facts(schema))
 
     def event(self, lane: int, branch: Branch, event: Event) -> None:
         progress = self._progress.setdefault((lane, branch), Progress())
@@ -145,6 +145,10 @@ class PlainDisplay(Display):
             self._say(lane, branch, f"{event.trial} done")
         elif event.kind == "trial_failed":
             self._say(lane, branch, f"{event.trial} failed: {event.text}")
+
+    def _facts(self, pairs: Iterable[tuple[str, str]]) -> None:
+        for name, text in pairs:
+            self._line(f"{clean(name):<9} {clean(text)}")
 
     def _say(self, lane: int, branch: str, text: str) -> None:
         place = f"lane {lane} {branch}" if len(self._lanes) > 1 else branch
@@ -200,8 +204,11 @@ class LiveDisplay(PlainDisplay):
             if live:
                 self._console.show_cursor(True)
 
+    def _facts(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._console.print(facts(pairs))
+
     def _frame(self) -> RenderableType:
-        frame = Table.grid(padding=(0, 1), expand=True)
+        frame = Table.grid(padding=(0, 2), expand=True)
         frame.add_column(no_wrap=True, style="dim")
         for _ in BRANCHES:
             frame.add_column(ratio=1, no_wrap=True)

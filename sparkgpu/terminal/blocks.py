@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkgpu.errors import listed
-from sparkgpu.terminal.words import clean, counted, gibibytes, metric_title, number_text, seconds_text
+from sparkgpu.words import clean, counted, gibibytes, metric_title, number_text, seconds_text
 
 if TYPE_CHECKING:
     from sparkgpu.plan import Plan
@@ -65,7 +65,7 @@ def results(metrics: dict[str, Any]) -> RenderableType:
     from rich.box import SIMPLE_HEAD
 
     models = metrics.get("models") or []
-    trials = {trial["name"]: trial for trial in metrics.get("trials") or ()}
+    trials = metrics.get("trials") or []
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("test split")
     for model in models:
@@ -77,28 +77,29 @@ def results(metrics: dict[str, Any]) -> RenderableType:
         best = _best(name, found)
         cells = []
         for value, spread in zip(found, spreads, strict=True):
-            text = number_text(value) + (f" ± {spread[name]:.2g}" if spread.get(name) is not None else "")
+            text = number_text(value) + (
+                f" ± {number_text(spread[name], 2)}" if spread.get(name) is not None else ""
+            )
             leads = value is not None and value == best
             cells.append(Text(text + (" *" if leads else "  "), style="bold" if leads else ""))
         table.add_row(metric_title(name), *cells)
     table.add_section()
     done = [
-        [
-            trial
-            for name in model.get("trials") or ()
-            if (trial := trials.get(name, {})).get("status") == "done"
-        ]
-        for model in models
+        [t for t in trials if t["model"] == model["name"] and t.get("status") == "done"] for model in models
     ]
     times = [[trial["fit_s"] for trial in of_model if trial.get("fit_s") is not None] for of_model in done]
     mean_s = [seconds_text(sum(values) / len(values)) if values else "–" for values in times]
-    table.add_row("fit time of a trial", *(f"{text}  " for text in mean_s))
+    table.add_row("mean fit time", *(f"{text}  " for text in mean_s))
     names = [sorted({name for trial in of_model for name in trial.get("devices") or ()}) for of_model in done]
-    table.add_row("device", *(f"{listed(devices, most=2) or '–'}  " for devices in names))
+    table.add_row("device", *(f"{_devices(devices)}  " for devices in names))
     states = [model.get("status") or "done" for model in models]
     if set(states) - {"done"}:
         table.add_row("status", *(f"{state}  " for state in states))
     return Group("", table, Text("* best of the row", style="dim"))
+
+
+def _devices(names: list[str]) -> str:
+    return listed(names) or "–" if len(names) < 3 else f"{len(names)} devices"
 
 
 def _best(metric: str, values: Iterable[float | None]) -> float | None:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparkgpu.terminal.words import clean, clock_text, metric_title, number_text
+from sparkgpu.words import clean, clock_text, metric_title, number_text
 
 if TYPE_CHECKING:
     from sparkgpu.events import Branch, Event

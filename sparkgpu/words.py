@@ -1,10 +1,19 @@
-"""How names, numbers and times read on a terminal: short, four significant digits, nothing unprintable."""
+"""How names, numbers and times read to a person, on the terminal and in the report: short, with units."""
 
 from __future__ import annotations
 
 import math
 
-_TITLES = {"roc_auc": "ROC AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R2", "f1": "F1", "f1_macro": "macro F1"}
+_TITLES = {
+    "roc_auc": "ROC AUC",
+    "brier": "Brier score",
+    "f1": "F1",
+    "f1_macro": "macro F1",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+    "spearman": "Spearman correlation",
+}
 
 
 def metric_title(metric: str) -> str:
@@ -24,20 +33,20 @@ def gibibytes(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def number_text(value: float | None) -> str:
-    """Four significant digits."""
+def number_text(value: float | None, digits: int = 4) -> str:
+    """`value` with so many significant digits, and thousands separators instead of more than those."""
     if value is None or not math.isfinite(value):
         return "–"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
+    if value == 0:
+        return "0"
     if abs(value) < 1e-4:
-        return f"{value:.3g}"
-    return f"{value:.{3 - math.floor(math.log10(abs(value)))}f}"
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def seconds_text(value: float) -> str:
     if value < 10:
-        return f"{value:.1f} s"
+        return f"{value:.1f} s" if value >= 1 or value == 0 else f"{value:.2f} s"
     return (
         f"{value:.0f} s"
         if value < 90

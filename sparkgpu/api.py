@@ -1,0 +1,188 @@
+"""The Python door: ``sparkgpu.run(data, target=...)``, in scripts and notebooks."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sparkgpu import config as configuration
+from sparkgpu import orchestrate
+from sparkgpu.errors import ConfigError, DataError, listed
+from sparkgpu.source import TABLE_PREFIX
+from sparkgpu.terminal import open_display
+
+if TYPE_CHECKING:
+    import pandas
+    from pyspark.sql import DataFrame as SparkDataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What a run found: its folder, its exit code (0, or 5 when a trial failed) and ``metrics.json``."""
+
+    path: Path
+    exit_code: int
+    metrics: Mapping[str, Any]
+
+    def table(self) -> pandas.DataFrame:
+        """The test metrics, one row per model (means over trials)."""
+        import pandas
+
+        models = {model["name"]: model["metrics"]["test"] for model in self.metrics["models"]}
+        return pandas.DataFrame.from_dict(models, orient="index")
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """The comparison in words."""
+        return tuple(pair["sentence"] for pair in self.metrics["comparison"]["pairs"])
+
+    @property
+    def report(self) -> Path:
+        """The report's page."""
+        return self.path / "report" / "index.html"
+
+    def __str__(self) -> str:
+        return "\n".join([self.table().round(4).to_string(), *self.verdicts, f"report: {self.report}"])
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(html.escape(line) for line in (*self.verdicts, f"report: {self.report}"))
+        return f"{self.table().round(4).to_html()}<p>{lines}</p>"
+
+
+def run(
+    data: str | Path | pandas.DataFrame | SparkDataFrame | None = None,
+    *,
+    target: str | None = None,
+    task: Literal["auto", "binary", "multiclass", "regression"] | None = None,
+    gpus: Literal["all"] | Sequence[int | str] | None = None,
+    cpu_lanes: int | None = None,
+    repeats: int | None = None,
+    strategy: str | None = None,
+    preset: Literal["fast", "balanced", "best"] | None = None,
+    config: str | Path | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    quiet: bool = False,
+) -> RunResult:
+    """Train trees and a network on `data` side by side, and compare them; the same run as ``sparkgpu run``.
+
+    `data` is a path (or ``table:NAME``), a pandas or a Spark DataFrame; None is the built-in demo. `config`
+    is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
+    ``{"trees.ntrees": 200}``). Raises a `sparkgpu.errors.SparkgpuError` (a ValueError) with one sentence
+    for anything that cannot be done; a run in which a trial failed returns with `exit_code` 5.
+    """
+    with _as_source(data) as source:
+        options: dict[str, Any] = {
+            **(_flat(config) if isinstance(config, Mapping) else {}),
+            "data.source": source,
+            "data.target": target,
+            "data.task": task,
+            "devices.gpus": gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
+            "devices.cpu_lanes": cpu_lanes,
+            "repeats": repeats,
+            "neural.strategy": strategy,
+            "preset": preset,
+        }
+        file = Path(config) if isinstance(config, (str, Path)) else None
+        resolved = configuration.load(file=file, options=options)
+        with open_display(quiet) as display:
+            outcome = orchestrate.run(resolved, display, out=Path(out) if out else None)
+    assert outcome.metrics is not None
+    return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, metrics=outcome.metrics)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys; a mapping of roles stays one value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, Mapping) and dotted != "data.roles":
+            flat.update(_flat(value, f"{dotted}."))
+        else:
+            flat[dotted] = value
+    return flat
+
+
+@contextlib.contextmanager
+def _as_source(data: Any) -> Iterator[str | None]:
+    """The text of SOURCE for `data`; a DataFrame lies in a private folder for as long as it is needed."""
+    if (
+        data is None
+        or isinstance(data, Path)
+        or (isinstance(data, str) and not data.startswith(TABLE_PREFIX))
+    ):
+        yield None if data is None else str(data)
+        return
+    kind = f"{type(data).__module__}.{type(data).__name__}"
+    session = _active_session() if isinstance(data, str) else None
+    if isinstance(data, str) and session is None:
+        yield data
+        return
+    folder = Path(tempfile.mkdtemp(prefix="sparkgpu-data-"))
+    try:
+        file = folder / "dataframe.parquet"
+        if kind.startswith("pandas."):
+            _write_pandas(data, file)
+        elif session is not None:
+            _write_spark(session.table(data.removeprefix(TABLE_PREFIX)), file)
+        elif kind.startswith("pyspark.sql."):
+            _write_spark(data, file)
+        else:
+            raise ConfigError(
+                f"data is a {kind}; give a path, table:NAME, a pandas DataFrame or a Spark DataFrame."
+            )
+        yield str(file)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _active_session() -> Any:
+    """The Spark session of this process, if it has one: a table may be known to it alone."""
+    import sys
+
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _write_pandas(frame: pandas.DataFrame, file: Path) -> None:
+    names = [str(name) for name in frame.columns]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"the DataFrame has duplicate column names: {listed(twice)}. Give each column one name."
+        )
+    plain = frame.reset_index(drop=True)
+    plain.columns = names
+    try:
+        plain.to_parquet(file, index=False)
+    except (ValueError, TypeError, ArithmeticError) as error:  # pyarrow's errors are of these families
+        raise DataError(
+            f"the DataFrame cannot be written as Parquet: {error}. Convert that column."
+        ) from None
+
+
+def _write_spark(frame: SparkDataFrame, file: Path) -> None:
+    """Written in the order of the rows' content: a DataFrame has no order of its own to split by."""
+    from pyspark.sql import functions as F
+
+    twice = [name for name, count in Counter(frame.columns).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"the DataFrame has duplicate column names: {listed(twice)}. Give each column one name."
+        )
+    kinds = dict(frame.dtypes)
+    hashed = [
+        F.col("`" + name.replace("`", "``") + "`")
+        for name in frame.columns
+        if not kinds[name].startswith("map")
+    ]
+    frame.orderBy(F.xxhash64(*hashed)).write.parquet(str(file))

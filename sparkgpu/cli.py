@@ -1,0 +1,123 @@
+"""The command line. Reads options, hands them to the run, and turns every refusal into one line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+
+from sparkgpu import __version__
+from sparkgpu.errors import EXIT_INTERRUPTED, ConfigError, SparkgpuError
+
+_HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
+
+app = typer.Typer(
+    name="sparkgpu", help=_HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps `run` a command of its own while it is the only one."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@app.command()
+def run(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="Parquet file or folder, CSV (plain or compressed), ORC, JSON lines, or table:NAME. "
+            "Left out: the built-in demo on real data."
+        ),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    task: Annotated[str | None, typer.Option(help="auto, binary, multiclass or regression.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,1, or all.")] = None,
+    cpu_lanes: Annotated[int | None, typer.Option(help="Lanes on the CPU, the cores shared out.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Repeats with seeds of their own; one per lane.")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
+    preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A run.toml to start from.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One configuration key.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory; a new or empty folder.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but the result and errors.")] = False,
+) -> None:
+    """Train trees and a network on a table, side by side, and say which is better."""
+    from sparkgpu import config as configuration
+    from sparkgpu import orchestrate
+    from sparkgpu.terminal import open_display
+
+    options: dict[str, Any] = {
+        "data.source": source,
+        "data.target": target,
+        "data.task": task,
+        "devices.gpus": _gpus(gpus),
+        "devices.cpu_lanes": cpu_lanes,
+        "repeats": repeats,
+        "neural.strategy": strategy,
+        "preset": preset,
+    }
+    resolved = configuration.load(file=config, options=options, assignments=assignments or ())
+    with open_display(quiet) as display:
+        outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run)
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")]) -> None:
+    """Rebuild the report of a run from its folder alone."""
+    from sparkgpu import report as reports
+    from sparkgpu.artifacts import RunPaths
+
+    if not (run_dir / "metrics.json").is_file():
+        raise ConfigError(f"{run_dir}: no metrics.json there. Name the folder of a finished run.")
+    typer.echo(reports.build(RunPaths(root=run_dir.resolve())))
+
+
+def _gpus(text: str | None) -> str | list[str] | None:
+    if text is None or text.strip() == "all":
+        return text.strip() if text else None
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of ``sparkgpu``, ``python -m sparkgpu`` and ``jobs/train.py``; never returns."""
+    if threading.current_thread() is threading.main_thread():
+        # A batch system ends a job with SIGTERM: it is taken like Ctrl-C, so that the lanes are ended too.
+        signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        sys.exit(app(arguments, standalone_mode=False) or 0)
+    except SparkgpuError as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted; every lane was ended.")
+        sys.exit(EXIT_INTERRUPTED)
+    except TyperException as error:
+        _say(f"{error.format_message()} Run `sparkgpu --help` for what there is.")
+        sys.exit(ConfigError.exit_code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"sparkgpu: {message}\n")

@@ -1,0 +1,124 @@
+"""The finished model: raw table columns in, predictions out; saved as ``model.json`` and ``model.pt``.
+
+``model.json`` holds everything needed to build the module again (architecture, features, levels, classes,
+the target's scale), ``model.pt`` the tensors alone, so that loading one never runs code from it.
+
+N rows (B of a batch), F numeric features, K categorical features, C classes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sparkgpu.artifacts import read_json, write_json
+from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural.data import raw_tensors
+from sparkgpu.engines.neural.nets import MLP, Shape
+from sparkgpu.engines.neural.objective import Objective
+from sparkgpu.engines.neural.preprocess import QuantileNormal
+from sparkgpu.engines.neural.train import eval_rows
+from sparkgpu.schema import TableSchema
+from sparkgpu.table import Rows
+
+_FORMAT = 1
+
+
+class TabularModel(nn.Module):
+    """Numeric transform, network and objective as one: raw (B, F) and codes (B, K) to predictions.
+
+    Predictions are float64: probabilities (B, C) in the order of the classes, or values (B,).
+    """
+
+    def __init__(self, transform: QuantileNormal, net: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.transform = transform
+        self.net = net
+        self.objective = objective
+
+    def forward(self, raw_BF: Tensor, codes_BK: Tensor) -> Tensor:
+        return self.objective.predict(self.net(self.transform(raw_BF), codes_BK))
+
+    def predict(self, rows: Rows) -> NDArray[np.float64]:
+        """Predictions of all rows, on the model's device, in its evaluation mode."""
+        self.eval()
+        device = self.transform.knots_FQ.device
+        raw_NF, codes_NK = raw_tensors(rows, device)
+        size = eval_rows(device)
+        with torch.no_grad():
+            parts = [
+                self(*part)
+                for part in zip(torch.split(raw_NF, size), torch.split(codes_NK, size), strict=True)
+            ]
+        values: NDArray[np.float64] = torch.cat(parts).cpu().numpy()
+        return values
+
+
+def build_net(config: NeuralConfig, shape: Shape) -> nn.Module:
+    """The network that the configuration names, with fresh weights from torch's random numbers."""
+    assert config.hidden is not None and config.dropout is not None  # filled in by plan.resolve_parameters
+    return MLP(shape, hidden=config.hidden, dropout=config.dropout)
+
+
+def save_model(model: TabularModel, folder: Path, config: NeuralConfig, schema: TableSchema) -> None:
+    """Write the model's two files, ``model.json`` last: its presence says that the model is complete."""
+    state = {name: value.cpu() for name, value in model.state_dict().items()}
+    temporary = folder / f".model.pt.{os.getpid()}"
+    torch.save(state, temporary)
+    temporary.replace(folder / "model.pt")
+    objective = model.objective
+    write_json(
+        folder / "model.json",
+        {
+            "format": _FORMAT,
+            "architecture": {
+                "name": config.architecture,
+                "hidden": list(config.hidden or ()),
+                "dropout": config.dropout,
+                "num_outputs": schema.num_outputs,
+            },
+            "task": objective.task,
+            "target": {"name": schema.target, "mean": objective.mean, "std": objective.std},
+            "classes": list(schema.classes),
+            "numeric": [feature.name for feature in schema.numeric],
+            "numeric_with_indicator": [schema.numeric[i].name for i in model.transform.missing_M.tolist()],
+            "categorical": [
+                {"name": feature.name, "levels": list(feature.levels)} for feature in schema.categorical
+            ],
+        },
+    )
+
+
+def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel:
+    """Build a saved model again, on `device` and in evaluation mode.
+
+    Its inputs are the table's columns in the order of ``model.json``'s `numeric` and `categorical`, codes
+    being positions in `levels` and -1 for missing or unknown.
+    """
+    saved: dict[str, Any] = read_json(folder / "model.json")
+    assert saved["format"] == _FORMAT
+    state = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
+    # Built from its knots, since it derives tables from them that are not saved.
+    transform = QuantileNormal(state["transform.knots_FQ"], state["transform.missing_M"])
+    architecture = saved["architecture"]
+    shape = Shape(
+        num_numeric=transform.num_outputs,
+        num_levels=tuple(len(column["levels"]) for column in saved["categorical"]),
+        num_outputs=architecture["num_outputs"],
+    )
+    config = NeuralConfig(
+        architecture=architecture["name"],
+        hidden=tuple(architecture["hidden"]),
+        dropout=architecture["dropout"],
+    )
+    target = saved["target"]
+    objective = Objective(task=saved["task"], mean=target["mean"], std=target["std"])
+    model = TabularModel(transform, build_net(config, shape), objective)
+    model.load_state_dict(state)
+    return model.to(device).eval()

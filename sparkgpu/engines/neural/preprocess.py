@@ -1,0 +1,117 @@
+"""The numeric transform of the networks: each column to a standard normal by its quantiles, in torch.
+
+The transform is a module, so it is saved with the network, runs on its device, and sees raw values when the
+model is used later; during training it is applied once to the whole table. Fitted on training rows only.
+
+N rows (B of a batch, S of a sample), F numeric columns, M columns with missing values in training,
+G = F + M columns out, Q knots.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+_MOST_KNOTS = 1000
+_ROWS_PER_KNOT = 30  # fewer rows a knot would follow noise (the TabM project's rule)
+_SAMPLE_ROWS = 100_000  # enough for 1000 knots
+_CHUNK_ROWS = 8_192
+_REACH = 5.199337582605575  # where scikit-learn cuts the normal off: its quantile at 1e-7
+
+
+class QuantileNormal(nn.Module):
+    """Maps raw numbers (B, F) with NaN for missing to (B, G): normal scores, then M missing indicators.
+
+    Between knots the rank is interpolated; values seen several times get the middle rank of their tie, at
+    the ends as well, so that a rare 1 among zeros does not send the zeros to the far end. Missing becomes
+    0, the median; what lies beyond the training range counts as its end; a constant column becomes 0.
+    Apart from ties at the ends this is scikit-learn's ``QuantileTransformer(output_distribution="normal")``.
+    """
+
+    knots_FQ: Tensor
+    mid_FQ: Tensor
+    missing_M: Tensor
+
+    def __init__(self, knots_FQ: Tensor, missing_M: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("knots_FQ", knots_FQ)
+        first_FQ = torch.searchsorted(knots_FQ, knots_FQ)
+        last_FQ = torch.searchsorted(knots_FQ, knots_FQ, right=True) - 1
+        mid_FQ = (first_FQ + last_FQ).to(torch.float32) / 2
+        self.register_buffer("mid_FQ", mid_FQ, persistent=False)
+        self.register_buffer("missing_M", missing_M)
+
+    @classmethod
+    def fit(cls, raw_NF: Tensor, *, generator: torch.Generator) -> QuantileNormal:
+        """Fit on training rows, where they lie; beyond 100,000 on a sample drawn by `generator` (CPU)."""
+        rows, columns = raw_NF.shape
+        low_F, high_F, missing_F = _ranges(raw_NF)
+        if rows > _SAMPLE_ROWS:
+            chosen_S = torch.randperm(rows, generator=generator)[:_SAMPLE_ROWS].sort().values
+            raw_NF = raw_NF.index_select(0, chosen_S.to(raw_NF.device))
+        knots = max(min(rows // _ROWS_PER_KNOT, _MOST_KNOTS), 10)
+        parts = [_knots(raw_NF[:, column], knots) for column in range(columns)]
+        knots_FQ = torch.stack(parts) if parts else raw_NF.new_zeros((0, knots))
+        # The sample may lack the extremes, or the only other value of a nearly constant column.
+        knots_FQ[:, 0], knots_FQ[:, -1] = low_F, high_F
+        return cls(knots_FQ, missing_F.nonzero().flatten())
+
+    @property
+    def num_outputs(self) -> int:
+        return self.knots_FQ.shape[0] + self.missing_M.shape[0]
+
+    def forward(self, raw_BF: Tensor) -> Tensor:
+        raw_FB = raw_BF.t().contiguous()
+        knots = self.knots_FQ.shape[1]
+        x_FB = raw_FB.nan_to_num(nan=0.0).clamp(self.knots_FQ[:, :1], self.knots_FQ[:, -1:])
+        # The last knot not above the value, and the next one; equal knots leave the weight at 0.
+        left_FB = torch.searchsorted(self.knots_FQ, x_FB, right=True).sub_(1)
+        lower_FB = self.knots_FQ.gather(1, left_FB)
+        upper_FB = self.knots_FQ.gather(1, (left_FB + 1).clamp_(max=knots - 1))
+        between_FB = ((x_FB - lower_FB) / (upper_FB - lower_FB)).nan_to_num_(nan=0.0)
+        rank_FB = torch.where(between_FB > 0, left_FB + between_FB, self.mid_FQ.gather(1, left_FB))
+        z_FB = torch.special.ndtri(rank_FB / (knots - 1)).clamp_(-_REACH, _REACH)
+        z_FB.masked_fill_(raw_FB.isnan(), 0.0)
+        if self.missing_M.numel():
+            z_FB = torch.cat([z_FB, raw_FB.index_select(0, self.missing_M).isnan().to(z_FB.dtype)])
+        z_BG: Tensor = z_FB.t()
+        return z_BG
+
+    def transform(self, raw_NF: Tensor, *, in_place: bool = False) -> Tensor:
+        """The whole matrix, chunk by chunk. `in_place` may overwrite `raw_NF` to save memory."""
+        fits = in_place and self.num_outputs == raw_NF.shape[1]
+        out_NG = raw_NF if fits else raw_NF.new_empty((len(raw_NF), self.num_outputs))
+        with torch.no_grad():
+            for begin in range(0, len(raw_NF), _CHUNK_ROWS):
+                end = begin + _CHUNK_ROWS
+                out_NG[begin:end] = self(raw_NF[begin:end])
+        return out_NG
+
+
+def _ranges(raw_NF: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Per column the least and the greatest value (0 where there is none) and whether any is missing."""
+    infinity = float("inf")
+    low_F = raw_NF.new_full((raw_NF.shape[1],), infinity)
+    high_F = -low_F
+    missing_F = torch.zeros_like(low_F, dtype=torch.bool)
+    most = torch.finfo(raw_NF.dtype).max
+    for chunk_BF in torch.split(raw_NF, _CHUNK_ROWS):
+        low_F = torch.minimum(low_F, chunk_BF.nan_to_num(nan=infinity, posinf=infinity).amin(0))
+        high_F = torch.maximum(high_F, chunk_BF.nan_to_num(nan=-infinity, neginf=-infinity).amax(0))
+        missing_F |= chunk_BF.isnan().any(0)
+    empty_F = low_F > high_F
+    low_F, high_F = low_F.masked_fill(empty_F, 0.0), high_F.masked_fill(empty_F, 0.0)
+    return low_F.clamp(-most, most), high_F.clamp(-most, most), missing_F
+
+
+def _knots(raw_S: Tensor, knots: int) -> Tensor:
+    """Evenly spaced quantiles of one column, interpolated between neighbours; zeros where all is missing."""
+    sorted_S = raw_S[~raw_S.isnan()].sort().values
+    if len(sorted_S) == 0:
+        return raw_S.new_zeros(knots)
+    place_Q = torch.linspace(0, len(sorted_S) - 1, knots, dtype=torch.float64, device=raw_S.device)
+    below_Q = sorted_S[place_Q.floor().long()].double()
+    above_Q = sorted_S[place_Q.ceil().long()].double()
+    quantile_Q = below_Q + (place_Q - place_Q.floor()) * (above_Q - below_Q)
+    # Rounding must not put a knot before its neighbour.
+    return quantile_Q.to(raw_S.dtype).cummax(0).values

@@ -1,0 +1,274 @@
+"""Trains and applies H2O XGBoost inside a lane's H2O context (Sparkling Water, XGBoost 1.6).
+
+The table's Parquet files are parsed by H2O itself; categories arrive as enums, gaps as gaps. Rows are
+always in the order of their ids, because subsampling picks by position. H2O quietly trains on the CPU when
+its GPU cannot be used: here a GPU lane counts as trained only if the native library says ``gpu_hist``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h2o
+import numpy as np
+import pyarrow.parquet as pq
+from h2o.estimators import H2OXGBoostEstimator
+from numpy.typing import NDArray
+
+from sparkgpu import table as prepared
+from sparkgpu.artifacts import FitRecord, RunPaths, write_text
+from sparkgpu.config import TreesConfig
+from sparkgpu.engines.trees.row_order import ordered_files
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.events import EventWriter
+from sparkgpu.plan import LanePlan, TrialSpec
+from sparkgpu.processes import peak_resident_bytes
+from sparkgpu.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from h2o import H2OFrame
+
+_SPLITS: tuple[SplitName, SplitName, SplitName] = ("train", "valid", "test")
+_POLL_S = 0.15
+_DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
+_EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
+_MAX_GPU_DEPTH = 15  # beyond it H2O takes the CPU without a word
+
+
+class H2OTables:
+    """The run's table inside one H2O context, parsed once and used by all trials of the lane."""
+
+    def __init__(self, paths: RunPaths, schema: TableSchema, scratch: Path) -> None:
+        self._paths = paths
+        self._schema = schema
+        self.scratch = scratch
+        self._frames: dict[str, H2OFrame] = {}
+
+    def split(self, split: SplitName, fold: int | None) -> H2OFrame:
+        """The rows a trial trains on, validates on or tests on."""
+        if fold is None or split == "test":
+            return self._whole(split)
+        frame = self._whole("train")
+        return frame[frame[FOLD] != fold, :] if split == "train" else frame[frame[FOLD] == fold, :]
+
+    def _whole(self, split: str) -> H2OFrame:
+        if split not in self._frames:
+            files = ordered_files(self._paths.split(split), self.scratch)
+            frame = h2o.import_file([str(file) for file in files], header=0, col_types=self._types())
+            if self._schema.classes:
+                frame[LABEL] = frame[LABEL].asfactor()
+            self._frames[split] = frame
+        return self._frames[split]
+
+    def _types(self) -> dict[str, str]:
+        return {feature.name: "enum" for feature in self._schema.categorical}
+
+
+def run_trial(
+    spec: TrialSpec,
+    config: TreesConfig,
+    schema: TableSchema,
+    tables: H2OTables,
+    paths: RunPaths,
+    lane: LanePlan,
+    events: EventWriter,
+) -> FitRecord:
+    """Train, predict valid and test, and leave predictions, learning curve and MOJO in the trial's folder.
+
+    `config` is resolved: no parameter is open. Raises `DeviceError` when a GPU was asked for and not used,
+    `TrialError` when H2O refuses or fails.
+    """
+    folder = paths.trial(spec.name).root
+    folder.mkdir(parents=True, exist_ok=True)
+    parameters = estimator_parameters(config, schema, spec.seed, lane)
+    with events.phase("handing the table to H2O", spec.name):
+        frames = {split: tables.split(split, spec.fold) for split in _SPLITS}
+    with events.phase("training", spec.name):
+        start = time.perf_counter()
+        model = _train(spec, parameters, schema, frames, config, events)
+        fit_s = time.perf_counter() - start
+    output = model._model_json["output"]
+    native = _native_parameters(output)
+    _check_device(spec, config, native)
+    with events.phase("predicting", spec.name):
+        start = time.perf_counter()
+        predictions = {
+            split: _predict(model, frames[split], schema, tables.scratch / f"predicted-{split}")
+            for split in _SPLITS[1:]
+        }
+        predict_s = time.perf_counter() - start
+        prepared.write_predictions(paths.trial(spec.name).predictions, predictions, schema)
+    with events.phase("saving the model", spec.name):
+        model.download_mojo(path=str(folder / "model.zip"))
+    best, curve = _learning_curve(output, schema)
+    write_text(paths.trial(spec.name).learning_curve, curve)
+    h2o.remove(model.model_id)
+    actual = model.actual_params
+    rows = frames["train"].nrows
+    return FitRecord(
+        trial=spec.name,
+        engine=spec.engine,
+        fit_s=fit_s,
+        predict_s=predict_s,
+        train_rows=rows,
+        train_rows_per_s=rows * int(native.get("nround", config.ntrees or 0)) / fit_s,
+        peak_host_bytes=peak_resident_bytes(),
+        best_iteration=best,
+        native_parameters=native,
+        device_proof={
+            "tree_method": native.get("tree_method"),
+            "backend": actual.get("backend"),
+            "gpu_id": actual.get("gpu_id"),
+            "cuda_visible_devices": lane.cuda_visible_devices,
+        },
+        parameters=parameters,
+    )
+
+
+def estimator_parameters(
+    config: TreesConfig, schema: TableSchema, seed: int, lane: LanePlan
+) -> dict[str, Any]:
+    """What `H2OXGBoostEstimator` is called with. Raises `DeviceError` where H2O would leave the GPU."""
+    on_gpu = config.tree_method == "gpu_hist"
+    if on_gpu and (config.max_depth or 0) > _MAX_GPU_DEPTH:
+        raise DeviceError(
+            f"trees.max_depth = {config.max_depth}: on a GPU H2O XGBoost goes to {_MAX_GPU_DEPTH} at most "
+            'and would turn to the CPU. Lower it, or set trees.tree_method = "hist".'
+        )
+    parameters: dict[str, Any] = {
+        "ntrees": config.ntrees,
+        "max_depth": config.max_depth,
+        "learn_rate": config.learn_rate,
+        "min_rows": config.min_rows,
+        "sample_rate": config.sample_rate,
+        "col_sample_rate": config.col_sample_rate,
+        "col_sample_rate_per_tree": config.col_sample_rate_per_tree,
+        "reg_lambda": config.reg_lambda,
+        "reg_alpha": config.reg_alpha,
+        "max_bins": config.max_bins,
+        "distribution": _DISTRIBUTIONS[schema.task],
+        # "hist" on a GPU backend is what H2O passes on as gpu_hist; its client knows no such word.
+        "tree_method": "hist" if on_gpu else config.tree_method,
+        "backend": "gpu" if on_gpu else "cpu",
+        "nthread": lane.tree_threads,
+        "seed": seed,
+        "score_tree_interval": config.score_tree_interval,
+        # The native metric alone: H2O's own scoring in Java costs twice the training.
+        "score_eval_metric_only": True,
+        "eval_metric": _EVAL_METRICS[schema.task],
+    }
+    if on_gpu:
+        parameters["gpu_id"] = [0]
+    if config.early_stopping_rounds:
+        parameters["stopping_rounds"] = -(-config.early_stopping_rounds // config.score_tree_interval)
+        parameters["stopping_metric"] = "custom"
+        parameters["stopping_tolerance"] = 0.0
+    if schema.weighted:
+        parameters["weights_column"] = WEIGHT
+    return parameters
+
+
+def _train(
+    spec: TrialSpec,
+    parameters: Mapping[str, Any],
+    schema: TableSchema,
+    frames: Mapping[SplitName, H2OFrame],
+    config: TreesConfig,
+    events: EventWriter,
+) -> H2OXGBoostEstimator:
+    model = H2OXGBoostEstimator(model_id=spec.name, **parameters)
+    try:
+        model.start(
+            x=[feature.name for feature in schema.features],
+            y=LABEL,
+            training_frame=frames["train"],
+            validation_frame=frames["valid"],
+        )
+        job = model._job
+        while True:
+            state = h2o.api(f"GET /3/Jobs/{job.job_key}")["jobs"][0]
+            if state["status"] not in ("CREATED", "RUNNING"):
+                break
+            done = float(state["progress"])
+            events.progress(spec.name, done, step=round(done * (config.ntrees or 0)))
+            time.sleep(_POLL_S)
+        model.join()
+    except (OSError, h2o.exceptions.H2OError) as error:
+        raise TrialError(f"{spec.name}: H2O XGBoost failed: {_first_sentence(str(error))}") from error
+    return model
+
+
+def _first_sentence(text: str) -> str:
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")
+    ]
+    return (lines[0] if lines else "no reason given")[:300]
+
+
+def _native_parameters(output: Mapping[str, Any]) -> dict[str, str]:
+    """What the native library reports that it used (name to value)."""
+    found = output.get("native_parameters")
+    return {str(row[-2]): str(row[-1]) for row in found.cell_values} if found is not None else {}
+
+
+def _check_device(spec: TrialSpec, config: TreesConfig, native: Mapping[str, str]) -> None:
+    if config.tree_method == "gpu_hist" and native.get("tree_method") != "gpu_hist":
+        raise DeviceError(
+            f"{spec.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
+            "Look at the lane's log for the GPU library; to train on the CPU set trees.tree_method to hist."
+        )
+
+
+def _predict(
+    model: H2OXGBoostEstimator, frame: H2OFrame, schema: TableSchema, folder: Path
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Row ids, and values (N,) or probabilities (N, C) in the order of the schema's classes.
+
+    Handed over as Parquet in the empty `folder`, which is removed: H2O's CSV download takes longer.
+    """
+    predicted = frame[ROW_ID].cbind(model.predict(frame))
+    h2o.export_file(predicted, str(folder), format="parquet", parts=1)
+    found = pq.read_table(folder)
+    shutil.rmtree(folder)
+    names = [f"p{code}" for code in range(len(schema.classes))] or ["predict"]
+    values = np.column_stack([found[name].to_numpy() for name in names])
+    return found[ROW_ID].to_numpy().astype(np.int64), values if schema.classes else values[:, 0]
+
+
+def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int, str]:
+    """The best number of trees on the validation rows, and the curve as CSV."""
+    history = output["scoring_history"]
+    names = history.col_header
+    metric = {"logloss": "log_loss", "mlogloss": "log_loss"}.get(_EVAL_METRICS[schema.task], "rmse")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["step", "elapsed_s", "metric", "train", "valid"])
+    best, least = 0, float("inf")
+    begin: float | None = None
+    for row in history.cell_values:
+        cells = dict(zip(names, row, strict=True))
+        trees, valid = int(cells["number_of_trees"]), cells.get("validation_custom")
+        elapsed = _seconds(str(cells["duration"]))
+        begin = elapsed if begin is None else begin
+        if trees == 0 or not isinstance(valid, float):
+            continue
+        writer.writerow([trees, round(elapsed - begin, 3), metric, cells.get("training_custom"), valid])
+        if valid < least:
+            best, least = trees, valid
+    return best, text.getvalue()
+
+
+def _seconds(duration: str) -> float:
+    """H2O's words for a duration ("1 min 2.345 sec") in seconds."""
+    units = {"hour": 3600.0, "hours": 3600.0, "min": 60.0, "mins": 60.0, "sec": 1.0, "secs": 1.0}
+    words = duration.split()
+    return sum(
+        float(number) * units.get(unit, 0.0) for number, unit in zip(words[::2], words[1::2], strict=False)
+    )

@@ -1,0 +1,241 @@
+"""One worker process of a lane: ``python -m sparkgpu.lane --run DIR --lane I --branch trees|neural``.
+
+A lane's two workers run at the same time. The tree worker of the first lane also prepares the table, in
+the Spark session it needs anyway, while H2O starts beside it; all others wait for ``table/schema.json``.
+Whatever goes wrong is written to the trial's or the lane's ``error.json``; the traceback goes to the log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkgpu import config as configuration
+from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_json, write_text
+from sparkgpu.config import RunConfig
+from sparkgpu.demo import DEMO, DEMO_TITLE, write_demo
+from sparkgpu.errors import SparkgpuError
+from sparkgpu.events import Branch, EventWriter
+from sparkgpu.plan import LanePlan, Plan, TrialSpec, resolve_parameters
+from sparkgpu.processes import die_with_parent
+from sparkgpu.schema import TableSchema
+from sparkgpu.source import TABLE_PREFIX, Source, find_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WAIT_S = 0.05
+
+
+class _Worker:
+    """What one worker process knows and does."""
+
+    def __init__(self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: str) -> None:
+        self.paths = paths
+        self.plan = Plan.model_validate(read_json(paths.plan))
+        self.config: RunConfig = configuration.load(file=paths.config)
+        self.lane: LanePlan = self.plan.lanes[lane]
+        self.branch: Branch = branch
+        self.scratch = scratch
+        self.source = source
+        self.trials = self.plan.of(lane, branch)
+        self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
+        self.failed = False
+
+    @property
+    def prepares(self) -> bool:
+        return self.branch == "trees" and self.lane.index == 0
+
+    def run(self) -> None:
+        if self.branch == "neural":
+            self._run_neural()
+        elif self.config.trees.engine == "h2o-xgboost":
+            self._run_h2o()
+        else:
+            self._run_native()
+
+    def _run_neural(self) -> None:
+        from sparkgpu.engines.neural import engine  # imports torch while the table is being prepared
+
+        schema = self._wait_for_table()
+        config = self._resolved(schema)
+        self._run_trials(
+            lambda spec: engine.run_trial(spec, config.neural, schema, self.paths, self.lane, self.events)
+        )
+
+    def _run_h2o(self) -> None:
+        from sparkgpu.spark.h2o_context import start_h2o, stopping
+
+        source = _InBackground(self._find_source) if self.prepares else None
+        with self._spark() as session:
+            start = _InBackground(
+                lambda: start_h2o(
+                    session,
+                    name=f"sparkgpu-{self.scratch.name}",
+                    scratch=self.scratch,
+                    port_base=self.lane.port_base,
+                    threads=self.lane.tree_threads,
+                )
+            )
+            try:
+                schema = self._prepare(session, source.result()) if source else self._wait_for_table()
+            finally:
+                with self.events.phase("starting H2O"):
+                    context = start.result()
+            with stopping(context):
+                from sparkgpu.engines.trees import h2o_xgboost
+
+                config = self._resolved(schema)
+                tables = h2o_xgboost.H2OTables(self.paths, schema, self.scratch)
+                self._run_trials(
+                    lambda spec: h2o_xgboost.run_trial(
+                        spec, config.trees, schema, tables, self.paths, self.lane, self.events
+                    )
+                )
+
+    def _run_native(self) -> None:
+        if self.prepares:
+            source = self._find_source()
+            with self._spark() as session:
+                self._prepare(session, source)
+        schema = self._wait_for_table()
+        config = self._resolved(schema)
+        from sparkgpu.engines.trees import native
+
+        self._run_trials(
+            lambda spec: native.run_trial(spec, config.trees, schema, self.paths, self.lane, self.events)
+        )
+
+    @contextmanager
+    def _spark(self) -> Iterator[SparkSession]:
+        from sparkgpu.spark.session import spark_session
+
+        with ExitStack() as stack:
+            with self.events.phase("starting Spark"):
+                session = stack.enter_context(
+                    spark_session(
+                        name=f"sparkgpu lane {self.lane.index}",
+                        threads=self.lane.tree_threads,
+                        heap_bytes=self.lane.heap_bytes,
+                        scratch=self.scratch,
+                        port_base=self.lane.port_base,
+                        catalog=self.source.startswith(TABLE_PREFIX),
+                    )
+                )
+            yield session
+
+    def _prepare(self, session: SparkSession, source: Source) -> TableSchema:
+        from sparkgpu.prepare import prepare
+
+        return prepare(
+            session,
+            config=self.config,
+            source=source,
+            scratch=self.scratch,
+            paths=self.paths,
+            events=self.events,
+        )
+
+    def _find_source(self) -> Source:
+        if self.source != DEMO:
+            return find_source(self.source)
+        return Source(name=DEMO_TITLE, location=str(write_demo(self.scratch)), format="parquet")
+
+    def _wait_for_table(self) -> TableSchema:
+        """Wait for the prepared table; the parent ends this process should the preparation fail."""
+        if not self.paths.schema.exists():
+            with self.events.phase("waiting for the table"):
+                while not self.paths.schema.exists():
+                    time.sleep(_WAIT_S)
+        return self.paths.read_schema()
+
+    def _resolved(self, schema: TableSchema) -> RunConfig:
+        return resolve_parameters(
+            self.config,
+            preset=self.plan.preset,
+            task=schema.task,
+            train_rows=schema.splits["train"],
+            device=self.lane.device,
+        )
+
+    def _run_trials(self, run_trial: Callable[[TrialSpec], FitRecord]) -> None:
+        """Run the trials one after the other; a failed one does not keep the next from running."""
+        for spec in self.trials:
+            trial = self.paths.trial(spec.name)
+            try:
+                record = run_trial(spec)
+                write_json(trial.fit, record)
+                write_text(trial.done, "")
+                self.events.trial_done(spec.name)
+            except Exception as error:
+                self.failed = True
+                traceback.print_exc()
+                write_json(trial.error, _described(error))
+                self.events.trial_failed(spec.name, _described(error)["message"])
+
+
+class _InBackground:
+    """Runs a function in a thread; `result` waits for it and raises what it raised."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(function,), daemon=True)
+        self._thread.start()
+
+    def _run(self, function: Callable[[], Any]) -> None:
+        try:
+            self._value = function()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Any:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def _described(error: BaseException) -> dict[str, str]:
+    """An error as ``error.json`` holds it: kind, and one line for the user."""
+    if isinstance(error, SparkgpuError):
+        return {"kind": error.kind, "message": str(error)}
+    lines = str(error).strip().splitlines()
+    return {"kind": "trial", "message": f"{type(error).__name__}: {lines[0] if lines else 'no message'}"}
+
+
+def main() -> None:
+    """Run one worker; exit status 0 when all its trials are done, 5 when one failed, 1 when it broke."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--lane", type=int, required=True)
+    parser.add_argument("--branch", choices=("trees", "neural"), required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
+    paths = RunPaths(root=arguments.run)
+    try:
+        worker = _Worker(paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source)
+        worker.run()
+    except BaseException as error:
+        traceback.print_exc()
+        write_json(paths.lane(arguments.lane).error(arguments.branch), _described(error))
+        sys.exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of native libraries can keep an interpreter from ending; all files are closed by now.
+    os._exit(5 if worker.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

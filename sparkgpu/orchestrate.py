@@ -1,0 +1,273 @@
+"""One run from its configuration to its report: plan, lanes, scores, report; and its exit code.
+
+The parent process holds no Spark, no H2O and no torch: it outlives whatever happens in the lanes, and what
+finished is always scored and reported.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sparkgpu import __version__, evaluate
+from sparkgpu import config as configuration
+from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
+from sparkgpu.config import RunConfig
+from sparkgpu.demo import DEMO, DEMO_TARGET
+from sparkgpu.devices import Machine, choose_devices, find_machine
+from sparkgpu.errors import EXIT_DONE, ConfigError, DeviceError, TrialError
+from sparkgpu.java import find_java
+from sparkgpu.launch import Outcome, crew
+from sparkgpu.monitor import Monitor
+from sparkgpu.plan import Plan, make_plan, resolve_parameters
+from sparkgpu.ports import reserved_ports
+from sparkgpu.schema import TableSchema
+from sparkgpu.scratch import scratch_folder
+from sparkgpu.source import find_source
+from sparkgpu.terminal import Display
+
+_PACKAGES = (
+    "sparkgpu", "pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "xgboost", "lightgbm", "numpy", "pandas",
+    "pyarrow", "scikit-learn", "py4j",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """A finished run: its exit code, its folder and what ``metrics.json`` holds (None after a dry run)."""
+
+    exit_code: int
+    paths: RunPaths
+    metrics: dict[str, Any] | None
+
+
+def run(
+    config: RunConfig,
+    display: Display,
+    *,
+    out: Path | None = None,
+    dry_run: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> RunOutcome:
+    """Carry out one run. Raises a `SparkgpuError` where nothing could be trained at all."""
+    started = time.time()
+    source = config.data.source or DEMO
+    if source == DEMO:
+        config = _with_demo_target(config)
+    else:
+        find_source(source)
+    machine = find_machine()
+    devices = choose_devices(
+        machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
+    )
+    if config.trees.tree_method == "gpu_hist" and devices[0].kind == "cpu":
+        raise DeviceError(
+            'trees.tree_method = "gpu_hist": no GPU is visible here. Set it to "hist" to train on the CPU.'
+        )
+    find_java(environ)
+    with reserved_ports(len(devices)) as ports:
+        plan = make_plan(config, machine, devices, ports)
+        if dry_run:
+            display.plan(plan, source, config.data.target)
+            return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), metrics=None)
+        paths = _new_folder(out, source, started)
+        write_text(paths.config, configuration.dump(config))
+        write_json(paths.plan, plan)
+        write_json(paths.env, _environment(machine))
+        display.plan(plan, source, config.data.target)
+        with scratch_folder() as scratch:
+            monitor, outcome, schema = _train(config, display, paths, plan, scratch, source, environ)
+    metrics = _finish(config, paths, plan, schema, outcome, monitor, started, machine)
+    display.finish(metrics, paths)
+    failed = TrialError.exit_code if outcome.failed else EXIT_DONE
+    return RunOutcome(exit_code=failed, paths=paths, metrics=metrics)
+
+
+def _with_demo_target(config: RunConfig) -> RunConfig:
+    if config.data.target not in (None, DEMO_TARGET):
+        raise ConfigError(
+            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Name a SOURCE, or "
+            "leave --target out."
+        )
+    return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
+
+
+def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
+    """The run directory, new or empty; a folder that holds another run is never written into."""
+    if out is None:
+        stem = re.sub(r"[^0-9A-Za-z._-]+", "-", Path(source.rstrip("/")).name.partition(".")[0]).strip("-")
+        moment = datetime.fromtimestamp(started, UTC).strftime("%Y%m%dT%H%M%SZ")
+        out = Path("reports") / f"{moment}-{'demo' if source == DEMO else stem or 'table'}"
+        number = 2
+        while out.exists():
+            out, number = out.with_name(f"{out.name.partition('_')[0]}_{number}"), number + 1
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            what = "holds another run" if (out / "run.toml").exists() else "is not an empty folder"
+            raise ConfigError(f"--out {out}: it {what}. Name a new folder, or remove this one.")
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--out {out}: cannot be written ({error.strerror}). Name another folder."
+        ) from None
+    return RunPaths(root=out.resolve())
+
+
+def _train(
+    config: RunConfig,
+    display: Display,
+    paths: RunPaths,
+    plan: Plan,
+    scratch: Path,
+    source: str,
+    environ: Mapping[str, str],
+) -> tuple[Monitor, Outcome, TableSchema]:
+    def on_table() -> None:
+        schema = paths.read_schema()
+        display.table(schema)
+        resolved = resolve_parameters(
+            config,
+            preset=plan.preset,
+            task=schema.task,
+            train_rows=schema.splits["train"],
+            device=plan.lanes[0].device,
+        )
+        write_text(paths.config, configuration.dump(resolved))
+        _warm_up()
+
+    try:
+        with crew(paths, plan, scratch=scratch, source=source, environ=environ) as workers:
+            gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
+            processes = lambda: [os.getpid(), *workers.process_ids()]  # noqa: E731
+            with Monitor(paths.telemetry, processes, gpus=gpus) as monitor:
+                outcome = workers.follow(display.event, on_table)
+    except BaseException:
+        # What was never a run (refused data, an interruption before the table) leaves its log alone.
+        shutil.rmtree(paths.root / ".table", ignore_errors=True)
+        raise
+    return monitor, outcome, paths.read_schema()
+
+
+def _warm_up() -> None:
+    """Import what scoring and the report need while the lanes train, so that it is there at the end."""
+
+    def load() -> None:
+        import scipy.optimize
+        import sklearn.metrics
+
+        from sparkgpu import report
+
+        del scipy, sklearn, report
+
+    threading.Thread(target=load, daemon=True).start()
+
+
+def _finish(
+    config: RunConfig,
+    paths: RunPaths,
+    plan: Plan,
+    schema: TableSchema,
+    outcome: Outcome,
+    monitor: Monitor,
+    started: float,
+    machine: Machine,
+) -> dict[str, Any]:
+    from sparkgpu import report
+
+    begin = time.perf_counter()
+    found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed)
+    scoring_s = time.perf_counter() - begin
+    phases = {
+        f"lane {lane.index} {branch}": read_json(paths.lane(lane.index).phases(branch))
+        for lane in plan.lanes
+        for branch in ("trees", "neural")
+        if paths.lane(lane.index).phases(branch).exists()
+    }
+    metrics: dict[str, Any] = {
+        "schema_version": 1,
+        "run": {
+            "name": paths.root.name,
+            "started_at": datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "wall_s": 0.0,
+            "sparkgpu": __version__,
+            "versions": _versions(),
+            "host": _host(machine),
+            "peak_rss_bytes": monitor.peak_rss_bytes,
+        },
+        "data": {
+            "source": schema.source,
+            "rows": schema.rows,
+            "rows_refused": schema.rows_refused,
+            "num_features": len(schema.features),
+            "target": schema.target,
+            "task": schema.task,
+            "classes": list(schema.classes),
+            "splits": schema.splits,
+            "fingerprint": schema.fingerprint,
+        },
+        **found,
+        "cost": {
+            "device_hours": round(len(plan.lanes) * (time.time() - started) / 3600, 6),
+            "energy_wh": monitor.energy_wh,
+            "price": None,
+        },
+        "phases_s": {**phases, "run": {"scoring": round(scoring_s, 3)}},
+    }
+    metrics["run"]["wall_s"] = round(time.time() - started, 3)
+    write_json(paths.metrics, metrics)
+    begin = time.perf_counter()
+    report.build(paths)
+    metrics["phases_s"]["run"]["report"] = round(time.perf_counter() - begin, 3)
+    metrics["run"]["wall_s"] = round(time.time() - started, 3)
+    write_json(paths.metrics, metrics)
+    return metrics
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _host(machine: Machine) -> dict[str, Any]:
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": machine.cores,
+        "available_memory_bytes": machine.memory_bytes,
+        "gpus": [gpu.title for gpu in machine.gpus],
+        "driver": machine.driver,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _environment(machine: Machine) -> dict[str, Any]:
+    gpus = [
+        {"index": g.index, "uuid": g.uuid, "name": g.title, "memory_bytes": g.memory_bytes}
+        for g in machine.gpus
+    ]
+    return {"versions": _versions(), "host": {**_host(machine), "gpus": gpus}}

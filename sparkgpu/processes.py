@@ -1,0 +1,67 @@
+"""Processes that never outlive the run, and that end when told to."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_GRACE_S = 2.0
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the thread that started it ends (Linux).
+
+    `parent` is the process that should be there: if it is gone already, this process ends at once. The
+    order closes the gap between being started and asking.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+def end_groups(processes: Iterable[subprocess.Popen[bytes]], grace_s: float = _GRACE_S) -> None:
+    """End each process and all of its group: asked first, killed after `grace_s` seconds.
+
+    Each process must lead its group. A group whose leader has ended is ended too: its members may live.
+    """
+    waiting = list(processes)
+    for process in waiting:
+        _signal_group(process, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while any(process.poll() is None for process in waiting) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for process in waiting:
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def peak_resident_bytes() -> int:
+    """The most memory this process and its children ever held resident, summed (0 where it is not told).
+
+    Each peak is the kernel's own (VmHWM), so nothing between two looks is missed; children that have
+    ended do not count, and pages shared by two processes count twice.
+    """
+    own = psutil.Process()
+    return sum(_peak(process.pid) for process in (own, *own.children(recursive=True)))
+
+
+def _peak(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,193 @@
+"""Builds ``report/`` from the run directory alone: the page, its Markdown twin, ``metrics.csv``, pictures.
+
+Limits: everything that comes from the user's data is escaped, in HTML and in Markdown; the page holds its
+style and pictures itself and asks the network for nothing. Files are complete or absent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import b64encode
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from sparkgpu.artifacts import RunPaths, read_json, write_text
+from sparkgpu.errors import ConfigError
+from sparkgpu.plan import Plan
+from sparkgpu.report import plots, tables
+from sparkgpu.report.curves import LearningCurve, TestRows, read_learning_curve, read_test
+from sparkgpu.schema import TableSchema
+from sparkgpu.score.metrics import primary
+from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
+
+PICTURES = ("roc_curves", "confusion_matrix", "predicted_vs_true", "learning_curves", "timings")
+
+
+def build(paths: RunPaths) -> Path:
+    """Write the whole report anew and return the path of ``index.html``.
+
+    Reads ``metrics.json``, ``plan.json``, the table's schema and test labels, and what the trials left;
+    predictions or learning curves that are gone cost their picture alone. Raises `ConfigError` where the
+    folder holds no finished run.
+    """
+    for needed in (paths.metrics, paths.plan, paths.schema):
+        if not needed.is_file():
+            name = needed.relative_to(paths.root)
+            raise ConfigError(
+                f"{paths.root}: there is no {name}; give the folder of a run that came to an end."
+            )
+    metrics, schema = read_json(paths.metrics), paths.read_schema()
+    plan = Plan.model_validate_json(paths.plan.read_text(encoding="utf-8"))
+    pictures = {picture.name: picture for picture in _pictures(paths, schema, metrics)}
+    for picture in PICTURES:
+        if picture in pictures:
+            _write_bytes(paths.report / f"{picture}.png", pictures[picture].png)
+        else:
+            (paths.report / f"{picture}.png").unlink(missing_ok=True)  # of an earlier report
+    write_text(paths.report / "metrics.csv", tables.metrics_csv(metrics))
+    content = _content(schema, plan, metrics) | {"pictures": pictures}
+    html = Environment(
+        loader=PackageLoader("sparkgpu.report", ""), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    html.filters["data_uri"] = _data_uri
+    markdown = html.overlay(finalize=_markdown)
+    write_text(paths.report / "report.md", markdown.get_template("report.md.j2").render(content))
+    style = Markup(_source(html, "report.css"))
+    page = paths.report / "index.html"
+    write_text(page, html.get_template("report.html.j2").render(content, style=style))
+    return page
+
+
+def _pictures(paths: RunPaths, schema: TableSchema, metrics: dict[str, Any]) -> list[plots.Picture]:
+    metric = _main_metric(schema, metrics)
+    values = {model["name"]: _test(model).get(metric) for model in metrics["models"]}
+    curves: dict[str, list[LearningCurve]] = {"trees": [], "neural": []}
+    for trial in metrics["trials"]:
+        curve = read_learning_curve(paths.trial(trial["name"]).learning_curve, trial["name"])
+        if curve and trial["model"] in curves:
+            curves[trial["model"]].append(curve)
+    test: TestRows = read_test(paths, schema, metrics)
+    with plots.plot_style():
+        found = (
+            plots.quality(test, schema, values),
+            plots.learning_curves(curves),
+            plots.timings(metrics.get("phases_s") or {}),
+        )
+    return [picture for picture in found if picture]
+
+
+def _content(schema: TableSchema, plan: Plan, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Everything the two templates show, by name."""
+    metric = _main_metric(schema, metrics)
+    run, cost = metrics.get("run") or {}, metrics.get("cost") or {}
+    return {
+        "run": run,
+        "schema": schema,
+        "plan": plan,
+        "verdict": verdict(schema, metrics),
+        "summary": _summary(schema, run, cost),
+        "results": tables.results(metrics),
+        "validation": tables.results(metrics, "valid"),
+        "comparison": tables.comparison(metrics),
+        "comparison_metric": metric_title(metric),
+        "failures": tables.failures(metrics),
+        "trials": tables.trials(metrics, metric),
+        "timings": tables.timings(metrics),
+        "splits": tables.splits(schema),
+        "dropped": tables.dropped(schema),
+        "features": tables.features(schema),
+        "lanes": tables.lanes(plan),
+        "proofs": tables.proofs(metrics),
+        "trial_notes": [
+            (trial["name"], note) for trial in metrics["trials"] for note in trial.get("notes") or ()
+        ],
+    }
+
+
+def verdict(schema: TableSchema, metrics: dict[str, Any]) -> str:
+    """The answer in one sentence."""
+    metric = _main_metric(schema, metrics)
+    scores = {model["name"]: _test(model).get(metric) for model in metrics["models"]}
+    finished = {name: value for name, value in scores.items() if value is not None}
+    found = metrics.get("comparison") or {}
+    pairs = {frozenset((pair["a"], pair["b"])): pair for pair in found.get("pairs") or ()}
+    pair = pairs.get(frozenset(("trees", "neural")))
+    if pair and pair.get("sentence"):
+        text = str(pair["sentence"])
+        leader = found.get("leader")
+        if leader == "blend" and leader in finished:
+            text += f"; the blend of both leads with {metric_title(metric)} {number_text(finished[leader])}"
+        return f"{text[0].upper()}{text[1:]}."
+    if not finished:
+        return "No model finished, so there is nothing to compare; the failed trials below say why."
+    title = metric_title(metric)
+    reached = " and ".join(f"{name} reached {title} {number_text(value)}" for name, value in finished.items())
+    alone = "; the other branch did not finish, so there is nothing to compare" if len(finished) == 1 else ""
+    return f"{reached[0].upper()}{reached[1:]} on the test split{alone}."
+
+
+def _summary(schema: TableSchema, run: dict[str, Any], cost: dict[str, Any]) -> list[tuple[str, str]]:
+    classes = f", {len(schema.classes)} classes" if schema.classes else ""
+    kinds = f"{len(schema.numeric):,} numeric, {len(schema.categorical):,} categorical"
+    refused = f" ({schema.rows_refused:,} refused: no target value)" if schema.rows_refused else ""
+    host = run.get("host") or {}
+    cores = counted(host["cores"], "core") if host.get("cores") else ""
+    gpus = [f"{count} × {name}" for name, count in Counter(host.get("gpus") or ()).items()]
+    pairs = [
+        ("source", schema.source),
+        ("target", f"{schema.target} ({schema.task}{classes})"),
+        ("rows", f"{schema.rows:,}{refused}"),
+        ("features", f"{len(schema.features):,}: {kinds}"),
+        ("host", ", ".join(text for text in (host.get("processor"), cores, *gpus) if text)),
+        ("peak memory", gibibytes(run["peak_rss_bytes"]) if run.get("peak_rss_bytes") else ""),
+        ("started", str(run.get("started_at") or "").replace("T", " ").replace("Z", " UTC")),
+        ("wall time", seconds_text(run["wall_s"]) if run.get("wall_s") is not None else ""),
+        (
+            "device time",
+            seconds_text(3600 * cost["device_hours"]) if cost.get("device_hours") is not None else "",
+        ),
+        ("GPU energy", f"{number_text(cost['energy_wh'])} Wh" if cost.get("energy_wh") is not None else ""),
+        ("price", number_text(cost["price"]) if cost.get("price") is not None else ""),
+        ("folds", str(schema.folds or "")),
+    ]
+    return [(name, text) for name, text in pairs if text]
+
+
+def _main_metric(schema: TableSchema, metrics: dict[str, Any]) -> str:
+    return (metrics.get("comparison") or {}).get("metric") or primary(schema.task)
+
+
+def _test(model: dict[str, Any]) -> dict[str, float | None]:
+    return (model.get("metrics") or {}).get("test") or {}
+
+
+def _data_uri(png: bytes) -> Markup:
+    return Markup("data:image/png;base64," + b64encode(png).decode("ascii"))
+
+
+def _markdown(value: Any) -> Any:
+    """Text as Markdown shows it literally, on one line; what a macro made is Markdown already."""
+    if isinstance(value, Markup):
+        return value
+    text = " ".join(str(value).split())
+    text = re.sub(r"([\\`*\[\]|~])", r"\\\1", text)
+    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word an underscore is only itself
+    return Markup(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+
+
+def _source(environment: Environment, name: str) -> str:
+    assert environment.loader
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)

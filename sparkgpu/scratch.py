@@ -1,0 +1,38 @@
+"""A private folder for what a run needs only while it lasts, and the sweeping of those left behind.
+
+A run killed outright leaves its folder (H2O alone unpacks 150 MB of native libraries into it). Each
+folder holds a lock that the kernel drops with the run, so the next run can tell a dead one and remove it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX = "sparkgpu-run-"
+_LOCK = "lock"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A new folder of mode 0700, removed at the end; folders of dead runs are removed first."""
+    sweep()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        with (folder / _LOCK).open("w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove the folders of runs that are gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), (folder / _LOCK).open("r", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,284 @@
+"""The report is rebuilt from a run directory alone, says what the run found, and stands for itself."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.artifacts import RunPaths, read_json, write_json
+from sparkgpu.errors import ConfigError
+from sparkgpu.report import build
+from sparkgpu.words import number_text, seconds_text
+
+MakeRun = Callable[..., RunPaths]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+VOID = {"meta", "img", "br", "hr", "input", "link"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are balanced, and collects the text, the links and the rows of tables."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "srcset")]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            assert "http" not in data
+            assert "url(" not in data
+            return
+        self.text += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def row(self, first: str) -> list[str]:
+        return next([cell.strip() for cell in row] for row in self.rows if row[0].strip() == first)
+
+
+@pytest.fixture(scope="module")
+def plain_page(plain_run: RunPaths) -> Page:
+    return Page((plain_run.report / "index.html").read_text(encoding="utf-8"))
+
+
+def page_of(paths: RunPaths) -> Page:
+    return Page(build(paths).read_text(encoding="utf-8"))
+
+
+def test_the_page_puts_the_models_side_by_side_and_marks_the_best(plain_page: Page) -> None:
+    page = plain_page
+    assert page.row("test split") == ["test split", "trees", "neural", "blend"]
+    assert page.row("ROC AUC (greater is better)")[1:] == ["0.7000 ± 0.0012", "0.6000 ± 0.0012", "0.7123 ★"]
+    assert page.row("log loss (smaller is better)")[1:] == ["0.7000 ± 0.0012", "0.6000 ± 0.0012 ★", "0.7123"]
+    assert page.row("mean fit time")[1:] == ["12 s", "12 s", "–"]
+    assert page.row("made of")[1:] == ["h2o-xgboost, 2 trials", "torch, 2 trials", "0.75 trees + 0.25 neural"]
+
+
+def test_the_heading_gives_the_verdict_in_one_sentence(plain_run: RunPaths, plain_page: Page) -> None:
+    verdict = (
+        "Trees ahead of neural by 0.100 ROC AUC (95 % interval 0.080 to 0.120); "
+        "the blend of both leads with ROC AUC 0.7123."
+    )
+    assert verdict in plain_page.text
+    assert f"**{verdict}**" in (plain_run.report / "report.md").read_text(encoding="utf-8")
+
+
+def test_differences_stand_with_their_interval_and_verdict(plain_page: Page) -> None:
+    page = plain_page
+    assert page.row("trees minus neural")[1:4] == ["+0.100", "+0.080 to +0.120", "trees ahead"]
+    assert page.row("blend minus trees")[1:4] == ["−0.0010", "−0.0030 to +0.0010", "tie"]
+
+
+def test_the_page_opens_offline_and_holds_its_pictures(plain_page: Page) -> None:
+    page = plain_page
+    assert len(page.addresses) == 3
+    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+    assert not {"script", "link", "iframe"} & set(page.tags)
+
+
+@pytest.mark.parametrize(
+    ("task", "picture"),
+    [("binary", "roc_curves"), ("multiclass", "confusion_matrix"), ("regression", "predicted_vs_true")],
+)
+def test_each_task_has_its_picture(run_directory: MakeRun, task: str, picture: str) -> None:
+    paths = run_directory(task=task, repeats=1)
+    build(paths)
+    names = {path.name for path in paths.report.iterdir()}
+    pictures = {f"{picture}.png", "learning_curves.png", "timings.png"}
+    assert names == pictures | {"index.html", "report.md", "metrics.csv"}
+    assert all((paths.report / name).read_bytes().startswith(PNG) for name in pictures)
+
+
+def test_a_large_regression_is_drawn_as_a_density(run_directory: MakeRun) -> None:
+    page = page_of(run_directory(task="regression", rows=4000, repeats=1))
+    assert "Darker: more rows, on a logarithmic scale." in page.text
+
+
+def test_many_classes_show_the_most_frequent(run_directory: MakeRun) -> None:
+    classes = tuple(f"class {code}" for code in range(40))
+    page = page_of(run_directory(task="multiclass", classes=classes, repeats=1))
+    assert "The 30 most frequent of 40 classes." in page.text
+
+
+def test_text_from_the_users_data_is_harmless(run_directory: MakeRun) -> None:
+    classes = ("<script>alert(1)</script>", "$\\frac{1$", "日本")
+    paths = run_directory(task="multiclass", classes=classes, target="<img src=x onerror=alert(1)>")
+    page = page_of(paths)
+    assert "script" not in page.tags
+    assert page.tags.count("img") == 3
+    assert "<img src=x onerror=alert(1)>" in page.text
+    markdown = (paths.report / "report.md").read_text(encoding="utf-8")
+    assert "<" not in markdown
+    assert r"| a\|b\[c\] \_d\_ | one value in every row |" in markdown
+
+
+def test_a_branch_that_failed_leaves_the_other_and_its_reason(run_directory: MakeRun) -> None:
+    paths = run_directory(models=("trees",), failed=("trees-s8",))
+    page = page_of(paths)
+    assert (
+        "Trees reached ROC AUC 0.7000 on the test split; the other branch did not finish, "
+        "so there is nothing to compare." in page.text
+    )
+    assert page.row("neural-s7") == ["neural-s7", "lane 0 ended: <b>out of memory</b>"]
+    assert page.row("ROC AUC (greater is better)")[1:] == ["0.7000", "–"]
+    assert "b" not in page.tags
+
+
+def test_a_run_without_any_finished_trial_still_has_a_report(run_directory: MakeRun) -> None:
+    paths = run_directory(models=())
+    page = page_of(paths)
+    assert "No model finished, so there is nothing to compare" in page.text
+    assert not (paths.report / "roc_curves.png").exists()
+
+
+def test_folds_show_in_the_table_of_trials(run_directory: MakeRun) -> None:
+    page = page_of(run_directory(folds=2))
+    columns = page.row("trial")
+    assert columns[:5] == ["trial", "engine", "lane", "seed", "fold"]
+    assert page.row("neural-s8-f1")[:5] == ["neural-s8-f1", "torch", "1, cpu", "8", "1"]
+    assert page.row("made of")[1] == "h2o-xgboost, 4 trials"
+
+
+def test_time_stands_per_phase_and_lane(plain_page: Page) -> None:
+    page = plain_page
+    assert page.row("phase") == [
+        "phase",
+        "run",
+        *(f"lane {i} {b}" for i in (0, 1) for b in ("trees", "neural")),
+    ]
+    assert page.row("training")[1:] == ["–", "12 s", "20 s", "12 s", "20 s"]
+    assert page.row("sum")[1:] == ["10 s", "17 s", "21 s", "17 s", "21 s"]
+
+
+def test_the_data_and_the_devices_are_described(run_directory: MakeRun) -> None:
+    page = page_of(run_directory(rows=4000, repeats=1))
+    assert page.row("train") == ["train", "4,000", "33.3 %"]
+    assert page.row("a|b[c] _d_")[1] == "one value in every row"
+    assert page.row("<script>")[1:] == ["categorical", "2"]
+    assert "time_hour: expanded to hour and weekday" in page.text
+    assert "12,000 (12 refused: no target value)" in page.text
+    assert page.row("0") == ["0", "cpu", "CPU", "1", "1", "2.0 GiB", "54321"]
+    assert page.row("trees-s7")[1:3] == ["h2o-xgboost", "0, cpu"]
+    assert ["trees-s7", "tree_method", "hist"] in [[c.strip() for c in row] for row in page.rows]
+
+
+def test_metrics_csv_has_a_row_per_model_and_per_trial(plain_run: RunPaths) -> None:
+    rows = list(csv.DictReader(StringIO((plain_run.report / "metrics.csv").read_text(encoding="utf-8"))))
+    assert rows[0].keys() == {"model", "trial", "split", "metric", "value", "std"}
+    found = {(r["model"], r["trial"], r["split"], r["metric"]): (r["value"], r["std"]) for r in rows}
+    assert found["trees", "", "test", "roc_auc"] == ("0.7", "0.00123")
+    assert found["trees", "", "valid", "roc_auc"] == ("0.7", "")
+    assert found["neural", "neural-s8", "test", "log_loss"] == ("0.6", "")
+    assert len(rows) == (3 + 4) * 2 * 6
+
+
+def test_null_values_show_as_dashes(run_directory: MakeRun) -> None:
+    paths = run_directory(repeats=1)
+    metrics = read_json(paths.metrics)
+    for entry in (*metrics["models"], *metrics["trials"]):
+        entry["metrics"]["test"]["roc_auc"] = None
+    metrics["trials"][0] |= {"fit_s": None, "lane": None, "peak_host_bytes": None, "device_proof": None}
+    metrics["comparison"]["pairs"][0] |= {"difference": None, "ci95": [None, None], "verdict": "tie"}
+    metrics["phases_s"] = {}
+    write_json(paths.metrics, metrics)
+    page = page_of(paths)
+    assert page.row("ROC AUC (greater is better)")[1:] == ["–", "–", "–"]
+    assert page.row("trees minus neural")[1:4] == ["–", "–", "tie"]
+    assert not (paths.report / "timings.png").exists()
+
+
+def test_predictions_that_are_gone_cost_their_curve_alone(run_directory: MakeRun) -> None:
+    paths = run_directory(repeats=1)
+    build(paths)
+    for name in ("trees-s7", "neural-s7"):
+        paths.trial(name).predictions.unlink()
+    paths.trial("neural-s7").learning_curve.write_text("step,elapsed_s,metric,train,valid\n")
+    page = page_of(paths)
+    assert page.row("ROC AUC (greater is better)")[3] == "0.7123 ★"
+    assert not (paths.report / "roc_curves.png").exists()  # nor is the earlier one left
+    assert (paths.report / "learning_curves.png").exists()
+
+
+def test_blanks_in_a_learning_curve_are_gaps(run_directory: MakeRun) -> None:
+    paths = run_directory(repeats=1)
+    lines = [
+        "step,elapsed_s,metric,train,valid",
+        "1,,auc,,0.5",
+        "2,,auc,,",
+        "2,,log_loss,0.1,0.2",
+        "3,,auc,,0.6",
+    ]
+    paths.trial("trees-s7").learning_curve.write_text("\n".join(lines))
+    build(paths)
+    assert (paths.report / "learning_curves.png").read_bytes().startswith(PNG)
+
+
+def test_building_twice_gives_the_same_files(plain_run: RunPaths) -> None:
+    first = {path.name: path.read_bytes() for path in plain_run.report.iterdir()}
+    build(plain_run)
+    assert {path.name: path.read_bytes() for path in plain_run.report.iterdir()} == first
+
+
+def test_markdown_tables_have_as_many_cells_in_every_row(run_directory: MakeRun) -> None:
+    paths = run_directory(models=("trees",))
+    build(paths)
+    blocks: list[set[int]] = [set()]
+    for line in (paths.report / "report.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+            blocks[-1].add(line.replace(r"\|", "").count("|"))
+        elif blocks[-1]:
+            blocks.append(set())
+    tables = [block for block in blocks if block]
+    assert len(tables) >= 6
+    assert all(len(block) == 1 for block in tables)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build(RunPaths(root=tmp_path))
+    assert str(refused.value) == (
+        f"{tmp_path}: there is no metrics.json; give the folder of a run that came to an end."
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.8, "0.8000"), (12.3456, "12.35"), (1234567.8, "1,234,568"), (0.000012345, "1.234e-05"), (0.0, "0"),
+     (-0.5, "-0.5000"), (None, "–"), (float("nan"), "–")],
+)  # fmt: skip
+def test_numbers_have_four_significant_digits(value: float | None, text: str) -> None:
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "0.25 s"), (3.14, "3.1 s"), (75, "75 s"), (125, "2:05 min"), (3725, "1:02:05 h")],
+)
+def test_durations_have_units(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text

