@@ -8,6 +8,7 @@ B rows, G numeric inputs, K categorical columns, D width, C outputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class Shape:
 
 def embedding_dim(num_levels: int) -> int:
     """The usual rule of thumb (fastai's): the width grows slower than the vocabulary and ends at 50."""
-    return max(1, min(_MOST_EMBEDDING_DIM, round(1.6 * float(num_levels) ** 0.56)))
+    return max(1, min(_MOST_EMBEDDING_DIM, round(1.6 * math.pow(num_levels, 0.56))))
 
 
 class CategoryEmbeddings(nn.Module):
