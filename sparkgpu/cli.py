@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import threading
@@ -13,7 +14,8 @@ import typer
 from typer.exceptions import TyperException
 
 from sparkgpu import __version__
-from sparkgpu.errors import EXIT_INTERRUPTED, ConfigError, SparkgpuError
+from sparkgpu.errors import EXIT_INTERRUPTED, ConfigError, DeviceError, SparkgpuError
+from sparkgpu.words import clean
 
 _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
 
@@ -68,7 +70,7 @@ def run(
         "data.source": source,
         "data.target": target,
         "data.task": task,
-        "devices.gpus": _gpus(gpus),
+        "devices.gpus": gpus,
         "devices.cpu_lanes": cpu_lanes,
         "repeats": repeats,
         "neural.strategy": strategy,
@@ -91,12 +93,6 @@ def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finishe
     typer.echo(reports.build(RunPaths(root=run_dir.resolve())))
 
 
-def _gpus(text: str | None) -> str | list[str] | None:
-    if text is None or text.strip() == "all":
-        return text.strip() if text else None
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of ``sparkgpu``, ``python -m sparkgpu`` and ``jobs/train.py``; never returns."""
     if threading.current_thread() is threading.main_thread():
@@ -111,8 +107,16 @@ def main(arguments: list[str] | None = None) -> None:
         _say("interrupted; every lane was ended.")
         sys.exit(EXIT_INTERRUPTED)
     except TyperException as error:
-        _say(f"{error.format_message()} Run `sparkgpu --help` for what there is.")
+        message = error.format_message().rstrip(".")
+        if message:  # without any argument the help was shown, and there is nothing to add
+            _say(f"{message}. Run `sparkgpu --help` for what there is.")
         sys.exit(ConfigError.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        _say(f"the disk has no room left{where}. Free some, or name a folder on another disk with --out.")
+        sys.exit(DeviceError.exit_code)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -120,4 +124,4 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _say(message: str) -> None:
-    sys.stderr.write(f"sparkgpu: {message}\n")
+    sys.stderr.write(f"sparkgpu: {clean(message)}\n")

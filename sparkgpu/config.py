@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sparkgpu.errors import ConfigError, nearest
 
@@ -31,10 +31,20 @@ NotNegative = Annotated[float, Field(ge=0.0)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
-class Section(BaseModel):
-    """Base of the sections: immutable, unknown keys refused."""
+def _gpu_names(value: Any) -> Any:
+    """GPUs as a file or ``--set`` may spell them: ``[0, 1]``, ``"0,1"``, ``0`` or ``"all"``."""
+    if value is None or (isinstance(value, str) and value.strip() == "all"):
+        return value and "all"
+    names = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else (value,)
+    if any(isinstance(name, bool) or not isinstance(name, (int, str)) for name in names):
+        raise ValueError('give "all", or a list of indices or UUIDs such as [0, 1]')
+    return tuple(text for name in names if (text := str(name).strip()))
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+
+class Section(BaseModel):
+    """Base of the sections: immutable, unknown keys refused, no value of another type taken for its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class DataConfig(Section):
@@ -63,7 +73,7 @@ class SplitConfig(Section):
 class DevicesConfig(Section):
     """``[devices]``. Both None: every visible GPU, and one CPU lane where there is none."""
 
-    gpus: Literal["all"] | tuple[str, ...] | None = None
+    gpus: Annotated[Literal["all"] | tuple[str, ...] | None, BeforeValidator(_gpu_names)] = None
     cpu_lanes: Count | None = None
 
 
@@ -203,6 +213,14 @@ def _keys(path: tuple[str, ...]) -> list[str]:
     return list(model.model_fields)
 
 
+# What pydantic says in Python's words, in those of a TOML file.
+_EXPECTED = {
+    "model_type": "it is a section; set one of its keys",
+    "tuple_type": "input should be a list",
+    "dict_type": "input should be a table",
+}
+
+
 def _sentence(error: ValidationError) -> str:
     # A union reports one error per member; the shortest path is the user's own key.
     first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", len(item["loc"])))
@@ -212,11 +230,11 @@ def _sentence(error: ValidationError) -> str:
         section = path[:-1]
         names = _keys(section)
         dotted = [".".join((*section, name)) for name in names]
-        place = f"[{'.'.join(section)}]" if section else "the configuration"
+        place = f"[{'.'.join(section)}]" if section else "The configuration"
         return f"unknown key {key!r}.{nearest(key, dotted)} {place} has {', '.join(names)}."
     found = json.dumps(first["input"], default=str, ensure_ascii=False)
-    message = first["msg"][0].lower() + first["msg"][1:]
-    return f"{key} = {found} does not fit: {message}."
+    message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+    return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}."
 
 
 def _check_together(config: RunConfig, origin: str) -> None:

@@ -170,14 +170,14 @@ def _find(name: str, visible: Sequence[Gpu]) -> int | None:
 
 
 def _visible(machine: Machine, environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA would show; as in CUDA, the list ends at its first invalid entry."""
+    """The GPUs that CUDA would show; as in CUDA, the list ends at its first invalid or repeated entry."""
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return machine.gpus
     found: list[Gpu] = []
     for entry in value.split(","):
         index = _find(entry.strip(), machine.gpus)
-        if index is None:
+        if index is None or machine.gpus[index] in found:
             break
         found.append(machine.gpus[index])
     return tuple(found)

@@ -68,8 +68,15 @@ class _Worker:
         schema = self._wait_for_table()
         config = self._resolved(schema)
         self._run_trials(
-            lambda spec: engine.run_trial(spec, config.neural, schema, self.paths, self.lane, self.events)
+            lambda spec: engine.run_trial(
+                spec, config.neural, schema, self.paths, self.lane, self.events, self._trees_ended
+            )
         )
+
+    def _trees_ended(self) -> bool:
+        """Whether this lane's other branch needs its cores no more."""
+        trials = (self.paths.trial(spec.name) for spec in self.plan.of(self.lane.index, "trees"))
+        return all(trial.done.exists() or trial.error.exists() for trial in trials)
 
     def _run_h2o(self) -> None:
         from sparkgpu.spark.h2o_context import start_h2o, stopping
@@ -82,7 +89,7 @@ class _Worker:
                     name=f"sparkgpu-{self.scratch.name}",
                     scratch=self.scratch,
                     port_base=self.lane.port_base,
-                    threads=self.lane.tree_threads,
+                    threads=self.lane.threads,
                 )
             )
             try:
@@ -123,7 +130,7 @@ class _Worker:
                 session = stack.enter_context(
                     spark_session(
                         name=f"sparkgpu lane {self.lane.index}",
-                        threads=self.lane.tree_threads,
+                        threads=self.lane.threads,
                         heap_bytes=self.lane.heap_bytes,
                         scratch=self.scratch,
                         port_base=self.lane.port_base,

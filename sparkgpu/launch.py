@@ -29,8 +29,8 @@ _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 _NOT_INHERITED = (
     "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH",
     "_PYSPARK_DRIVER_CONN_INFO_PATH", "_PYSPARK_DRIVER_CALLBACK_HOST", "SPARK_SUBMIT_OPTS",
-    "SPARK_ENV_LOADED", "SPARK_LOCAL_DIRS", "JAVA_TOOL_OPTIONS", "MASTER", "RANK", "LOCAL_RANK",
-    "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "SPARK_ENV_LOADED", "SPARK_LOCAL_DIRS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS", "MASTER", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
 
 
@@ -71,13 +71,15 @@ class Crew:
         return [worker.process.pid for worker in self._workers if worker.process.poll() is None]
 
     def follow(self, on_event: Callable[[int, Branch, Event], None], on_table: Callable[[], None]) -> Outcome:
-        """Wait for every worker, handing on what they report; `on_table` is called once the table is there.
+        """Wait until every trial is done or failed, handing on what the workers report.
+
+        `on_table` is called once the table is there. Workers may still be closing Spark when it returns.
 
         Raises the error that the preparation of the table ended with.
         """
         running = list(self._workers)
         table_seen = False
-        while running:
+        while any(self._undone(worker) for worker in running):
             ended = [worker for worker in running if worker.process.poll() is not None]
             for worker in running:  # after asking who ended, so that their last words are read
                 for event in worker.reader.new():
@@ -94,6 +96,10 @@ class Crew:
         return Outcome(
             done=frozenset(name for worker in self._workers for name in worker.done), failed=failed
         )
+
+    def _undone(self, worker: Worker) -> bool:
+        trials = self._plan.of(worker.lane.index, worker.branch)
+        return any(trial.name not in worker.done | worker.failed.keys() for trial in trials)
 
     def _settle(self, worker: Worker, table_is_there: bool) -> None:
         """A worker has ended: its trials that are neither done nor failed have failed with it."""

@@ -86,10 +86,10 @@ def run(
         write_json(paths.env, _environment(machine))
         display.plan(plan, source, config.data.target)
         with scratch_folder() as scratch:
-            monitor, outcome, schema = _train(config, display, paths, plan, scratch, source, environ)
-    metrics = _finish(config, paths, plan, schema, outcome, monitor, started, machine)
+            trained = _train(config, display, paths, plan, scratch, source, environ)
+    metrics = _finish(paths, plan, trained, started, machine)
     display.finish(metrics, paths)
-    failed = TrialError.exit_code if outcome.failed else EXIT_DONE
+    failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
     return RunOutcome(exit_code=failed, paths=paths, metrics=metrics)
 
 
@@ -126,6 +126,17 @@ def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
     return RunPaths(root=out.resolve())
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Trained:
+    """What the lanes left: how the trials ended, what they scored, and what the run took."""
+
+    outcome: Outcome
+    schema: TableSchema
+    found: dict[str, Any]
+    scoring_s: float
+    monitor: Monitor
+
+
 def _train(
     config: RunConfig,
     display: Display,
@@ -134,7 +145,7 @@ def _train(
     scratch: Path,
     source: str,
     environ: Mapping[str, str],
-) -> tuple[Monitor, Outcome, TableSchema]:
+) -> _Trained:
     def on_table() -> None:
         schema = paths.read_schema()
         display.table(schema)
@@ -148,17 +159,22 @@ def _train(
         write_text(paths.config, configuration.dump(resolved))
         _warm_up()
 
+    gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
     try:
-        with crew(paths, plan, scratch=scratch, source=source, environ=environ) as workers:
-            gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
-            processes = lambda: [os.getpid(), *workers.process_ids()]  # noqa: E731
-            with Monitor(paths.telemetry, processes, gpus=gpus) as monitor:
-                outcome = workers.follow(display.event, on_table)
+        with (
+            crew(paths, plan, scratch=scratch, source=source, environ=environ) as workers,
+            Monitor(paths.telemetry, lambda: [os.getpid(), *workers.process_ids()], gpus=gpus) as monitor,
+        ):
+            outcome = workers.follow(display.event, on_table)
+            begin = time.perf_counter()
+            # While the workers close Spark and H2O.
+            schema = paths.read_schema()
+            found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed)
+            scoring_s = time.perf_counter() - begin
     except BaseException:
-        # What was never a run (refused data, an interruption before the table) leaves its log alone.
         shutil.rmtree(paths.root / ".table", ignore_errors=True)
         raise
-    return monitor, outcome, paths.read_schema()
+    return _Trained(outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor)
 
 
 def _warm_up() -> None:
@@ -176,20 +192,11 @@ def _warm_up() -> None:
 
 
 def _finish(
-    config: RunConfig,
-    paths: RunPaths,
-    plan: Plan,
-    schema: TableSchema,
-    outcome: Outcome,
-    monitor: Monitor,
-    started: float,
-    machine: Machine,
+    paths: RunPaths, plan: Plan, trained: _Trained, started: float, machine: Machine
 ) -> dict[str, Any]:
     from sparkgpu import report
 
-    begin = time.perf_counter()
-    found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed)
-    scoring_s = time.perf_counter() - begin
+    schema, monitor = trained.schema, trained.monitor
     phases = {
         f"lane {lane.index} {branch}": read_json(paths.lane(lane.index).phases(branch))
         for lane in plan.lanes
@@ -218,13 +225,13 @@ def _finish(
             "splits": schema.splits,
             "fingerprint": schema.fingerprint,
         },
-        **found,
+        **trained.found,
         "cost": {
             "device_hours": round(len(plan.lanes) * (time.time() - started) / 3600, 6),
             "energy_wh": monitor.energy_wh,
             "price": None,
         },
-        "phases_s": {**phases, "run": {"scoring": round(scoring_s, 3)}},
+        "phases_s": {**phases, "run": {"scoring": round(trained.scoring_s, 3)}},
     }
     metrics["run"]["wall_s"] = round(time.time() - started, 3)
     write_json(paths.metrics, metrics)

@@ -24,14 +24,17 @@ SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
 class LanePlan(Record):
     """One lane: a device and its share of the machine.
 
-    `tree_threads` and `neural_threads` are the thread counts of the two branches, which run at the same
-    time; `heap_bytes` is the JVM's heap. `port_base` opens a block of ports of the lane's own.
+    `threads` are its cores (Spark and H2O use them all); `tree_threads` and `neural_threads` are what the
+    two branches train with at the same time. On the CPU they share the cores out: two OpenMP teams on the
+    same cores wait for each other at every barrier and take several times as long. `heap_bytes` is the
+    JVM's heap. `port_base` opens a block of ports of the lane's own.
     """
 
     index: int
     device: str
     cuda_visible_devices: str | None
     device_name: str
+    threads: int
     tree_threads: int
     neural_threads: int
     heap_bytes: int
@@ -87,8 +90,9 @@ def make_plan(
             device=device.name,
             cuda_visible_devices=device.visible,
             device_name=device.title,
-            tree_threads=threads,
-            neural_threads=threads,
+            threads=threads,
+            tree_threads=threads if device.kind == "cuda" else max(1, threads - threads // 2),
+            neural_threads=threads if device.kind == "cuda" else max(1, threads // 2),
             heap_bytes=heap,
             port_base=port,
         )

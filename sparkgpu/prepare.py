@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +17,20 @@ from sparkgpu.artifacts import RunPaths, write_json
 from sparkgpu.config import RunConfig
 from sparkgpu.errors import DataError, listed
 from sparkgpu.events import EventWriter
-from sparkgpu.schema import OTHER_LEVEL, DroppedColumn, Feature, TableSchema
+from sparkgpu.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.source import Source
 from sparkgpu.spark.columns import LABEL, SPLIT, WEIGHT, quoted, refuse_reserved
 from sparkgpu.spark.features import fit_pipeline, to_table
-from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles
-from sparkgpu.spark.source import open_source, refusing_unreadable, with_row_id
+from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles, is_number
+from sparkgpu.spark.source import (
+    open_source,
+    refuse_other_encodings,
+    refusing_unreadable,
+    storable,
+    with_row_id,
+)
 from sparkgpu.spark.split import with_split
-from sparkgpu.spark.statistics import TableStatistics, gather
+from sparkgpu.spark.statistics import TableStatistics, content_hash, gather
 from sparkgpu.spark.table_writer import write_table
 from sparkgpu.spark.target import Target, find_target
 
@@ -50,11 +57,13 @@ def prepare(
 ) -> TableSchema:
     """Prepare the table of a run; returns what it holds.
 
-    Raises `DataError` for anything in the table that cannot be used, before anything is written.
+    Raises `DataError` for anything in the table that cannot be used; then there is no ``table/``.
     """
-    with refusing_unreadable(source):
+    with refusing_unreadable(source), ExitStack() as stack:
         with events.phase("reading the source"):
             table = _open(session, source, config, scratch)
+            if table.is_cached:
+                stack.callback(table.unpersist)
             assert config.data.target is not None  # checked in _open
             statistics = gather(
                 table,
@@ -62,6 +71,8 @@ def prepare(
                 text_file=source.format in ("csv", "json"),
                 roles=config.data.roles,
             )
+            if statistics.replaced:
+                refuse_other_encodings(source)
             if statistics.rows == 0:
                 raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
             target = find_target(table, statistics.columns[config.data.target], config.data.task)
@@ -78,40 +89,60 @@ def prepare(
         with events.phase("fitting the feature pipeline"):
             train = split.where(f"{SPLIT} = 'train'").select(*(quoted(role.column) for role in columns.roles))
             pipeline, features, dropped = fit_pipeline(
-                train, columns.roles, max_categories=config.data.max_categories
+                train,
+                columns.roles,
+                max_categories=config.data.max_categories,
+                taken=split.columns,
             )
             columns.dropped.extend(dropped)
             _check_features(features, columns.dropped)
         with events.phase("writing the table"):
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
             splits = write_table(to_table(pipeline, split, features), folder)
             pipeline.write().overwrite().save(str(paths.pipeline))
-    schema = _schema(config, source.name, statistics, target, columns, features, splits)
-    _check_splits(schema)
-    write_json(folder / "schema.json", schema)
-    shutil.rmtree(paths.table, ignore_errors=True)
-    folder.replace(paths.table)
+        schema = _schema(config, source.name, statistics, target, columns, features, splits)
+        _check_splits(schema)
+        write_json(folder / "schema.json", schema)
+        shutil.rmtree(paths.table, ignore_errors=True)
+        folder.replace(paths.table)
     return schema
 
 
 def _open(session: SparkSession, source: Source, config: RunConfig, scratch: Path) -> DataFrame:
     """The source with a row id. Text is parsed once and kept; a catalog table is first made into files."""
     table = open_source(session, source)
-    others = {
-        key: name
-        for key, name in (("data.weight", config.data.weight), ("split.column", config.split.column))
-        if name
-    }
-    columns = [name for name in table.columns if name != "_corrupt_record"]
-    check_columns(columns, target=config.data.target, roles=config.data.roles, others=others)
-    refuse_reserved(source.name, columns)
+    named = (("data.weight", config.data.weight), ("split.column", config.split.column))
+    check_columns(
+        dict(table.dtypes),
+        target=config.data.target,
+        roles=config.data.roles,
+        others=[
+            *((key, name) for key, name in named if name),
+            *(("data.ignore", name) for name in config.data.ignore),
+        ],
+    )
+    _check_uses(config)
+    refuse_reserved(source.name, table.columns)
     if source.format is None:
         staged = str(scratch / "catalog-table.parquet")
-        table.write.parquet(staged)
+        shutil.rmtree(staged, ignore_errors=True)
+        # A catalog table has no order of its own to split by: the order of the rows' content serves.
+        storable(table).orderBy(content_hash(table)).write.parquet(staged)
+        source = Source(name=source.name, location=staged, format="parquet")
         table = session.read.parquet(staged)
     numbered = with_row_id(table, source)
     return numbered.persist() if source.format in ("csv", "json") else numbered
+
+
+def _check_uses(config: RunConfig) -> None:
+    """Refuse a target that has a second use."""
+    data, split = config.data, config.split
+    uses = {"data.weight": data.weight, "split.column": split.column if split.kind != "time" else None}
+    for key, name in uses.items():
+        if name is not None and name == data.target:
+            raise DataError(f"{key} {name!r} is the target. Choose another column, or another target.")
 
 
 def _columns(statistics: TableStatistics, config: RunConfig) -> _Columns:
@@ -120,11 +151,7 @@ def _columns(statistics: TableStatistics, config: RunConfig) -> _Columns:
         special.add(config.split.column)
     candidates = [column for name, column in statistics.columns.items() if name not in special]
     roles, dropped = decide_roles(candidates, roles=config.data.roles, ignore=config.data.ignore)
-    if not roles:
-        reasons = (
-            listed(f"{item.column} ({item.reason})" for item in dropped) or "the target is the only column"
-        )
-        raise DataError(f"no usable features: {reasons}. Give a table with columns to learn from.")
+    _check_features(roles, dropped)
     return _Columns(roles=roles, dropped=dropped)
 
 
@@ -145,12 +172,27 @@ def _labelled(table: DataFrame, config: RunConfig, target: Target) -> DataFrame:
         labelled = labelled.where(F.col(LABEL).isNotNull())
     weight = F.lit(1.0)
     if config.data.weight:
-        weight = F.col(quoted(config.data.weight)).cast("double")
-        bad = labelled.where(weight.isNull() | F.isnan(weight) | (weight < 0)).count()
-        if bad:
+        kind = dict(labelled.dtypes)[config.data.weight]
+        if not is_number(kind) and kind not in ("boolean", "string"):
             raise DataError(
-                f"data.weight {config.data.weight!r}: {bad:,} rows hold no number, or one below zero. "
-                "Repair or remove them."
+                f"data.weight {config.data.weight!r} is of type {kind}; a weight is a number. "
+                "Choose another column."
+            )
+        weight = F.col(quoted(config.data.weight)).cast("double")
+        is_good = (weight >= 0) & (weight < float("inf"))  # to Spark NaN is above infinity
+        row = labelled.agg(
+            *(F.count(F.when(which, 1)) for which in (is_good, is_good & (weight > 0)))
+        ).first()
+        assert row is not None
+        good, positive = row
+        if good < target.rows:
+            raise DataError(
+                f"data.weight {config.data.weight!r}: {target.rows - good:,} rows hold no finite number, or "
+                "one below zero. Repair or remove them."
+            )
+        if not positive:
+            raise DataError(
+                f"data.weight {config.data.weight!r} is zero in all {good:,} rows. Choose another column."
             )
     if config.data.class_weights == "balanced" and target.class_rows:
         # As scikit-learn defines it: rows / (classes * rows of the class); weights then average to 1.
@@ -175,11 +217,12 @@ def _schema(
         for role in columns.roles
         if (column := statistics.columns[role.column]).infinite
     ]
-    capped = [feature.title for feature in features if OTHER_LEVEL in feature.levels]
+    if config.data.class_weights == "balanced" and not target.classes:
+        notes.append("class_weights = balanced has no meaning for a regression and was not applied")
+    most = config.data.max_categories
+    capped = [feature.title for feature in features if len(feature.levels) > most]
     if capped:
-        notes.append(
-            f"{listed(capped)}: more than {config.data.max_categories:,} levels, the rarer ones are one"
-        )
+        notes.append(f"{listed(capped)}: more than {most:,} levels, the rarer ones are one")
     return TableSchema(
         source=source,
         target=target.column,

@@ -17,7 +17,8 @@ _FORMATS: dict[str, Format] = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".orc": "orc",
     ".json": "json", ".jsonl": "json", ".ndjson": "json",
 }  # fmt: skip
-COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".snappy", ".lz4")
+COMPRESSED = (".gz", ".bz2", ".deflate")
+_ARCHIVES = (".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy")
 _READABLE = "Parquet, CSV (plain or .gz/.bz2), ORC, JSON lines, or table:NAME"
 
 
@@ -57,27 +58,45 @@ def find_source(text: str) -> Source:
 
 def _format(text: str, path: Path) -> Format:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == ".zip":
-        raise DataError(
-            f"{text}: Spark cannot read .zip archives. Unpack it, or compress the table with gzip."
-        )
+    compressed = False
     while suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
+        compressed = True
+    if suffixes and suffixes[-1] in _ARCHIVES:
+        raise DataError(
+            f"{text}: Spark cannot read {suffixes[-1]} archives. Unpack it, or compress the table with gzip."
+        )
     found = _FORMATS.get(suffixes[-1]) if suffixes else None
+    if compressed and found in ("parquet", "orc"):
+        raise DataError(
+            f"{text}: {suffixes[-1]} files are compressed inside, not as a whole. Unpack it, and give that file."
+        )
     if found is None:
         ending = path.suffix or "no ending"
         raise DataError(f"{text}: cannot tell how it is stored ({ending}). Give {_READABLE}.")
     return found
 
 
-def _folder_format(text: str, folder: Path) -> Format:
-    files = [
+def _is_hidden(name: str) -> bool:
+    """Whether Spark passes over files and folders of this name (``_x=1`` is a partition, not hidden)."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def table_files(folder: Path) -> list[Path]:
+    """The files of a table that lies in a folder, as Spark sees them, by name."""
+    return sorted(
         path
         for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
-    ]
+        if path.is_file() and not any(map(_is_hidden, path.relative_to(folder).parts))
+    )
+
+
+def _folder_format(text: str, folder: Path) -> Format:
+    files = table_files(folder)
     if not files:
         raise DataError(f"{text}: the folder holds no files. Give a folder of {_READABLE}.")
+    if not any(path.stat().st_size for path in files):
+        raise DataError(f"{text}: every file in the folder is empty (0 bytes). Give a table with rows.")
     formats = Counter(_format(str(path), path) for path in files)
     if len(formats) > 1:
         raise DataError(

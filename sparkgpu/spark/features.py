@@ -8,14 +8,16 @@ something else than a vector of doubles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sparkgpu.errors import DataError
 from sparkgpu.schema import OTHER_LEVEL, DroppedColumn, Feature
-from sparkgpu.spark.columns import IN_TABLE, quoted, text_literal
-from sparkgpu.spark.roles import ColumnRole, safe_names, text_reason
-from sparkgpu.spark.statistics import MISSING_MARKS, TIME_PARTS
+from sparkgpu.spark.columns import IN_TABLE, quoted
+from sparkgpu.spark.roles import BROKEN_TYPES, ColumnRole, safe_names, text_reason
+from sparkgpu.spark.statistics import TIME_PARTS, finite, text_as_number
 
 if TYPE_CHECKING:
     from pyspark.ml import PipelineModel
@@ -34,11 +36,11 @@ class _Input:
 
 
 def fit_pipeline(
-    train: DataFrame, roles: Sequence[ColumnRole], *, max_categories: int
+    train: DataFrame, roles: Sequence[ColumnRole], *, max_categories: int, taken: Sequence[str]
 ) -> tuple[PipelineModel, tuple[Feature, ...], list[DroppedColumn]]:
-    """Fit the pipeline on `train`, which holds the source's columns.
+    """Fit the pipeline on `train`, which holds the columns of `roles`.
 
-    Returns it with the features in the order of the assembled vector, and the text columns that turned out
+    `taken` are the names of all columns of the tables it will be applied to. Returns it with the features in the order of the assembled vector, and the text columns that turned out
     to hold nothing to learn. Stages: a SQLTransformer (typed columns, parts of timestamps), a
     StringIndexerModel, a VectorAssembler. The indexer's levels are counted here in one job for all columns
     and capped at the `max_categories` most frequent of each: pyspark's own fit has no cap.
@@ -48,7 +50,8 @@ def fit_pipeline(
 
     counted, dropped = _counted_levels(train, roles, max_categories)
     unused = {item.column for item in dropped}
-    inputs = _inputs([role for role in roles if role.column not in unused], train)
+    used = [role for role in roles if role.column not in unused]
+    inputs = _inputs(used, dict(train.dtypes), taken)
     words = [item for item in inputs if item.categorical]
     select = ", ".join(f"{item.sql} AS {item.column}" for item in inputs)
     stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {select} FROM __THIS__")]
@@ -64,7 +67,7 @@ def fit_pipeline(
     stages.append(
         VectorAssembler(
             inputCols=[_index(item.column) if item.categorical else item.column for item in inputs],
-            outputCol=_vector(train.columns),
+            outputCol=_vector(taken),
             handleInvalid="keep",
         )
     )
@@ -112,11 +115,10 @@ def _index(column: str) -> str:
     return f"{column}_index"
 
 
-def _inputs(roles: Sequence[ColumnRole], train: DataFrame) -> list[_Input]:
-    types = dict(train.dtypes)
+def _inputs(roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequence[str]) -> list[_Input]:
     # Pipeline stages trip over dots and quotes in names, so inside the pipeline features are numbered.
     prefix = "f"
-    while any(name.startswith(prefix) and name[len(prefix) :].isdigit() for name in types):
+    while any(re.fullmatch(rf"{prefix}\d+(_index)?", name) for name in taken):
         prefix = f"_{prefix}"
     inputs: list[_Input] = []
     for role in roles:
@@ -150,11 +152,10 @@ def _text(column: str) -> str:
 
 def _number(column: str, kind: str) -> str:
     """A column as a number; what is not finite counts as missing."""
-    if kind in ("float", "double"):
-        return f"CASE WHEN NOT isnan({column}) AND abs({column}) < double('inf') THEN {column} END"
+    if kind in BROKEN_TYPES:
+        return finite(column)
     if kind == "string":
-        marks = ", ".join(map(text_literal, MISSING_MARKS))
-        return f"CASE WHEN trim({column}) NOT IN ({marks}) THEN try_cast({column} AS double) END"
+        return finite(f"({text_as_number(column)})")
     if kind == "boolean":
         return f"cast({column} AS int)"
     return f"cast({column} AS double)" if kind.startswith("decimal") else column
@@ -162,11 +163,13 @@ def _number(column: str, kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counted:
-    """The levels of a text column, most frequent first (ties by name), and how many there are in all."""
+    """The levels of a text column, most frequent first (ties by name), and how many there are in all.
+
+    A level that the table itself spells like `OTHER_LEVEL` joins those cut off.
+    """
 
     levels: list[str]
     num_levels: int
-    values: int
 
     def with_other(self) -> tuple[str, ...]:
         return (*self.levels, OTHER_LEVEL) if self.num_levels > len(self.levels) else tuple(self.levels)
@@ -202,6 +205,8 @@ def _counted_levels(
         .orderBy("i", "rank")
         .collect()
     )
+    if not ranked:
+        raise DataError("the split leaves no rows to train on. Give more rows, or other shares in [split].")
     counted: dict[str, _Counted] = {}
     dropped: list[DroppedColumn] = []
     asked = {role.column for role in roles if role.asked}
@@ -209,16 +214,18 @@ def _counted_levels(
         own_rows = [row for row in ranked if row["i"] == i]
         first = own_rows[0]
         reason = text_reason(first["num_levels"], first["values"], first["all_rows"])
-        if reason and column not in asked:
+        if reason and (column not in asked or first["values"] == 0):
             dropped.append(DroppedColumn(column=column, reason=reason))
         counted[column] = _Counted(
-            levels=[row["level"] for row in own_rows if row["level"] is not None],
+            levels=[row["level"] for row in own_rows if row["level"] not in (None, OTHER_LEVEL)],
             num_levels=first["num_levels"],
-            values=first["values"],
         )
     return counted, dropped
 
 
 def _vector(columns: Sequence[str]) -> str:
     """The assembled column's name: ``features``, unless the user's table has one."""
-    return "features" if "features" not in columns else "assembled_features"
+    name = "features"
+    while name in columns:
+        name = f"assembled_{name}"
+    return name

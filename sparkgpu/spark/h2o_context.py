@@ -27,6 +27,7 @@ def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int
     # Not through the package `pysparkling`: importing that starts another Python to compare versions.
     from ai.h2o.sparkling.H2OConf import H2OConf
     from ai.h2o.sparkling.H2OContext import H2OContext
+    from h2o.utils.progressbar import ProgressBar
 
     password = secrets.token_urlsafe(32)
     login = scratch / "h2o-login"
@@ -54,6 +55,8 @@ def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int
             "-ip 127.0.0.1 -web_ip 127.0.0.1 -disable_net -disable_flow -ice_root " + str(scratch / "h2o-ice")
         )
     )
+    # The client asks after each job at first every 0.2 s; a trial has a dozen jobs shorter than that.
+    ProgressBar.MIN_PROGRESS_CHECK_INTERVAL = 0.02
     # The connection's banner goes to the lane's log, like everything else this process prints.
     return H2OContext.getOrCreate(conf)
 

@@ -16,7 +16,8 @@ from sparkgpu.config import Role
 from sparkgpu.errors import DataError, listed, nearest
 from sparkgpu.schema import RESERVED_COLUMNS, DroppedColumn
 
-NUMBER_TYPES = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+WHOLE_TYPES = ("tinyint", "smallint", "int", "bigint")
+BROKEN_TYPES = ("float", "double")
 FEW_CLASSES = 20
 """An integer target with at most this many values is read as classes."""
 MANY_CLASSES = 1000
@@ -24,15 +25,20 @@ _ID_SHARE = 0.95
 _ID_ROWS = 50
 
 
+def is_number(kind: str) -> bool:
+    """Whether a type, as Spark spells it, is one of numbers (``interval ...`` is not an ``int``)."""
+    return kind in (*WHOLE_TYPES, *BROKEN_TYPES) or kind.startswith("decimal")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnStatistics:
     """One column of the source. Counts are of rows.
 
-    `values` counts rows that are neither null nor NaN, `infinite` those at plus or minus infinity;
-    `varies` is False where they are known to be all the same (texts are counted later). `least` and
-    `greatest` are given for numbers. `whole` is known of integer types and
-    of the target. `unparsable` counts the texts of a text file's column that are neither a number nor a
-    usual mark for a missing value (None elsewhere).
+    `values` counts rows that are neither null nor NaN (nor, in a column of numbers written as text, a mark
+    for a missing value), `infinite` those at plus or minus infinity; `varies` is False where they are known
+    to be all the same (texts are counted later). `least` and `greatest` are given for numbers. `whole` is
+    known of integer types and of the target. `unparsable` counts the texts of a text file's column that are
+    neither a number nor a usual mark for a missing value (None elsewhere).
     `parts` names the parts of a timestamp that vary.
     """
 
@@ -51,11 +57,16 @@ class ColumnStatistics:
 
     @property
     def family(self) -> Literal["number", "boolean", "text", "time", "other"]:
-        if self.type.startswith(NUMBER_TYPES):
+        if is_number(self.type):
             return "number"
         if self.type in ("boolean", "string"):
             return "boolean" if self.type == "boolean" else "text"
         return "time" if self.type in ("date", "timestamp", "timestamp_ntz") else "other"
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its values are numbers, be it as text with marks for missing values among them."""
+        return self.family == "number" or (self.family == "text" and self.unparsable == 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,24 +82,45 @@ class ColumnRole:
     asked: bool = False
 
 
-def check_columns(columns: Sequence[str], *, target: str | None, roles: Mapping[str, Role],
-                  others: Mapping[str, str]) -> str:  # fmt: skip
+def check_columns(
+    columns: Mapping[str, str],
+    *,
+    target: str | None,
+    roles: Mapping[str, Role],
+    others: Iterable[tuple[str, str]],
+) -> str:
     """Check every column that the configuration names; returns the target.
 
-    `others` maps a configuration key to the column it names. Raises `DataError` with the nearest name.
+    `columns` maps names to types; `others` pairs configuration keys with the columns they name. Raises
+    `DataError`, with the nearest name where there is no such column.
     """
     if target is None:
         raise DataError(f"no target is named. Say which column to predict with --target: {listed(columns)}.")
-    for key, name in {
-        "target": target,
-        **others,
-        **{f"data.roles ({role})": c for c, role in roles.items()},
-    }.items():
+    named = [("target", target), *others, *((f"data.roles ({role})", name) for name, role in roles.items())]
+    for key, name in named:
         if name not in columns:
             raise DataError(
                 f"{key} {name!r}: no such column.{nearest(name, columns)} Columns: {listed(columns)}."
             )
+    for name, role in roles.items():
+        _check_role(name, columns[name], role)
     return target
+
+
+def _check_role(name: str, kind: str, role: Role) -> None:
+    family = ColumnStatistics(name=name, type=kind, rows=0, values=0).family
+    fitting: dict[Role, tuple[str, ...]] = {
+        "numeric": ("number", "boolean", "text"),
+        "boolean": ("number", "boolean", "text"),
+        "timestamp": ("number", "text", "time"),
+        "categorical": ("number", "boolean", "text", "time"),
+    }
+    if role in fitting and family not in fitting[role]:
+        others = [other for other, families in fitting.items() if family in families]
+        raise DataError(
+            f"data.roles: {name!r} is of type {kind} and cannot be read as {role}. "
+            f"Choose {', '.join([*others, 'ignore'])}."
+        )
 
 
 def decide_roles(
@@ -115,15 +147,19 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
         return "ignored in the configuration"
     if column.values == 0:
         return "no values: every row is null"
+    if asked == "timestamp" and not column.parts:
+        return "asked to be a timestamp, but holds no two moments that differ"
     if asked is not None:
-        return _asked(column, asked)
+        return ColumnRole(
+            column=column.name, role=asked, parts=column.parts if asked == "timestamp" else (), asked=True
+        )
     if column.family == "other":
         return f"of type {column.type}, which holds no single value"
     if not column.varies and column.values == column.rows:
         return "constant: one value in every row"
     if column.family == "time":
         if not column.parts:
-            return "constant: one value in every row"
+            return "constant: one moment in every row that has one"
         return ColumnRole(column=column.name, role="timestamp", parts=column.parts)
     if column.family == "boolean":
         return ColumnRole(column=column.name, role="boolean")
@@ -133,29 +169,18 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
             if _numbers_rows(column)
             else ColumnRole(column=column.name, role="numeric")
         )
-    if column.unparsable == 0:
-        return ColumnRole(column=column.name, role="numeric")
-    return ColumnRole(column=column.name, role="categorical")
+    return ColumnRole(column=column.name, role="numeric" if column.numeric else "categorical")
 
 
 def text_reason(levels: int, values: int, rows: int) -> str | None:
     """Why a text column with so many `levels` in `values` of `rows` rows is left out (None: it is used)."""
-    if levels <= 1 and values == rows:
+    if levels == 0:
+        return "no values: every training row is null"
+    if levels == 1 and values == rows:
         return "constant: one value in every row"
     if values >= _ID_ROWS and levels >= _ID_SHARE * values:
         return f"id-like: {levels:,} different texts in {values:,} rows"
     return None
-
-
-def _asked(column: ColumnStatistics, role: Role) -> ColumnRole:
-    if role == "timestamp":
-        return ColumnRole(column=column.name, role=role, parts=column.parts, asked=True)
-    if role == "numeric" and column.family in ("time", "other"):
-        raise DataError(
-            f"data.roles: {column.name!r} is of type {column.type} and cannot be read as numbers; "
-            "choose timestamp or ignore."
-        )
-    return ColumnRole(column=column.name, role=role, asked=True)
 
 
 def _numbers_rows(column: ColumnStatistics) -> bool:
@@ -173,21 +198,20 @@ def infer_task(target: ColumnStatistics, num_values: int, asked: str) -> Literal
     name = f"target {target.name!r}"
     if target.values + target.nan == 0:
         raise DataError(f"{name}: all {target.rows:,} rows are null. Choose a target with values.")
-    if asked in ("binary", "multiclass"):
+    if asked in ("binary", "multiclass") and target.family != "other":
         return "classes"
     if target.family in ("time", "other"):
         raise DataError(
             f"{name} is of type {target.type}, neither classes nor a number. Derive a number from it."
         )
-    is_text = target.family in ("boolean", "text") and target.unparsable != 0
+    is_text = not target.numeric
     if asked == "regression":
         if is_text:
             raise DataError(f"{name} holds no numbers, so regression cannot learn it. Use --task multiclass.")
         return "regression"
     if is_text:
         return "classes"
-    whole = target.whole or target.family == "text"
-    return "classes" if whole and num_values <= FEW_CLASSES else "regression"
+    return "classes" if target.whole and num_values <= FEW_CLASSES else "regression"
 
 
 def safe_names(titles: Sequence[str]) -> list[str]:

@@ -10,77 +10,234 @@ import bz2
 import csv
 import gzip
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.errors import DataError, listed
-from sparkgpu.source import COMPRESSED, Source
-from sparkgpu.spark.columns import ROW_ID
+from sparkgpu.errors import DataError, listed, nearest
+from sparkgpu.source import Source, table_files
+from sparkgpu.spark.columns import ROW_ID, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def open_source(session: SparkSession, source: Source) -> DataFrame:
     """The table as a DataFrame with its own columns. Raises `DataError` when it cannot be read."""
     with refusing_unreadable(source):
         if source.format is None:
-            return session.table(source.location)
+            return _open_catalog_table(session, source)
         reader = session.read
+        location = _literal(source.location)
         if source.format == "csv":
-            delimiter = _check_header(source)
-            return (
-                reader.option("header", True)
-                .option("inferSchema", True)
-                .option("mode", "FAILFAST")
-                .option("sep", delimiter)
-                .option("escape", '"')  # a quote inside quotes is doubled, as RFC 4180 has it
-                .csv(source.location)
-            )
+            options = {
+                "header": "true",
+                "mode": "FAILFAST",
+                "sep": _check_headers(source),
+                "escape": '"',  # a quote inside quotes is doubled, as RFC 4180 has it
+            }
+            table = reader.options(**options, inferSchema="true").csv(location)
+            codes = _codes_taken_for_numbers(source, table, options["sep"])
+            if not codes:
+                return table
+            columns = (f"{quoted(n)} {'string' if n in codes else kind}" for n, kind in table.dtypes)
+            return session.read.options(**options).schema(", ".join(columns)).csv(location)
         if source.format == "json":
-            return reader.option("mode", "FAILFAST").json(source.location)
-        return reader.format(source.format).load(source.location)
+            return reader.option("mode", "FAILFAST").json(location)
+        if source.format == "parquet":
+            return _open_parquet(session, source, location)
+        return reader.format(source.format).load(location)
 
 
-def _check_header(source: Source) -> str:
-    """Refuse duplicate column names, which Spark would rename silently; returns the delimiter."""
-    path = Path(source.location)
-    if path.is_dir():
-        path = min(
-            item for item in path.rglob("*") if item.is_file() and not item.name.startswith(("_", "."))
-        )
-    openers: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open}
-    opener = openers.get(path.suffix.lower(), open)
-    if not path.exists() or path.suffix.lower() in set(COMPRESSED) - set(openers):
-        return ","
+def _literal(location: str) -> str:
+    """A path without wildcards: Spark would take the brackets in ``sales[1].csv`` for a pattern."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", location) if Path(location).exists() else location
+
+
+def _open_catalog_table(session: SparkSession, source: Source) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            line = file.readline()
+        return session.table(source.location)
+    except AnalysisException:  # a name that is none included
+        names = [table.name for table in session.catalog.listTables()]
+        raise DataError(
+            f"{source.name}: the catalog has no such table.{nearest(source.location, names)} It has "
+            f"{listed(names) or 'no tables'} in the database {session.catalog.currentDatabase()}; "
+            "name one as table:NAME or table:DATABASE.NAME."
+        ) from None
+
+
+def _open_parquet(session: SparkSession, source: Source, location: str) -> DataFrame:
+    """Parquet, with pandas' moments in nanoseconds, which Spark knows only as whole numbers, made moments."""
+    from pyspark.sql import functions as F
+
+    session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    table = session.read.parquet(location)
+    path = Path(source.location)
+    if not path.exists():
+        return table
+    files = [file for file in (table_files(path) if path.is_dir() else [path]) if file.stat().st_size]
+    schema = pq.read_schema(files[0]) if files else pa.schema([])
+    kinds = {field.name: field.type for field in schema if field.type in _nanoseconds(field.type)}
+    if not kinds:
+        return table
+    moment = "timestamp_micros({0} div 1000)"
+    return table.select(
+        *(
+            F.expr(
+                f"cast({moment.format(quoted(name))} AS {'timestamp' if kinds[name].tz else 'timestamp_ntz'})"
+            ).alias(name)
+            if name in kinds
+            else F.col(quoted(name))
+            for name in table.columns
+        )
+    )
+
+
+def _nanoseconds(kind: pa.DataType) -> tuple[pa.DataType, ...]:
+    return (kind,) if pa.types.is_timestamp(kind) and kind.unit == "ns" else ()
+
+
+def storable(table: DataFrame) -> DataFrame:
+    """The table with columns of types that files cannot hold (no type, intervals) as text."""
+    from pyspark.sql import functions as F
+
+    return table.select(
+        *(
+            F.col(quoted(name)).cast("string").alias(name)
+            if kind == "void" or kind.startswith("interval")
+            else F.col(quoted(name))
+            for name, kind in table.dtypes
+        )
+    )
+
+
+def _text_files(source: Source) -> list[Path]:
+    """The files of a local text table that Python can open as Spark does."""
+    path = Path(source.location)
+    files = table_files(path) if path.is_dir() else [path] if path.exists() else []
+    return [file for file in files if file.stat().st_size and file.suffix.lower() != ".deflate"]
+
+
+def _open_text(path: Path) -> IO[str]:
+    openers: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open}
+    return openers.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", newline="")
+
+
+@contextmanager
+def _refusing_other_text(source: Source) -> Iterator[None]:
+    try:
+        yield
     except UnicodeDecodeError:
-        raise DataError(f"{source.name}: not text in UTF-8. Save the CSV file as UTF-8.") from None
-    except (OSError, EOFError) as error:
-        raise DataError(f"{source.name}: cannot be read ({error}).") from None
-    delimiter = max(",;\t|", key=line.count) if any(mark in line for mark in ",;\t|") else ","
-    names = next(csv.reader([line], delimiter=delimiter), [])
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataError(f"{source.name}: duplicate column names: {listed(twice)}. Give each column one name.")
-    return delimiter
+        raise DataError(f"{source.name}: not text in UTF-8. Save the file as UTF-8.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{source.name}: cannot be read ({error}). Check the file, or write it anew."
+        ) from None
 
 
-_MEANINGS = (
-    (r"already exists|Found duplicate column|AMBIGUOUS_REFERENCE", "duplicate column names"),
-    (r"Malformed|FAILED_READ_FILE.*CSV|BadRecord", "rows that do not fit the header"),
-    (r"not a Parquet file|Could not read footer|expected magic number|corrupt", "not a whole Parquet file"),
-    (r"UNABLE_TO_INFER_SCHEMA", "no data files in it"),
-    (r"TABLE_OR_VIEW_NOT_FOUND", "the catalog has no such table"),
-    (r"_corrupt_record", "lines that are not JSON objects"),
+def refuse_other_encodings(source: Source) -> None:
+    """Raise `DataError` where a text file is not in UTF-8; Spark puts U+FFFD for what it cannot decode."""
+    with _refusing_other_text(source):
+        for path in _text_files(source):
+            with _open_text(path) as file:
+                while file.read(1 << 20):
+                    pass
+
+
+def _check_headers(source: Source) -> str:
+    """Refuse duplicate column names, which Spark would rename silently, and files whose headers differ,
+    which it would read by position; returns the delimiter."""
+    first: tuple[Path, str, list[str]] | None = None
+    for path in _text_files(source):
+        with _refusing_other_text(source), _open_text(path) as file:
+            line = next((line for line in file if line.strip()), "")
+        outside = re.sub(r'"[^"]*"', "", line)
+        delimiter = max(",;\t|", key=outside.count) if any(mark in outside for mark in ",;\t|") else ","
+        names = next(csv.reader([line], delimiter=delimiter), [])
+        if first is None:
+            first = path, delimiter, names
+            twice = [name for name, count in Counter(names).items() if count > 1 and name]
+            if twice:
+                raise DataError(
+                    f"{source.name}: duplicate column names: {listed(twice)}. Give each column one name."
+                )
+        elif names != first[2]:
+            raise DataError(
+                f"{source.name}: {path.name} has another header than {first[0].name}. Give all files the "
+                "same columns in the same order."
+            )
+    return first[1] if first else ","
+
+
+def _codes_taken_for_numbers(source: Source, table: DataFrame, delimiter: str) -> set[str]:
+    """Columns of codes such as ``12D`` and ``14F``, which Java, and so Spark, reads as the numbers 12 and 14.
+
+    Such a column was a number throughout to Spark, so its first rows tell.
+    """
+    suspects = {name for name, kind in table.dtypes if kind == "double"}
+    found: set[str] = set()
+    for path in _text_files(source)[:1] if suspects else ():
+        with _refusing_other_text(source), _open_text(path) as file:
+            for row in islice(csv.DictReader(file, delimiter=delimiter), _SAMPLE_ROWS):
+                found |= {
+                    name
+                    for name in suspects
+                    if re.fullmatch(r"\s*[-+.\d]*\d\.?[dDfF]\s*", row.get(name) or "")
+                }
+    return found
+
+
+_SAMPLE_ROWS = 200
+_CHECK = "Check the file, or write it anew."
+_MEANINGS: tuple[tuple[str, str, str], ...] = (
+    (
+        r"COLUMN_ALREADY_EXISTS|Found duplicate column|AMBIGUOUS_REFERENCE",
+        "duplicate column names",
+        "Give each column one name.",
+    ),
+    (r"Permission denied|AccessControlException", "no permission to read it", "Ask its owner."),
+    (
+        r"Illegal Parquet type: (.+?)\.?\s*$",
+        "a column of type {0}, which Spark does not have",
+        "Leave that column out, or convert it.",
+    ),
+    (
+        r"Parquet column cannot be converted|SchemaColumnConvertNotSupported",
+        "files that disagree on the type of a column",
+        "Write them anew with one schema.",
+    ),
+    (
+        r"library not available|UnsatisfiedLinkError",
+        "compressed in a way that this Spark cannot read",
+        "Compress it with gzip.",
+    ),
+    (
+        r"_corrupt_record|Malformed records are detected in schema inference",
+        "lines that are not one JSON object each",
+        _CHECK,
+    ),
+    (
+        r"MALFORMED_|Malformed records|BadRecord|TextParsingException",
+        "rows that do not fit the header, or a line break inside a value",
+        _CHECK,
+    ),
+    (
+        r"not a Parquet file|Could not read footer|CANNOT_READ_FILE_FOOTER|Malformed ORC|EOFException"
+        r"|Unexpected end|incorrect header check|error while reading file|FAILED_READ_FILE",
+        "it is damaged, cut short, or of another kind",
+        _CHECK,
+    ),
+    (r"UNABLE_TO_INFER_SCHEMA", "no data files in it", _CHECK),
 )
 
 
@@ -92,15 +249,16 @@ def refusing_unreadable(source: Source) -> Iterator[None]:
 
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JJavaError, pa.ArrowInvalid) as error:
         text = str(error)
-        meaning = next((words for pattern, words in _MEANINGS if re.search(pattern, text, re.I | re.S)), None)
-        if meaning is None:
-            raise  # a defect of ours, or of the machine: it keeps its traceback
-        stored = source.format or "a table"
-        raise DataError(
-            f"{source.name}: cannot be read as {stored}: {meaning}. Check the file, or write it anew."
-        ) from error
+        for pattern, words, advice in _MEANINGS:
+            match = re.search(pattern, text, re.IGNORECASE | re.MULTILINE)
+            if match:
+                stored = source.format or "a table"
+                raise DataError(
+                    f"{source.name}: cannot be read as {stored}: {words.format(*match.groups())}. {advice}"
+                ) from error
+        raise  # a defect of ours, or of the machine: it keeps its traceback
 
 
 def with_row_id(table: DataFrame, source: Source) -> DataFrame:
@@ -109,7 +267,7 @@ def with_row_id(table: DataFrame, source: Source) -> DataFrame:
     It does not depend on how Spark cuts the files into partitions.
     """
     if source.format == "parquet" and Path(source.location).exists():
-        return _numbered_by_footers(table, sorted(table.inputFiles()))
+        return _numbered_by_footers(table, sorted(table.inputFiles(), key=unquote))
     return _numbered_by_blocks(table)
 
 
@@ -120,17 +278,26 @@ def _numbered_by_footers(table: DataFrame, files: list[str]) -> DataFrame:
     position, shift = 0, []
     for file in files:
         shift.append((file, position))
-        position += pq.read_metadata(unquote(urlparse(file).path)).num_rows
-    place = F.col("_metadata.row_index")
+        path = Path(unquote(urlparse(file).path))
+        if path.stat().st_size:  # Spark passes over empty files
+            position += pq.read_metadata(path).num_rows
+    place = _metadata(table, "row_index")
     if len(files) == 1:
         return table.select("*", place.alias(ROW_ID))
     shifts = table.sparkSession.createDataFrame(shift, "__sparkgpu_file string, __sparkgpu_shift long")
-    numbered = table.select("*", F.col("_metadata.file_path").alias("__sparkgpu_file"), place.alias(ROW_ID))
+    numbered = table.select("*", _metadata(table, "file_path").alias("__sparkgpu_file"), place.alias(ROW_ID))
     return (
         numbered.join(F.broadcast(shifts), "__sparkgpu_file")
         .withColumn(ROW_ID, F.col(ROW_ID) + F.col("__sparkgpu_shift"))
         .drop("__sparkgpu_file", "__sparkgpu_shift")
     )
+
+
+def _metadata(table: DataFrame, field: str) -> Column:
+    """What Spark knows of a row's file, even where the user's own table has a column ``_metadata``."""
+    from pyspark.sql import Column
+
+    return Column(table._jdf.metadataColumn("_metadata")).getField(field)
 
 
 def _numbered_by_blocks(table: DataFrame) -> DataFrame:
@@ -140,8 +307,8 @@ def _numbered_by_blocks(table: DataFrame) -> DataFrame:
 
     numbered = table.select(
         "*",
-        F.col("_metadata.file_path").alias("__sparkgpu_file"),
-        F.col("_metadata.file_block_start").alias("__sparkgpu_start"),
+        _metadata(table, "file_path").alias("__sparkgpu_file"),
+        _metadata(table, "file_block_start").alias("__sparkgpu_start"),
         F.monotonically_increasing_id().alias(ROW_ID),
     )
     blocks = (
@@ -150,7 +317,9 @@ def _numbered_by_blocks(table: DataFrame) -> DataFrame:
         .collect()
     )
     position, shift = 0, []
-    for file, start, rows, first in sorted(tuple(block) for block in blocks):
+    for file, start, rows, first in sorted(
+        map(tuple, blocks), key=lambda block: (unquote(block[0]), block[1])
+    ):
         shift.append((file, start, position - first))
         position += rows
     names = "__sparkgpu_file string, __sparkgpu_start long, __sparkgpu_shift long"

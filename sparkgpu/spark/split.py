@@ -2,16 +2,21 @@
 
 A row's place is decided by a hash of its row id and the seed, never by where Spark happens to hold it: any
 partitioning of the same files gives the same split. Classes (and, without classes, the whole table) are
-cut at exact shares up to `_EXACT_ROWS` rows; beyond that the hash is even enough to be cut at the share.
+cut at exact shares up to `_EXACT_ROWS` rows; beyond that the hash is even enough to be cut at the share
+(a share of .15 of 100,000 rows is met within .001, one standard error).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from sparkgpu.config import SplitConfig
 from sparkgpu.errors import DataError, listed
 from sparkgpu.spark.columns import FOLD, LABEL, ROW_ID, SPLIT, quoted
+from sparkgpu.spark.roles import BROKEN_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 PLACE = "__sparkgpu_place"
 """What the shares are cut on: a hash in [0, 1), or for a split by time the moment, latest first."""
 
-_EXACT_ROWS = 400_000
+_EXACT_ROWS = 100_000
 _ACCURACY = 10_000_000  # percentile_approx is exact while rows < accuracy / 20
 _WORDS = ("train", "valid", "test")
 
@@ -37,24 +42,37 @@ def with_split(
 
     placed = table.withColumn(PLACE, _place(table, config, seed))
     stratified = class_rows if config.kind in ("random", "column") else ()
+    # Rows of one group, or of one moment, stay together: there the cuts fall between whole units.
+    units = config.column if config.kind in ("group", "time") else None
     if config.kind == "column":
         placed, complete = _by_words(placed, config)
         if not complete and not config.folds:
             share = config.valid / (1.0 - config.test)
-            cuts = _cuts(placed.where(F.col(SPLIT) == "train"), [share], stratified, None)
+            cuts = _cuts(placed.where(F.col(SPLIT) == "train"), [share], stratified)
             is_valid = (F.col(SPLIT) == "train") & _within(cuts, 0)
             placed = placed.withColumn(SPLIT, F.when(is_valid, "valid").otherwise(F.col(SPLIT)))
     else:
-        hashed_rows = rows if config.kind == "random" else None
-        cuts = _cuts(placed, [config.test, config.test + config.valid], stratified, hashed_rows)
-        placed = placed.withColumn(
-            SPLIT, F.when(_within(cuts, 0), "test").when(_within(cuts, 1), "valid").otherwise("train")
+        shares = [config.test] if config.folds else [config.test, config.test + config.valid]
+        wanted = "train and test" if config.folds else "train, valid and test"
+        cuts = (
+            _unit_cuts(placed, shares, units, wanted)
+            if units
+            else _cuts(placed, shares, stratified, hashed_rows=rows if config.kind == "random" else None)
         )
+        split = F.when(_within(cuts, 0), "test")
+        if not config.folds:
+            split = split.when(_within(cuts, 1), "valid")
+        placed = placed.withColumn(SPLIT, split.otherwise("train"))
     if not config.folds:
         return placed.drop(PLACE)
     placed = placed.withColumn(SPLIT, F.when(F.col(SPLIT) == "test", "test").otherwise("train"))
     shares = [index / config.folds for index in range(1, config.folds)]
-    cuts = _cuts(placed.where(F.col(SPLIT) == "train"), shares, stratified, None)
+    rest = placed.where(F.col(SPLIT) == "train")
+    cuts = (
+        _unit_cuts(rest, shares, units, f"{config.folds} folds, beside test,")
+        if units
+        else _cuts(rest, shares, stratified, last_kept=False)
+    )
     beyond = [F.when(_within(cuts, index), 0).otherwise(1) for index in range(len(shares))]
     return placed.withColumn(FOLD, sum(beyond, F.lit(0)).cast("int")).drop(PLACE)
 
@@ -66,20 +84,20 @@ def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:
         return _unit(F.xxhash64(F.lit(seed), F.col(ROW_ID)))
     assert config.column is not None
     column = F.col(quoted(config.column))
-    nulls = table.where(column.isNull()).count()
+    kind = dict(table.dtypes)[config.column]
+    nulls = table.where(
+        column.isNull() | F.isnan(column) if kind in BROKEN_TYPES else column.isNull()
+    ).count()
     if nulls:
         raise DataError(
             f"split.column {config.column!r}: {nulls:,} rows have no value there. Fill or remove them."
         )
     if config.kind == "group":
-        groups = table.select(column).distinct().limit(3).count()
-        if groups < 3:
+        if "map<" in kind:
             raise DataError(
-                f"split.column {config.column!r} holds {groups} groups; train, valid and test need one each. "
-                "Choose a column with more groups."
+                f"split.column {config.column!r} is of type {kind}, which cannot name groups. Choose another."
             )
         return _unit(F.xxhash64(F.lit(seed), column))
-    kind = dict(table.dtypes)[config.column]
     if kind in ("string", "boolean") or kind.startswith(("array", "map", "struct", "binary")):
         raise DataError(
             f"split.column {config.column!r} is of type {kind}; a split by time needs a date, a timestamp or "
@@ -103,7 +121,7 @@ def _by_words(table: DataFrame, config: SplitConfig) -> tuple[DataFrame, bool]:
     assert config.column is not None
     named = table.withColumn(SPLIT, F.lower(F.trim(F.col(quoted(config.column)).cast("string"))))
     found = {row[0] for row in named.select(SPLIT).distinct().limit(20).collect()}
-    unknown = [repr(word) for word in found if word not in _WORDS]
+    unknown = sorted("null" if word is None else repr(word) for word in found if word not in _WORDS)
     if unknown:
         raise DataError(
             f"split.column {config.column!r} holds {listed(unknown)}; it may hold only train, valid and "
@@ -117,28 +135,79 @@ def _by_words(table: DataFrame, config: SplitConfig) -> tuple[DataFrame, bool]:
     return named, "valid" in found
 
 
-def _cuts(
-    table: DataFrame, shares: list[float], class_rows: tuple[int, ...], hashed_rows: int | None
-) -> dict[int | None, list[float]]:
-    """By class (None: the table as a whole), the place up to which rows belong to each share.
+_Cuts = dict[int | None, list[float]]
+"""By class (None: the table as a whole), the place up to which rows belong to each share."""
 
-    `hashed_rows` is the number of rows of a table whose places are hashes: beyond `_EXACT_ROWS` they need
-    not be looked at.
+
+def _cuts(
+    table: DataFrame,
+    shares: list[float],
+    class_rows: tuple[int, ...],
+    *,
+    hashed_rows: int | None = None,
+    last_kept: bool = True,
+) -> _Cuts:
+    """The cuts at `shares` (ascending, cumulated) of each class, or of the table as a whole.
+
+    `hashed_rows` is given where the table is whole and its places are hashes, which spread evenly: beyond
+    `_EXACT_ROWS` rows they need not be looked at. With `last_kept` the last row of each class is beyond
+    every cut, so that what is left for training holds all classes, however small.
     """
     from pyspark.sql import functions as F
 
     exact = F.percentile_approx(PLACE, shares, _ACCURACY)
+    cuts: _Cuts = dict.fromkeys(range(len(class_rows)) if class_rows else [None], shares)
     if not class_rows:
         if hashed_rows is not None and hashed_rows > _EXACT_ROWS:
-            return {None: shares}
-        row = table.agg(exact).first()
-        return {None: row[0] if row and row[0] else shares}
-    cuts: dict[int | None, list[float]] = dict.fromkeys(range(len(class_rows)), shares)
-    few = [code for code, rows in enumerate(class_rows) if rows <= _EXACT_ROWS]
-    if few:
+            return cuts
+        found = [(None, *row) for row in table.agg(exact, F.max(PLACE)).collect() if row[0]]
+    else:
+        few = [code for code, rows in enumerate(class_rows) if hashed_rows is None or rows <= _EXACT_ROWS]
+        if not few:
+            return cuts
         wanted = table if len(few) == len(class_rows) else table.where(F.col(LABEL).isin(few))
-        cuts.update(dict(wanted.groupBy(LABEL).agg(exact).collect()))
+        found = [tuple(row) for row in wanted.groupBy(LABEL).agg(exact, F.max(PLACE)).collect()]
+    for code, places, last in found:
+        below = math.nextafter(last, -math.inf)
+        cuts[code] = [min(place, below) if last_kept else place for place in places]
     return cuts
+
+
+def _unit_cuts(table: DataFrame, shares: list[float], column: str, wanted: str) -> _Cuts:
+    """The cuts at `shares` between groups or moments, with at least one of them on each side of each cut.
+
+    Raises `DataError` where there are too few of them, naming what was `wanted` of `column`.
+    """
+    from pyspark.sql import functions as F
+
+    row = table.agg(F.percentile_approx(PLACE, shares, _ACCURACY), F.max(PLACE)).first()
+    places, last = row if row and row[0] else ([], None)
+    if places and len(set(places)) == len(places) and places[-1] < last:
+        return {None: places}
+    # A few large units: the cuts fell into one, so the units themselves are shared out.
+    units = sorted(tuple(unit) for unit in table.groupBy(PLACE).count().collect())
+    if len(units) <= len(shares):
+        raise DataError(
+            f"split.column {column!r} holds {len(units)} different values; {wanted} need "
+            f"{len(shares) + 1}, one each. Choose a column with more of them."
+        )
+    ends = share_out([rows for _, rows in units], shares)
+    return {None: [units[end - 1][0] for end in ends]}
+
+
+def share_out(rows: Sequence[int], shares: Sequence[float]) -> list[int]:
+    """How many of the units, which hold `rows` each, lie before the cut at each share (ascending).
+
+    Each cut is as near to its share as whole units allow, with at least one unit between cuts, before the
+    first and after the last.
+    """
+    sums = list(accumulate(rows))
+    ends: list[int] = []
+    for position, share in enumerate(shares):
+        first = ends[-1] + 1 if ends else 1
+        last = len(rows) - (len(shares) - position)
+        ends.append(min(range(first, last + 1), key=lambda end: abs(sums[end - 1] - share * sums[-1])))
+    return ends
 
 
 def _within(cuts: dict[int | None, list[float]], index: int) -> Column:

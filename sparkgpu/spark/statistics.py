@@ -6,18 +6,21 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sparkgpu.config import Role
 from sparkgpu.spark.columns import own_columns, quoted, text_literal
-from sparkgpu.spark.roles import NUMBER_TYPES, ColumnStatistics
+from sparkgpu.spark.roles import BROKEN_TYPES, WHOLE_TYPES, ColumnStatistics, is_number
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MISSING_MARKS = ("", "NA", "N/A", "na", "n/a", "NaN", "nan", "NULL", "null", "?", "-")
 """Texts that stand for a missing number in text files (a category keeps them as a level)."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800, 253_402_300_799  # seconds
 
 TIME_PARTS: dict[str, str] = {
     "year": "year({0})",
@@ -33,11 +36,32 @@ TIME_PARTS: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TableStatistics:
-    """Figures of the whole table. The fingerprint is of the rows' content, in whatever order."""
+    """Figures of the whole table. The fingerprint is of the rows' content, in whatever order.
+
+    `replaced` counts texts with U+FFFD in them, which is what Spark makes of bytes that are not UTF-8.
+    """
 
     rows: int
     fingerprint: str
+    replaced: int
     columns: Mapping[str, ColumnStatistics]
+
+
+def text_as_number(column: str) -> str:
+    """The SQL that reads a text as a number; null for a mark of a missing value and for any other text.
+
+    Java takes ``12D`` and ``14F`` for numbers; to a reader they are codes.
+    """
+    marks = ", ".join(map(text_literal, MISSING_MARKS))
+    return (
+        f"CASE WHEN trim({column}) NOT IN ({marks}) AND NOT trim({column}) RLIKE '[0-9.][dDfF]$' "
+        f"THEN try_cast({column} AS double) END"
+    )
+
+
+def finite(number: str) -> str:
+    """The SQL of a number that is null where it is not finite (to Spark NaN is above infinity)."""
+    return f"CASE WHEN abs({number}) < double('inf') THEN {number} END"
 
 
 def content_hash(table: DataFrame) -> Column:
@@ -45,7 +69,7 @@ def content_hash(table: DataFrame) -> Column:
     from pyspark.sql import functions as F
 
     types = dict(table.dtypes)
-    hashable = [name for name in own_columns(types) if not types[name].startswith("map")]
+    hashable = [name for name in own_columns(types) if "map<" not in types[name]]
     return F.xxhash64(*(F.col(quoted(name)) for name in sorted(hashable)))
 
 
@@ -60,7 +84,13 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
 
     own = set(own_columns(table.columns))
     types = {name: kind for name, kind in table.dtypes if name in own}
-    wanted: list[Column] = [F.count(F.lit(1)).alias("rows"), F.bit_xor(content_hash(table)).alias("mixed")]
+    hashed = content_hash(table)
+    wanted: list[Column] = [
+        F.count(F.lit(1)).alias("rows"),
+        # Two equal rows cancel out in the first, not in the second (of 32 bits each, so it cannot overflow).
+        F.bit_xor(hashed).alias("mixed"),
+        F.sum(F.shiftright(hashed, 32)).alias("sum"),
+    ]
     for position, (name, kind) in enumerate(types.items()):
         for key, sql in _expressions(quoted(name), kind, text_file, roles.get(name), name == target).items():
             wanted.append(F.expr(sql).alias(f"{position}:{key}"))
@@ -76,9 +106,12 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
         name: _statistics(name, kind, found["rows"], figures[position])
         for position, (name, kind) in enumerate(types.items())
     }
-    digest = hashlib.sha256(repr((sorted(types.items()), found["rows"], found["mixed"])).encode())
+    content = (sorted(types.items()), found["rows"], found["mixed"], found["sum"])
     return TableStatistics(
-        rows=found["rows"], fingerprint=digest.hexdigest()[:32], columns=_count_unusual(table, columns)
+        rows=found["rows"],
+        fingerprint=hashlib.sha256(repr(content).encode()).hexdigest()[:32],
+        replaced=sum(figure.get("replaced") or 0 for figure in figures.values()),
+        columns=_count_unusual(table, columns),
     )
 
 
@@ -87,43 +120,50 @@ def _expressions(
 ) -> dict[str, str]:
     """The aggregates of one column, by the name of the figure, in SQL."""
     found = {"values": f"count({column})"}
-    if kind.startswith(NUMBER_TYPES):
+    if is_number(kind):
         found["least"], found["greatest"] = f"double(min({column}))", f"double(max({column}))"
-        if is_target and kind.startswith(("float", "double", "decimal")):
+        if is_target and kind not in WHOLE_TYPES:
             found["broken"] = f"count_if({column} <> floor({column}))"
     elif kind == "boolean":
         found["varies"] = f"min({column}) < max({column})"
     elif kind == "string" and text_file:
         marks = ", ".join(map(text_literal, MISSING_MARKS))
-        found["unparsable"] = (
-            f"count_if({column} IS NOT NULL AND trim({column}) NOT IN ({marks}) "
-            f"AND try_cast({column} AS double) IS NULL)"
-        )
+        number = text_as_number(column)
+        found["unparsable"] = f"count_if(trim({column}) NOT IN ({marks}) AND {number} IS NULL)"
+        found["numbers"] = f"count({number})"
+        found["infinite"] = f"count_if(abs({number}) = double('inf'))"
+        found["least"], found["greatest"] = f"min({finite(number)})", f"max({finite(number)})"
+        found["replaced"] = f"count_if(contains({column}, '\ufffd'))"
+        if is_target:
+            found["broken"] = f"count_if({number} <> floor({number}))"
     if kind in ("date", "timestamp", "timestamp_ntz") or role == "timestamp":
         seconds = f"unix_timestamp(try_cast({column} AS timestamp))"
         for figure, sql in (
             ("moment", seconds),
-            ("in day", f"{seconds} % 86400"),
-            ("in hour", f"{seconds} % 3600"),
+            ("in day", f"pmod({seconds}, 86400)"),
+            ("in hour", f"pmod({seconds}, 3600)"),
         ):
             found[f"least {figure}"], found[f"greatest {figure}"] = f"min({sql})", f"max({sql})"
     return found
 
 
 def _statistics(name: str, kind: str, rows: int, found: Mapping[str, Any]) -> ColumnStatistics:
-    least, greatest = found.get("least"), found.get("greatest")
     unparsable = found.get("unparsable")
-    varies = least != greatest if least is not None else found.get("varies", True)
+    is_text = kind == "string" and unparsable != 0  # not of numbers written as text
+    least, greatest = (None, None) if is_text else (found.get("least"), found.get("greatest"))
+    infinite = 0 if is_text else found.get("infinite", 0)
+    varies = least != greatest or infinite > 0 if least is not None else found.get("varies", True)
     return ColumnStatistics(
         name=name,
         type=kind,
         rows=rows,
-        values=int(found["values"] or 0),
+        values=int(found["values" if is_text else "numbers"] if "numbers" in found else found["values"]),
         varies=bool(varies),
+        infinite=infinite,
         least=least,
         greatest=greatest,
-        whole=kind in ("tinyint", "smallint", "int", "bigint") or found.get("broken") == 0,
-        unparsable=int(unparsable) if unparsable is not None else None,
+        whole=kind in WHOLE_TYPES or (not is_text and found.get("broken") == 0),
+        unparsable=unparsable,
         parts=_varying_parts(found),
     )
 
@@ -135,7 +175,11 @@ def _varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
     """
     if found.get("least moment") is None or found["least moment"] == found["greatest moment"]:
         return ()
-    first, last = (datetime.fromtimestamp(found[key], UTC) for key in ("least moment", "greatest moment"))
+    # Spark's moments reach beyond the years 1 to 9999 that Python knows.
+    first, last = (
+        _EPOCH + timedelta(seconds=min(max(found[f"{end} moment"], _FIRST_MOMENT), _LAST_MOMENT))
+        for end in ("least", "greatest")
+    )
     in_day = [found[f"{end} in day"] // 3600 for end in ("least", "greatest")]
     in_hour = [found[f"{end} in hour"] // 60 for end in ("least", "greatest")]
     varies = {
@@ -160,19 +204,19 @@ def _count_unusual(table: DataFrame, columns: Mapping[str, ColumnStatistics]) ->
     unusual = [
         name
         for name, column in columns.items()
-        if any(value is not None and not math.isfinite(value) for value in (column.least, column.greatest))
+        if column.type in BROKEN_TYPES
+        and any(value is not None and not math.isfinite(value) for value in (column.least, column.greatest))
     ]
     if not unusual:
         return dict(columns)
     wanted = []
     for name in unusual:
         column = quoted(name)
-        finite = f"CASE WHEN NOT isnan({column}) AND abs({column}) < double('inf') THEN {column} END"
         wanted += [
             F.expr(f"count_if(isnan({column}))"),
             F.expr(f"count_if(abs({column}) = double('inf'))"),
-            F.expr(f"double(min({finite}))"),
-            F.expr(f"double(max({finite}))"),
+            F.expr(f"double(min({finite(column)}))"),
+            F.expr(f"double(max({finite(column)}))"),
         ]
     row = table.agg(*wanted).first()
     assert row is not None

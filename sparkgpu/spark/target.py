@@ -10,6 +10,7 @@ from sparkgpu.errors import DataError, listed
 from sparkgpu.schema import Task
 from sparkgpu.spark.columns import quoted, text_literal
 from sparkgpu.spark.roles import MANY_CLASSES, ColumnStatistics, infer_task
+from sparkgpu.spark.statistics import text_as_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,21 +42,22 @@ def find_target(table: DataFrame, statistics: ColumnStatistics, asked: str) -> T
             f"{statistics.rows:,} rows. Remove or repair those rows, or make them null to leave them out."
         )
     column = quoted(statistics.name)
-    text = f"cast({column} AS string)"
-    if statistics.family == "number" and statistics.whole:
-        text = f"cast(cast({column} AS bigint) AS string)"
-    could_be_classes = statistics.whole or statistics.family != "number" or asked in ("binary", "multiclass")
+    value = text_as_number(column) if statistics.family == "text" and statistics.numeric else column
+    text = f"cast({value} AS string)"
+    if statistics.numeric and statistics.whole:
+        text = f"cast(cast({value} AS bigint) AS string)"
+    could_be_classes = statistics.whole or not statistics.numeric or asked in ("binary", "multiclass")
     counts = _count_values(table, text) if could_be_classes else {}
     num_values = len(counts) if could_be_classes else MANY_CLASSES + 1
     if infer_task(statistics, num_values, asked) == "regression":
-        return _number(column, statistics, num_values)
+        return _number(value, statistics, num_values)
     if num_values > MANY_CLASSES:
         raise DataError(
             f"{name} has more than {MANY_CLASSES:,} classes. Name a column of classes, or use --task "
             "regression for a number."
         )
     # Numbers by size, texts by their letters: the order a reader expects in a table of probabilities.
-    order = sorted(counts, key=float) if statistics.family == "number" else sorted(counts)
+    order = sorted(counts, key=float) if statistics.numeric else sorted(counts)
     _check_classes(counts, order, asked, name)
     return Target(
         column=statistics.name,
@@ -68,7 +70,7 @@ def find_target(table: DataFrame, statistics: ColumnStatistics, asked: str) -> T
     )
 
 
-def _number(column: str, statistics: ColumnStatistics, num_values: int) -> Target:
+def _number(value: str, statistics: ColumnStatistics, num_values: int) -> Target:
     if num_values <= 1 or not statistics.varies:
         raise DataError(
             f"target {statistics.name!r} has one value in all {statistics.values:,} rows; there is nothing "
@@ -79,7 +81,7 @@ def _number(column: str, statistics: ColumnStatistics, num_values: int) -> Targe
         task="regression",
         classes=(),
         class_rows=(),
-        sql=f"cast({column} AS double)",
+        sql=f"cast({value} AS double)",
         rows=statistics.values,
         rows_refused=statistics.rows - statistics.values,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,14 @@ def run_trial(
     paths: RunPaths,
     lane: LanePlan,
     events: EventWriter,
+    trees_ended: Callable[[], bool] = lambda: False,
 ) -> FitRecord:
     """Train, predict valid and test, and leave predictions, learning curve and model in the trial's folder.
 
-    `config` is resolved: no parameter is open. Sets torch's threads and seed for the whole process. Raises
-    `DeviceError` when the lane's GPU cannot be used, `TrialError` when training diverges.
+    `config` is resolved: no parameter is open. Once `trees_ended` says so, training takes all cores of the
+    lane: matrix products are cut by rows and columns, so more threads change no bit. Sets torch's threads
+    and seed for the whole process. Raises `DeviceError` when the lane's GPU cannot be used, `TrialError`
+    when training diverges.
     """
     strategy = choose_single(config, lane)
     torch.set_num_threads(lane.neural_threads)
@@ -60,7 +63,9 @@ def run_trial(
         num_train_rows = len(rows["train"].row_id_N)
     with events.phase("training", spec.name):
         start = time.perf_counter()
-        model, training = _fit(spec, config, schema, strategy, rows, events)
+        model, training = _fit(
+            spec, config, schema, strategy, rows, _Reporter(events, spec.name, lane, trees_ended)
+        )
         fit_s = time.perf_counter() - start
     save_model(model, trial.root, config, schema)
     write_text(trial.learning_curve, _as_csv(model.objective.metric, training.curve))
@@ -98,7 +103,7 @@ def _fit(
     schema: TableSchema,
     strategy: Single,
     rows: dict[SplitName, Rows],
-    events: EventWriter,
+    reporter: _Reporter,
 ) -> tuple[TabularModel, Training]:
     """Fit the transform and the network.
 
@@ -128,7 +133,7 @@ def _fit(
             config=config,
             strategy=strategy,
             seed=spec.seed,
-            report=_Reporter(events, spec.name, objective.metric),
+            report=reporter.about(objective.metric),
         )
     except TrialError as error:
         raise TrialError(f"{spec.name}: {error}") from None
@@ -136,13 +141,22 @@ def _fit(
 
 
 class _Reporter:
-    """Hands progress to the parent at most every 0.4 s, and always the end of the last epoch."""
+    """Called after every step; at most every 0.4 s it hands progress to the parent and looks for cores."""
 
-    def __init__(self, events: EventWriter, trial: str, metric: str) -> None:
+    def __init__(
+        self, events: EventWriter, trial: str, lane: LanePlan, trees_ended: Callable[[], bool]
+    ) -> None:
         self._events = events
         self._trial = trial
-        self._metric = metric
+        self._lane = lane
+        self._trees_ended = trees_ended
+        self._metric = ""
         self._next = 0.0
+
+    def about(self, metric: str) -> _Reporter:
+        """Itself, reporting values of `metric`."""
+        self._metric = metric
+        return self
 
     def __call__(self, done: float, epoch: int, value: float | None) -> None:
         now = time.perf_counter()
@@ -151,6 +165,8 @@ class _Reporter:
         self._next = now + _REPORT_EVERY_S
         metric = self._metric if value is not None else None
         self._events.progress(self._trial, done, step=epoch, metric=metric, value=value)
+        if torch.get_num_threads() < self._lane.threads and self._trees_ended():
+            torch.set_num_threads(self._lane.threads)
 
 
 def _as_csv(metric: str, curve: Sequence[CurvePoint]) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_MOST_EMBEDDING_DIM = 50
+_MOST_EMBEDDING_DIM = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,11 @@ class Shape:
 
 
 def embedding_dim(num_levels: int) -> int:
-    """The usual rule of thumb (fastai's): the width grows slower than the vocabulary and ends at 50."""
+    """The width grows slower than the vocabulary (fastai's rule of thumb) and ends at 8, as in RealMLP.
+
+    The rule alone ends at 50: on the flights table that overfits (RMSE 39.3 against 38.6) and costs a third
+    more time.
+    """
     return max(1, min(_MOST_EMBEDDING_DIM, round(1.6 * math.pow(num_levels, 0.56))))
 
 

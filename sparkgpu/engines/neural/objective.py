@@ -36,9 +36,12 @@ class Objective:
         if task != "regression":
             return cls(task=task)
         mean = float(np.average(label_N, weights=weight_N))
-        std = math.sqrt(float(np.average(np.square(label_N - mean), weights=weight_N)))
-        # A constant target is learned as it is.
-        return cls(task=task, mean=mean, std=std if std > 0 else 1.0)
+        reach = float(np.abs(label_N - mean).max())
+        if reach == 0:  # a constant target is learned as it is
+            return cls(task=task, mean=mean)
+        # Squares of the share of the greatest deviation, not of the deviation: those can overflow.
+        share = math.sqrt(float(np.average(np.square((label_N - mean) / reach), weights=weight_N)))
+        return cls(task=task, mean=mean, std=reach * share if share > 0 else 1.0)
 
     @property
     def metric(self) -> str:

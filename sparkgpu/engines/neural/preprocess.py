@@ -16,6 +16,7 @@ _MOST_KNOTS = 1000
 _ROWS_PER_KNOT = 30  # fewer rows a knot would follow noise (the TabM project's rule)
 _SAMPLE_ROWS = 100_000  # enough for 1000 knots
 _CHUNK_ROWS = 8_192
+_MOST = torch.finfo(torch.float32).max / 4  # infinities become this: differences of it stay finite
 _REACH = 5.199337582605575  # where scikit-learn cuts the normal off: its quantile at 1e-7
 
 
@@ -49,6 +50,7 @@ class QuantileNormal(nn.Module):
         if rows > _SAMPLE_ROWS:
             chosen_S = torch.randperm(rows, generator=generator)[:_SAMPLE_ROWS].sort().values
             raw_NF = raw_NF.index_select(0, chosen_S.to(raw_NF.device))
+        raw_NF = raw_NF.clamp(-_MOST, _MOST)
         knots = max(min(rows // _ROWS_PER_KNOT, _MOST_KNOTS), 10)
         parts = [_knots(raw_NF[:, column], knots) for column in range(columns)]
         knots_FQ = torch.stack(parts) if parts else raw_NF.new_zeros((0, knots))
@@ -94,14 +96,13 @@ def _ranges(raw_NF: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     low_F = raw_NF.new_full((raw_NF.shape[1],), infinity)
     high_F = -low_F
     missing_F = torch.zeros_like(low_F, dtype=torch.bool)
-    most = torch.finfo(raw_NF.dtype).max
     for chunk_BF in torch.split(raw_NF, _CHUNK_ROWS):
         low_F = torch.minimum(low_F, chunk_BF.nan_to_num(nan=infinity, posinf=infinity).amin(0))
         high_F = torch.maximum(high_F, chunk_BF.nan_to_num(nan=-infinity, neginf=-infinity).amax(0))
         missing_F |= chunk_BF.isnan().any(0)
     empty_F = low_F > high_F
     low_F, high_F = low_F.masked_fill(empty_F, 0.0), high_F.masked_fill(empty_F, 0.0)
-    return low_F.clamp(-most, most), high_F.clamp(-most, most), missing_F
+    return low_F.clamp(-_MOST, _MOST), high_F.clamp(-_MOST, _MOST), missing_F
 
 
 def _knots(raw_S: Tensor, knots: int) -> Tensor:

@@ -11,6 +11,8 @@ import csv
 import io
 import shutil
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ import h2o
 import numpy as np
 import pyarrow.parquet as pq
 from h2o.estimators import H2OXGBoostEstimator
+from h2o.exceptions import H2OError
 from numpy.typing import NDArray
 
 from sparkgpu import table as prepared
@@ -31,11 +34,8 @@ from sparkgpu.processes import peak_resident_bytes
 from sparkgpu.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from h2o import H2OFrame
 
-_SPLITS: tuple[SplitName, SplitName, SplitName] = ("train", "valid", "test")
 _POLL_S = 0.15
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
@@ -89,19 +89,22 @@ def run_trial(
     folder.mkdir(parents=True, exist_ok=True)
     parameters = estimator_parameters(config, schema, spec.seed, lane)
     with events.phase("handing the table to H2O", spec.name):
-        frames = {split: tables.split(split, spec.fold) for split in _SPLITS}
+        train, valid = tables.split("train", spec.fold), tables.split("valid", spec.fold)
     with events.phase("training", spec.name):
         start = time.perf_counter()
-        model = _train(spec, parameters, schema, frames, config, events)
+        model = _start(spec, parameters, schema, train, valid)
+        test = tables.split("test", spec.fold)  # parsed while the first trees grow
+        _wait(model, spec, config, events)
         fit_s = time.perf_counter() - start
     output = model._model_json["output"]
     native = _native_parameters(output)
     _check_device(spec, config, native)
     with events.phase("predicting", spec.name):
         start = time.perf_counter()
+        asked: dict[SplitName, H2OFrame] = {"valid": valid, "test": test}
         predictions = {
-            split: _predict(model, frames[split], schema, tables.scratch / f"predicted-{split}")
-            for split in _SPLITS[1:]
+            split: _predict(model, frame, schema, tables.scratch / f"predicted-{split}")
+            for split, frame in asked.items()
         }
         predict_s = time.perf_counter() - start
         prepared.write_predictions(paths.trial(spec.name).predictions, predictions, schema)
@@ -111,7 +114,7 @@ def run_trial(
     write_text(paths.trial(spec.name).learning_curve, curve)
     h2o.remove(model.model_id)
     actual = model.actual_params
-    rows = frames["train"].nrows
+    rows = train.nrows
     return FitRecord(
         trial=spec.name,
         engine=spec.engine,
@@ -175,34 +178,39 @@ def estimator_parameters(
     return parameters
 
 
-def _train(
-    spec: TrialSpec,
-    parameters: Mapping[str, Any],
-    schema: TableSchema,
-    frames: Mapping[SplitName, H2OFrame],
-    config: TreesConfig,
-    events: EventWriter,
+def _start(
+    spec: TrialSpec, parameters: Mapping[str, Any], schema: TableSchema, train: H2OFrame, valid: H2OFrame
 ) -> H2OXGBoostEstimator:
     model = H2OXGBoostEstimator(model_id=spec.name, **parameters)
-    try:
+    with _refusals_of(spec):
         model.start(
             x=[feature.name for feature in schema.features],
             y=LABEL,
-            training_frame=frames["train"],
-            validation_frame=frames["valid"],
+            training_frame=train,
+            validation_frame=valid,
         )
-        job = model._job
+    return model
+
+
+def _wait(model: H2OXGBoostEstimator, spec: TrialSpec, config: TreesConfig, events: EventWriter) -> None:
+    """Report the trees grown so far until the model is there."""
+    with _refusals_of(spec):
         while True:
-            state = h2o.api(f"GET /3/Jobs/{job.job_key}")["jobs"][0]
+            state = h2o.api(f"GET /3/Jobs/{model._job.job_key}")["jobs"][0]
             if state["status"] not in ("CREATED", "RUNNING"):
                 break
             done = float(state["progress"])
             events.progress(spec.name, done, step=round(done * (config.ntrees or 0)))
             time.sleep(_POLL_S)
         model.join()
-    except (OSError, h2o.exceptions.H2OError) as error:
+
+
+@contextmanager
+def _refusals_of(spec: TrialSpec) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, H2OError) as error:
         raise TrialError(f"{spec.name}: H2O XGBoost failed: {_first_sentence(str(error))}") from error
-    return model
 
 
 def _first_sentence(text: str) -> str:

@@ -1,0 +1,162 @@
+"""Small tables with a relation planted in them, and one trial on one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparkgpu.artifacts import FitRecord, RunPaths, write_json
+from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural.engine import run_trial
+from sparkgpu.events import Event, EventReader, EventWriter
+from sparkgpu.plan import LanePlan, TrialSpec
+from sparkgpu.schema import Feature, TableSchema
+from sparkgpu.table import read_predictions, read_rows
+
+CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
+QUICK: dict[str, Any] = {
+    "hidden": (32,), "dropout": 0.0, "epochs": 12, "batch_size": 64, "learning_rate": 1e-2,
+    "weight_decay": 1e-4, "patience": 0,
+}  # fmt: skip
+
+
+def plant(
+    root: Path,
+    task: str,
+    *,
+    rows: int = 1500,
+    folds: int | None = None,
+    weight_N: np.ndarray | None = None,
+    words_N: np.ndarray | None = None,
+    levels: tuple[str, ...] = ("red", "green", "blue"),
+    label_N: np.ndarray | None = None,
+    missing: bool = True,
+) -> tuple[RunPaths, TableSchema]:
+    """A run directory whose label follows from a skewed column, a column with gaps and a word."""
+    random = np.random.default_rng(3)
+    skewed_N = random.lognormal(0.0, 2.0, rows)
+    gappy_N = random.normal(size=rows)
+    if words_N is None:
+        words_N = random.choice(levels, rows)
+    code_N = np.array([levels.index(word) if word in levels else 0 for word in words_N])
+    signal_N = np.log(skewed_N) / 2 + gappy_N + (code_N % 3)
+    gap_N = random.random(rows) < 0.1 if missing else np.zeros(rows, dtype=bool)
+    if label_N is None:
+        cuts = {"binary": [1.0], "multiclass": [0.4, 1.6], "regression": None}[task]
+        label_N = 5000 + 1000 * signal_N if cuts is None else np.digitize(signal_N, cuts)
+    columns: dict[str, Any] = {
+        "row_id": np.arange(rows),
+        "label": label_N.astype(np.float64 if task == "regression" else np.int32),
+    }
+    split_N = np.where(np.arange(rows) % 5 == 4, "test", np.where(np.arange(rows) % 5 == 3, "valid", "train"))
+    if weight_N is not None:
+        columns["weight"] = weight_N.astype(np.float64)
+    if folds:
+        split_N = np.where(split_N == "valid", "train", split_N)
+        columns["fold"] = pa.array(np.arange(rows) % folds, pa.int32())
+    columns |= {
+        "skewed": skewed_N,
+        "gappy": pa.array(gappy_N, mask=gap_N),
+        "constant": np.full(rows, 2.5),
+        "word": pa.array(words_N.tolist(), pa.string()),
+    }
+    table = pa.table(columns)
+    paths = RunPaths(root=root)
+    for split in set(split_N.tolist()):
+        paths.split(split).mkdir(parents=True)
+        pq.write_table(table.filter(pa.array(split_N == split)), paths.split(split) / "part-00000.parquet")
+    names = ("skewed", "gappy", "constant")
+    schema = TableSchema(
+        source="planted",
+        target="y",
+        task=task,
+        classes=CLASSES[task],
+        features=(
+            *(Feature(name=name, source=name, kind="numeric", pipeline=name) for name in names),
+            Feature(name="word", source="word", kind="categorical", pipeline="word", levels=levels),
+        ),
+        weighted=weight_N is not None,
+        folds=folds,
+        rows=rows,
+        splits={split: int((split_N == split).sum()) for split in ("train", "valid", "test")},
+        fingerprint="",
+    )
+    write_json(paths.schema, schema)
+    return paths, schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one trial left."""
+
+    record: FitRecord
+    folder: Path
+    predictions: dict[str, tuple[np.ndarray, np.ndarray]]
+    curve: list[list[str]]
+    events: list[Event]
+    label_N: np.ndarray
+
+    @property
+    def test(self) -> np.ndarray:
+        return self.predictions["test"][1]
+
+    def accuracy(self) -> float:
+        return float((self.test.argmax(axis=1) == self.label_N).mean())
+
+    def r2(self) -> float:
+        return float(1 - np.mean((self.test - self.label_N) ** 2) / self.label_N.var())
+
+    def column(self, name: str) -> list[float]:
+        place = self.curve[0].index(name)
+        return [float(line[place]) for line in self.curve[1:]]
+
+
+def lane_on(device: str, threads: int = 2) -> LanePlan:
+    return LanePlan(
+        index=0,
+        device=device,
+        cuda_visible_devices=None,
+        device_name="NVIDIA H200" if device.startswith("cuda") else "AMD EPYC",
+        threads=threads,
+        tree_threads=threads,
+        neural_threads=threads,
+        heap_bytes=2**30,
+        port_base=50000,
+    )
+
+
+def fit(
+    paths: RunPaths,
+    schema: TableSchema,
+    device: str = "cpu",
+    *,
+    name: str = "neural-s7",
+    seed: int = 7,
+    fold: int | None = None,
+    **settings: Any,
+) -> Outcome:
+    """Run one trial and read back everything it wrote."""
+    lane = paths.lane(0)
+    spec = TrialSpec(name=name, model="neural", engine="torch", seed=seed, fold=fold, lane=0)
+    record = run_trial(
+        spec,
+        NeuralConfig(**{**QUICK, **settings}),
+        schema,
+        paths,
+        lane_on(device),
+        EventWriter(lane.events("neural"), lane.phases("neural")),
+    )
+    trial = paths.trial(name)
+    return Outcome(
+        record=record,
+        folder=trial.root,
+        predictions=read_predictions(trial.predictions, schema),
+        curve=[line.split(",") for line in trial.learning_curve.read_text().splitlines()],
+        events=EventReader(lane.events("neural")).new(),
+        label_N=read_rows(paths, schema, "test", features=False).label_N,
+    )

@@ -1,0 +1,189 @@
+"""A trial from table to files, on small tables with a planted relation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from planted import fit, lane_on, plant
+
+from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural.model import load_model
+from sparkgpu.engines.neural.strategy import choose_single
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.table import read_rows
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_the_network_learns_a_planted_relation_between_columns_and_classes(
+    task: str, tmp_path: Path, device: str
+) -> None:
+    found = fit(*plant(tmp_path, task), device)
+    assert found.accuracy() > 0.85
+    for row_id_N, values_NC in found.predictions.values():
+        np.testing.assert_allclose(values_NC.sum(axis=1), 1.0, atol=1e-12)
+        assert values_NC.min() >= 0 and (np.diff(row_id_N) > 0).all()
+    assert found.curve[0] == ["step", "elapsed_s", "metric", "train", "valid"]
+    assert {line[2] for line in found.curve[1:]} == {"log_loss"}
+
+
+def test_the_network_learns_a_planted_value_in_its_own_unit(tmp_path: Path, device: str) -> None:
+    paths, schema = plant(tmp_path, "regression")
+    found = fit(paths, schema, device, epochs=25)
+    assert found.r2() > 0.85
+    valid = read_rows(paths, schema, "valid", features=False)
+    rmse = float(np.sqrt(np.mean((found.predictions["valid"][1] - valid.label_N) ** 2)))
+    assert found.column("valid")[-1] == pytest.approx(rmse, rel=1e-4)
+    assert {line[2] for line in found.curve[1:]} == {"rmse"}
+
+
+def test_the_same_seed_gives_the_same_predictions_bit_for_bit_and_another_seed_others(tmp_path: Path) -> None:
+    paths, schema = plant(tmp_path, "binary")
+    first = fit(paths, schema, dropout=0.1, epochs=3)
+    again = fit(paths, schema, dropout=0.1, epochs=3, name="again")
+    other = fit(paths, schema, dropout=0.1, epochs=3, name="other", seed=8)
+    assert (first.test == again.test).all() and first.column("valid") == again.column("valid")
+    assert not (first.test == other.test).all()
+
+
+def test_without_patience_all_epochs_run(tmp_path: Path, device: str) -> None:
+    found = fit(*plant(tmp_path, "binary", rows=300), device, epochs=30, patience=0, learning_rate=0.05)
+    assert found.column("step") == list(range(1, 31))
+    assert found.record.best_iteration == 1 + int(np.argmin(found.column("valid")))
+    assert found.record.native_parameters["kept_epoch"] == "30"
+
+
+def test_with_patience_training_ends_in_time_and_the_best_epoch_is_kept(tmp_path: Path, device: str) -> None:
+    random = np.random.default_rng(0)
+    noise_N = random.integers(0, 2, 500)  # nothing to learn but the noise itself
+    paths, schema = plant(tmp_path, "binary", rows=500, label_N=noise_N)
+    found = fit(paths, schema, device, epochs=200, patience=3, learning_rate=0.02)
+    valid = found.column("valid")
+    best = 1 + int(np.argmin(valid))
+    assert found.record.best_iteration == best and len(valid) == best + 3
+    label_N = read_rows(paths, schema, "valid", features=False).label_N
+    probability_N = found.predictions["valid"][1][np.arange(len(label_N)), label_N]
+    assert -np.log(probability_N).mean() == pytest.approx(min(valid), rel=1e-5)
+
+
+def test_weights_decide_between_contradicting_rows(tmp_path: Path, device: str) -> None:
+    label_N = np.arange(1200) // 5 % 2
+    weight_N = np.where(label_N == 1, 9.0, 1.0)
+    found = fit(*plant(tmp_path, "binary", rows=1200, label_N=label_N, weight_N=weight_N), device, epochs=4)
+    assert found.test[:, 1].mean() == pytest.approx(0.9, abs=0.05)
+
+
+def test_categories_never_seen_and_missing_values_are_predicted_as_missing(
+    tmp_path: Path, device: str
+) -> None:
+    random = np.random.default_rng(5)
+    words_N = random.choice(np.array(["red", "green", "blue", None], dtype=object), 1500)
+    words_N[4::25] = "never seen before"  # in test rows alone
+    found = fit(*plant(tmp_path, "binary", words_N=words_N), device)
+    assert np.isfinite(found.test).all()
+    model = load_model(found.folder)
+    raw_BF = torch.tensor([[1.0, 0.0, 2.5], [float("nan")] * 3])
+    out = model(raw_BF, torch.tensor([[-1], [-1]], dtype=torch.int32))
+    assert out.isfinite().all()
+
+
+def test_a_column_of_many_categories_is_learned(tmp_path: Path, device: str) -> None:
+    levels = tuple(f"shop {i}" for i in range(300))
+    random = np.random.default_rng(4)
+    words_N = random.choice(levels, 6000)
+    label_N = np.array([int(word.split()[1]) % 2 for word in words_N])
+    found = fit(
+        *plant(tmp_path, "binary", rows=6000, words_N=words_N, levels=levels, label_N=label_N), device
+    )
+    assert found.accuracy() > 0.9
+
+
+def test_a_saved_model_predicts_the_same_after_loading(tmp_path: Path, device: str) -> None:
+    paths, schema = plant(tmp_path, "multiclass")
+    found = fit(paths, schema, device, epochs=2)
+    model = load_model(found.folder, device)
+    np.testing.assert_array_equal(model.predict(read_rows(paths, schema, "test")), found.test)
+    saved = json.loads((found.folder / "model.json").read_text())
+    assert saved["numeric"] == ["skewed", "gappy", "constant"] and saved["numeric_with_indicator"] == [
+        "gappy"
+    ]
+    assert saved["categorical"] == [{"name": "word", "levels": ["red", "green", "blue"]}]
+    assert saved["classes"] == ["ant", "bee", "cat"]
+
+
+def test_each_fold_is_validated_on_its_own_rows(tmp_path: Path) -> None:
+    paths, schema = plant(tmp_path, "binary", rows=600, folds=3)
+    found = [fit(paths, schema, name=f"neural-f{fold}", fold=fold, epochs=1) for fold in range(3)]
+    validated = np.concatenate([outcome.predictions["valid"][0] for outcome in found])
+    assert sorted(validated) == [i for i in range(600) if i % 5 != 4]
+    assert all(len(outcome.test) == 120 for outcome in found)
+
+
+def test_the_parent_hears_of_phases_and_progress(tmp_path: Path) -> None:
+    found = fit(*plant(tmp_path, "binary", rows=300), epochs=2)
+    assert [event.text for event in found.events if event.kind == "phase"] == [
+        "reading the table", "training", "predicting",
+    ]  # fmt: skip
+    progress = [event for event in found.events if event.kind == "progress"]
+    assert progress[0].done is not None and progress[0].done < 1
+    last = progress[-1]
+    assert (last.trial, last.done, last.step, last.metric) == ("neural-s7", 1.0, 2, "log_loss")
+    assert last.value == pytest.approx(found.column("valid")[-1])
+    assert len(progress) < 10
+
+
+def test_the_record_proves_the_device(tmp_path: Path, device: str) -> None:
+    record = fit(*plant(tmp_path, "binary", rows=300), device, epochs=2).record
+    proof = record.device_proof
+    assert proof["device"] == device and proof["parameters_device"] == [device]
+    assert proof["torch"] == torch.__version__ and proof["threads"] == 2
+    assert record.train_rows == 180 and record.train_rows_per_s > 0 and record.peak_host_bytes > 2**20
+    assert (record.peak_device_bytes is None) == (device == "cpu")
+    assert record.parameters["hidden"] == [32]
+
+
+def test_automatic_precision_on_a_cpu_is_float32() -> None:
+    assert not choose_single(NeuralConfig(precision="auto"), lane_on("cpu")).bfloat16
+    assert choose_single(NeuralConfig(precision="bfloat16"), lane_on("cpu")).bfloat16
+
+
+def test_bfloat16_trains_too(tmp_path: Path, device: str) -> None:
+    found = fit(*plant(tmp_path, "binary", rows=600), device, precision="bfloat16")
+    assert found.accuracy() > 0.8
+    assert found.record.device_proof["precision"] == "bfloat16 autocast, float32 weights"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_asked_for_and_absent_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with pytest.raises(DeviceError) as refused:
+        fit(*plant(tmp_path, "binary", rows=100), "cuda:3")
+    assert str(refused.value) == (
+        f"lane 0 trains its network on cuda:3 (NVIDIA H200), but torch {torch.__version__} finds no usable "
+        "GPU (CUDA_VISIBLE_DEVICES=3). Install a CUDA build of torch that fits the driver, or ask for CPU lanes "
+        "with --cpu-lanes 1."
+    )
+
+
+def test_a_network_that_diverges_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    paths, schema = plant(tmp_path, "regression", rows=300)
+    with pytest.raises(TrialError) as refused:
+        fit(paths, schema, learning_rate=1e30, epochs=3)
+    assert str(refused.value) == (
+        "neural-s7: the network diverged: its rmse is nan after epoch 1. "
+        "Lower neural.learning_rate (now 1e+30)."
+    )
+
+
+def test_importing_the_engine_loads_no_spark_h2o_or_pandas() -> None:
+    heavy = {"pyspark", "h2o", "pandas", "sklearn"}
+    code = f"import sys, sparkgpu.engines.neural.engine; print({heavy} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"

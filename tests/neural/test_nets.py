@@ -1,0 +1,53 @@
+"""The parts of the networks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sparkgpu.engines.neural.nets import MLP, CategoryEmbeddings, Dropout, Shape, embedding_dim
+
+
+def test_embeddings_grow_slower_than_the_vocabulary_and_end_at_fifty() -> None:
+    assert [embedding_dim(n) for n in (0, 1, 2, 3, 10, 100, 1_000, 100_000)] == [1, 2, 2, 3, 6, 21, 50, 50]
+
+
+def test_every_column_looks_up_its_own_rows_and_missing_its_own_first_one(device: str) -> None:
+    torch.manual_seed(0)
+    embeddings = CategoryEmbeddings([3, 7, 3]).to(device)
+    codes = torch.tensor([[-1, -1, -1], [2, 6, 2], [0, 0, 0], [-1, 6, -1]], dtype=torch.int32, device=device)
+    found = embeddings(codes)
+    narrow, wide = embedding_dim(3), embedding_dim(7)
+    assert found.shape == (4, 2 * narrow + wide) == (4, embeddings.num_outputs)
+    first, third, second = found[:, :narrow], found[:, narrow : 2 * narrow], found[:, 2 * narrow :]
+    for column in (first, third):
+        assert torch.equal(column[0], column[3]) and len(column[:3].unique(dim=0)) == 3
+    assert torch.equal(second[1], second[3]) and len(second[:3].unique(dim=0)) == 3
+    assert not torch.equal(first[0], third[0])
+
+
+def test_a_hundred_thousand_levels_are_no_obstacle(device: str) -> None:
+    net = MLP(Shape(num_numeric=1, num_levels=(100_000, 2), num_outputs=2), hidden=(8,), dropout=0.0).to(
+        device
+    )
+    codes = torch.tensor([[99_999, 1], [-1, -1]], dtype=torch.int32, device=device)
+    out = net(torch.zeros(2, 1, device=device), codes)
+    assert out.shape == (2, 2) and not torch.equal(out[0], out[1])
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_drops_its_share_and_keeps_the_mean(p: float, device: str) -> None:
+    torch.manual_seed(0)
+    dropout = Dropout(p).to(device)
+    x = torch.ones(1000, 101, device=device, requires_grad=True)
+    out = dropout(x)
+    out.sum().backward()
+    assert abs(float((out == 0).float().mean()) - p) < 0.01
+    assert abs(float(out.detach().mean()) - 1) < 0.01
+    assert torch.equal(x.grad, out)
+    assert torch.equal(dropout.eval()(x), x)
+
+
+def test_dropout_of_zero_passes_everything_on() -> None:
+    x = torch.randn(5, 5)
+    assert torch.equal(Dropout(0.0)(x), x) and torch.equal(Dropout(0.001)(x), x)

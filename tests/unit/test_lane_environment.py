@@ -1,0 +1,62 @@
+"""A worker sees its own device and threads, and nothing of an outer Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.launch import lane_environment
+from sparkgpu.plan import LanePlan
+
+LANE = LanePlan(
+    index=1, device="cuda:1", cuda_visible_devices="GPU-4f", device_name="NVIDIA H200",
+    threads=8, tree_threads=6, neural_threads=2, heap_bytes=2**30, port_base=21008,
+)  # fmt: skip
+SCRATCH = Path("/scratch/lane-1-trees")
+
+
+def test_a_worker_sees_the_device_of_its_lane_alone() -> None:
+    outer = {"CUDA_VISIBLE_DEVICES": "0,1,2", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+    found = lane_environment(LANE, "trees", SCRATCH, outer)
+    assert found["CUDA_VISIBLE_DEVICES"] == "GPU-4f"
+    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize("visible", ["", None])
+def test_a_cpu_lane_sees_no_gpu(visible: str | None) -> None:
+    lane = LANE.model_copy(update={"device": "cpu", "cuda_visible_devices": visible})
+    for outer in ({}, {"CUDA_VISIBLE_DEVICES": "0,1"}):
+        assert lane_environment(lane, "neural", SCRATCH, outer)["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_each_branch_has_threads_of_its_own() -> None:
+    trees = lane_environment(LANE, "trees", SCRATCH, {"OMP_NUM_THREADS": "64"})
+    neural = lane_environment(LANE, "neural", SCRATCH, {"MKL_NUM_THREADS": "64"})
+    assert (trees["OMP_NUM_THREADS"], trees["MKL_NUM_THREADS"]) == ("6", "6")
+    assert (neural["OMP_NUM_THREADS"], neural["MKL_NUM_THREADS"]) == ("2", "2")
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH", "SPARK_LOCAL_DIRS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
+        "_JAVA_OPTIONS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    ],
+)  # fmt: skip
+def test_nothing_of_an_outer_spark_or_torchrun_is_inherited(variable: str) -> None:
+    assert variable not in lane_environment(LANE, "trees", SCRATCH, {variable: "25333"})
+
+
+def test_the_rest_of_the_environment_is_passed_on_unchanged() -> None:
+    outer = {"HOME": "/home/ada", "AWS_PROFILE": "x", "SPARK_CONF_DIR": "/conf", "JAVA_HOME": "/jdk"}
+    found = lane_environment(LANE, "trees", SCRATCH, outer)
+    assert {key: found[key] for key in outer} == outer
+
+
+def test_temporary_files_stay_in_the_lane_and_connections_on_this_machine() -> None:
+    found = lane_environment(LANE, "trees", SCRATCH, {"TMPDIR": "/tmp", "no_proxy": ""})
+    assert found["TMPDIR"] == str(SCRATCH)
+    assert found["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert found["NO_PROXY"] == found["no_proxy"] == "127.0.0.1,localhost"

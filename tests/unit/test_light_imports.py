@@ -1,0 +1,50 @@
+"""The parent's path stays light: what a user waits for imports no Spark, no H2O, no torch and no pandas."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "pyspark", "py4j", "h2o", "ai", "pysparkling", "pandas", "sklearn", "scipy", "matplotlib"}
+
+# What a process has imported by its end, said on standard error whatever else it printed.
+REPORT = """
+import atexit, json, sys
+atexit.register(lambda: sys.stderr.write("\\n" + json.dumps(list(sys.modules))))
+"""
+
+
+def imported_by(code: str) -> set[str]:
+    found = subprocess.run(
+        [sys.executable, "-c", REPORT + code], capture_output=True, text=True, timeout=60, check=False
+    )
+    modules: list[str] = json.loads(found.stderr.splitlines()[-1])
+    return {name.partition(".")[0] for name in modules}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["version"], ["run", "--bogus"]])
+def test_help_needs_nothing_heavy(arguments: list[str]) -> None:
+    found = imported_by(f"from sparkgpu.cli import main; main({arguments!r})")
+    assert "typer" in found
+    assert found & (HEAVY | {"numpy", "pyarrow"}) == set()
+
+
+def test_importing_the_package_imports_nothing_but_itself() -> None:
+    found = imported_by("import sparkgpu; assert sparkgpu.__version__")
+    assert found & (HEAVY | {"numpy", "pyarrow", "pydantic", "typer", "rich"}) == set()
+
+
+def test_the_python_door_and_the_orchestration_need_nothing_heavy() -> None:
+    found = imported_by("import sparkgpu; sparkgpu.run; import sparkgpu.orchestrate, sparkgpu.launch")
+    assert "pydantic" in found
+    assert found & HEAVY == set()
+
+
+def test_an_attribute_that_does_not_exist_is_an_attribute_error() -> None:
+    import sparkgpu
+
+    with pytest.raises(AttributeError, match="module 'sparkgpu' has no attribute 'rum'"):
+        sparkgpu.rum  # noqa: B018

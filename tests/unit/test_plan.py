@@ -1,0 +1,175 @@
+"""The plan shares the machine out fairly, names every trial, and says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkgpu import config
+from sparkgpu.devices import Device, Gpu, Machine, choose_devices
+from sparkgpu.errors import DeviceError
+from sparkgpu.plan import GIB, Plan, make_plan, resolve_parameters
+
+GPUS = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="NVIDIA H200", memory_bytes=139 * GIB) for i in range(4))
+
+
+def plan_of(*assignments: str, cores: int = 8, memory: int = 64 * GIB, gpus: int = 0) -> Plan:
+    settings = config.load(assignments=assignments)
+    machine = Machine(cores=cores, memory_bytes=memory, gpus=GPUS[:gpus])
+    devices = choose_devices(
+        machine, gpus=settings.devices.gpus, cpu_lanes=settings.devices.cpu_lanes, environ={}
+    )
+    return make_plan(settings, machine, devices, tuple(21000 + 8 * i for i in range(len(devices))))
+
+
+def names(plan: Plan) -> list[str]:
+    return [trial.name for trial in plan.trials]
+
+
+def test_n_lanes_train_n_repeats_each_with_a_seed_and_a_lane_of_its_own() -> None:
+    plan = plan_of("devices.cpu_lanes=3", "seed=40")
+    assert names(plan) == [
+        "trees-s40", "neural-s40", "trees-s41", "neural-s41", "trees-s42", "neural-s42",
+    ]  # fmt: skip
+    for trial in plan.trials:
+        assert trial.seed == 40 + trial.lane
+        assert trial.engine == {"trees": "h2o-xgboost", "neural": "torch"}[trial.model]
+        assert (trial.fold, trial.strategy) == (None, "single")
+    assert [lane.port_base for lane in plan.lanes] == [21000, 21008, 21016]
+    assert plan.reasons["repeats"] == "3, one for each lane"
+
+
+def test_repeats_that_were_asked_for_go_round_the_lanes() -> None:
+    plan = plan_of("devices.cpu_lanes=2", "repeats=3", "trees.engine=lightgbm")
+    assert [(t.name, t.lane) for t in plan.trials if t.model == "trees"] == [
+        ("trees-s7", 0), ("trees-s8", 1), ("trees-s9", 0),
+    ]  # fmt: skip
+    assert {t.engine for t in plan.trials} == {"lightgbm", "torch"}
+    assert "repeats" not in plan.reasons
+    assert [t.name for t in plan.of(0, "neural")] == ["neural-s7", "neural-s9"]
+
+
+def test_every_fold_of_every_repeat_is_a_trial_and_folds_share_the_seed_of_their_repeat() -> None:
+    plan = plan_of("devices.cpu_lanes=2", "split.folds=3")
+    trees = [t for t in plan.trials if t.model == "trees"]
+    assert [t.name for t in trees] == [
+        "trees-s7-f0", "trees-s7-f1", "trees-s7-f2", "trees-s8-f0", "trees-s8-f1", "trees-s8-f2",
+    ]  # fmt: skip
+    assert [(t.seed, t.fold) for t in trees] == [(7, 0), (7, 1), (7, 2), (8, 0), (8, 1), (8, 2)]
+    assert [t.lane for t in trees] == [0, 1, 0, 1, 0, 1]
+    assert len(set(names(plan))) == len(plan.trials) == 12
+
+
+def test_cores_are_shared_out_evenly_and_on_the_cpu_between_the_branches_too() -> None:
+    for lanes, cores, threads, trees, neural in (
+        (1, 8, 8, 4, 4), (2, 8, 4, 2, 2), (3, 10, 3, 2, 1), (8, 8, 1, 1, 1), (1, 2, 2, 1, 1),
+    ):  # fmt: skip
+        for lane in plan_of(f"devices.cpu_lanes={lanes}", cores=cores).lanes:
+            assert (lane.threads, lane.tree_threads, lane.neural_threads) == (threads, trees, neural)
+
+
+def test_on_a_gpu_both_branches_have_all_threads_of_the_lane() -> None:
+    for lane in plan_of(gpus=2, cores=12).lanes:
+        assert (lane.threads, lane.tree_threads, lane.neural_threads) == (6, 6, 6)
+
+
+def test_memory_is_shared_out_evenly() -> None:
+    for lanes in (1, 2, 3):
+        found = {lane.heap_bytes for lane in plan_of(f"devices.cpu_lanes={lanes}").lanes}
+        assert found == {64 * GIB // 4 // lanes}
+    assert plan_of("devices.cpu_lanes=2").reasons["memory"] == (
+        "8.0 GiB of Java heap a lane: a quarter of the lane's share of 64 GiB"
+    )
+    assert plan_of(memory=1024 * GIB).lanes[0].heap_bytes == 64 * GIB
+
+
+def test_more_gpus_than_cores_still_give_every_lane_a_thread() -> None:
+    assert {lane.tree_threads for lane in plan_of(gpus=4, cores=2).lanes} == {1}
+
+
+def test_a_gpu_lane_sees_its_gpu_alone_and_a_cpu_lane_none() -> None:
+    lanes = plan_of("devices.gpus=[2, 0]", gpus=3).lanes
+    assert [(lane.device, lane.cuda_visible_devices, lane.device_name) for lane in lanes] == [
+        ("cuda:2", "GPU-2", "NVIDIA H200"),
+        ("cuda:0", "GPU-0", "NVIDIA H200"),
+    ]
+    assert [lane.cuda_visible_devices for lane in plan_of("devices.cpu_lanes=2", gpus=3).lanes] == ["", ""]
+
+
+def test_the_preset_follows_the_device_unless_it_was_asked_for() -> None:
+    assert (plan_of().preset, plan_of().reasons["preset"]) == ("fast", "fast, the default on CPU")
+    plan = plan_of(gpus=1)
+    assert (plan.preset, plan.reasons["preset"]) == ("balanced", "balanced, the default on GPUs")
+    plan = plan_of("preset=best")
+    assert plan.preset == "best"
+    assert "preset" not in plan.reasons
+
+
+def test_too_little_memory_is_refused_with_the_numbers() -> None:
+    with pytest.raises(DeviceError) as caught:
+        plan_of("devices.cpu_lanes=2", memory=4 * GIB)
+    assert str(caught.value) == (
+        "2 lanes: 4.0 GiB of memory leave 0.50 GiB of Java heap for each, and H2O needs at least 0.75; "
+        "ask for fewer lanes."
+    )
+    assert plan_of("devices.cpu_lanes=1", memory=4 * GIB).lanes[0].heap_bytes == GIB
+
+
+def test_a_plan_reads_back_from_json_as_it_was() -> None:
+    plan = plan_of("devices.cpu_lanes=2", "split.folds=2")
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
+    asked = config.load(
+        assignments=["trees.ntrees=3", "trees.reg_lambda=0", "neural.dropout=0", "neural.epochs=2"]
+    )
+    found = resolve_parameters(asked, preset="fast", task="binary", train_rows=1000, device="cpu")
+    before, after = asked.model_dump(), found.model_dump()
+    for section in ("trees", "neural"):
+        assert None not in after[section].values()
+        for key, value in before[section].items():
+            if value not in (None, "auto"):
+                assert after[section][key] == value, key
+    assert (found.trees.ntrees, found.trees.reg_lambda) == (3, 0)
+    assert (found.neural.dropout, found.neural.epochs) == (0, 2)
+    assert (found.preset, found.data.task) == ("fast", "binary")
+    assert (found.trees.tree_method, found.neural.strategy) == ("hist", "single")
+    for key in ("seed", "repeats", "split", "devices"):
+        assert after[key] == before[key]
+
+
+def test_resolving_twice_changes_nothing() -> None:
+    once = resolve_parameters(
+        config.RunConfig(), preset="best", task="regression", train_rows=10**6, device="cuda:1"
+    )
+    again = resolve_parameters(once, preset="best", task="regression", train_rows=10**6, device="cuda:1")
+    assert again == once
+
+
+def test_defaults_follow_task_preset_rows_and_device() -> None:
+    def resolved(preset: str, task: str, rows: int, device: str) -> config.RunConfig:
+        return resolve_parameters(
+            config.RunConfig(), preset=preset, task=task, train_rows=rows, device=device,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    assert resolved("fast", "regression", 10, "cpu").trees.max_depth == 9
+    assert resolved("fast", "multiclass", 10, "cpu").trees.max_depth == 6
+    assert resolved("fast", "binary", 10, "cuda:0").trees.tree_method == "gpu_hist"
+    fast, best = resolved("fast", "binary", 10, "cpu"), resolved("best", "binary", 10, "cpu")
+    assert fast.trees.ntrees < best.trees.ntrees  # type: ignore[operator]
+    assert fast.neural.epochs < best.neural.epochs  # type: ignore[operator]
+    sizes = [resolved("fast", "binary", rows, "cpu").neural.batch_size for rows in (31_999, 32_000, 108_000)]
+    assert sizes == [256, 512, 1024]
+
+
+def test_a_set_tree_method_stays_on_any_device() -> None:
+    asked = config.load(assignments=["trees.tree_method=hist"])
+    found = resolve_parameters(asked, preset="fast", task="binary", train_rows=10, device="cuda:0")
+    assert found.trees.tree_method == "hist"
+
+
+def test_lanes_need_one_port_base_each() -> None:
+    machine = Machine(cores=2, memory_bytes=8 * GIB)
+    cpu = Device(kind="cpu", name="cpu", title="CPU", visible="")
+    with pytest.raises(ValueError, match="zip"):
+        make_plan(config.RunConfig(), machine, (cpu, cpu), (21000,))

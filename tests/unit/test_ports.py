@@ -1,0 +1,99 @@
+"""Blocks of ports: no two holders share one, a dead holder's is free, an occupied one is left out."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.errors import DeviceError
+from sparkgpu.ports import BLOCK, reserved_ports
+
+HOLD = """
+import sys
+from sparkgpu.ports import reserved_ports
+with reserved_ports(int(sys.argv[1])) as ports:
+    print(*ports, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks of this test alone: other runs on this machine hold their own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+@contextmanager
+def holder(count: int) -> Iterator[tuple[subprocess.Popen[str], tuple[int, ...]]]:
+    """Another process that holds `count` blocks until it is told to let go."""
+    command = [sys.executable, "-c", HOLD, str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            yield process, tuple(int(port) for port in process.stdout.readline().split())
+        finally:
+            process.kill()
+
+
+def test_two_holders_at_once_get_different_blocks() -> None:
+    with holder(2) as (_, theirs), reserved_ports(3) as ours:
+        assert (len(theirs), len(ours)) == (2, 3)
+        bases = sorted((*theirs, *ours))
+        assert all(after - before >= BLOCK for before, after in pairwise(bases))
+
+
+def test_the_ports_lie_below_those_the_kernel_hands_out_to_clients() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    with reserved_ports(2) as ports:
+        assert min(ports) > 1024
+        assert max(ports) + BLOCK <= first
+
+
+def test_a_block_is_free_again_when_its_holder_lets_go() -> None:
+    with reserved_ports(1) as before:
+        pass
+    with reserved_ports(1) as after:
+        assert after == before
+
+
+def test_the_kernel_drops_the_lock_of_a_holder_that_is_killed() -> None:
+    with holder(1) as (process, theirs):
+        with reserved_ports(1) as ours:
+            assert ours != theirs
+        process.kill()
+        process.wait(timeout=5)
+        with reserved_ports(1) as ours:
+            assert ours == theirs
+
+
+@pytest.mark.parametrize("place", [0, BLOCK - 1])
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+def test_a_block_with_an_occupied_port_is_passed_over(place: int, address: str) -> None:
+    with reserved_ports(2) as free:
+        pass
+    with socket.socket() as listener:
+        listener.bind((address, free[0] + place))
+        listener.listen()
+        with reserved_ports(1) as ports:
+            assert ports == (free[1],)
+
+
+def test_too_many_blocks_are_refused_with_what_was_found() -> None:
+    with pytest.raises(DeviceError) as caught, reserved_ports(2000):
+        raise AssertionError("there are no 2000 blocks")
+    message = str(caught.value)
+    assert message.startswith(
+        f"2000 lanes need 2000 blocks of {BLOCK} free TCP ports between 21000 and 31000;"
+    )
+    assert message.endswith("End other runs, or ask for fewer lanes.")
+    with reserved_ports(1) as ports:  # what was held for the refused request was let go
+        assert ports[0] < 31000 - BLOCK
