@@ -69,7 +69,8 @@ def _format(text: str, path: Path) -> Format:
     found = _FORMATS.get(suffixes[-1]) if suffixes else None
     if compressed and found in ("parquet", "orc"):
         raise DataError(
-            f"{text}: {suffixes[-1]} files are compressed inside, not as a whole. Unpack it, and give that file."
+            f"{text}: {suffixes[-1]} files are compressed inside, not as a whole. Unpack it, and give that "
+            "file."
         )
     if found is None:
         ending = path.suffix or "no ending"

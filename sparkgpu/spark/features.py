@@ -40,10 +40,11 @@ def fit_pipeline(
 ) -> tuple[PipelineModel, tuple[Feature, ...], list[DroppedColumn]]:
     """Fit the pipeline on `train`, which holds the columns of `roles`.
 
-    `taken` are the names of all columns of the tables it will be applied to. Returns it with the features in the order of the assembled vector, and the text columns that turned out
-    to hold nothing to learn. Stages: a SQLTransformer (typed columns, parts of timestamps), a
-    StringIndexerModel, a VectorAssembler. The indexer's levels are counted here in one job for all columns
-    and capped at the `max_categories` most frequent of each: pyspark's own fit has no cap.
+    `taken` are the names of all columns of the tables it will be applied to. Returns the pipeline with the
+    features in the order of the assembled vector, and the text columns that turned out to hold nothing to
+    learn. Stages: a SQLTransformer (typed columns, parts of timestamps), a StringIndexerModel, a
+    VectorAssembler. The indexer's levels are counted here in one job for all columns and capped at the
+    `max_categories` most frequent of each: pyspark's own fit has no cap.
     """
     from pyspark.ml import PipelineModel, Transformer
     from pyspark.ml.feature import SQLTransformer, StringIndexerModel, VectorAssembler

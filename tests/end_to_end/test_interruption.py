@@ -1,0 +1,152 @@
+"""However a run is cut short, nothing of it stays alive; and a lane that dies takes nothing else along."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from running import COMMAND, SMALL, Running, finished, started, until, write_table
+
+from sparkgpu.artifacts import read_json
+from sparkgpu.events import Branch
+
+pytestmark = pytest.mark.spark
+
+BOUND_S = 5.0
+LONG = (
+    "--set",
+    "trees.ntrees=20000",
+    "--set",
+    "trees.early_stopping_rounds=0",
+    "--set",
+    "neural.epochs=20000",
+)
+
+
+@pytest.fixture(scope="module")
+def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_table("wine", tmp_path_factory.mktemp("wine"))
+
+
+def assert_nothing_left(run: Running, since: float) -> None:
+    """No process and no listener of the run once the bound is over, and rather sooner."""
+    last: list[str] = ["not looked yet"]
+
+    def nothing() -> bool:
+        last[:] = run.left_behind()
+        return not last
+
+    try:
+        until(nothing, "nothing is left", BOUND_S - (time.monotonic() - since))
+    except AssertionError:
+        raise AssertionError(f"left after {BOUND_S:g} s: {last}") from None
+
+
+@pytest.mark.parametrize(
+    ("phase", "branch", "more"),
+    [("starting Spark", "trees", ()), ("training", "trees", LONG)],
+    ids=["while Spark starts", "while training"],
+)
+def test_ctrl_c_ends_everything_within_five_seconds(
+    wine: Path, tmp_path: Path, phase: str, branch: Branch, more: tuple[str, ...]
+) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *more]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase(phase, 0, branch)
+        since = run.signal(signal.SIGINT)
+        assert run.wait(BOUND_S) == 130
+        assert_nothing_left(run, since)
+        assert run.stderr == "sparkgpu: interrupted; every lane was ended.\n"
+        assert "Traceback" not in run.stdout
+        assert [folder for folder in run.scratch_folders if folder.exists()] == []
+        assert not run.paths.metrics.exists()
+
+
+def test_a_second_ctrl_c_changes_nothing(wine: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1"]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("starting Spark", 0, "trees")
+        since = run.signal(signal.SIGINT)
+        run.process.send_signal(signal.SIGINT)
+        assert run.wait(BOUND_S) != 0
+        assert_nothing_left(run, since)
+
+
+def test_a_batch_system_ends_a_run_like_ctrl_c(wine: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", "--quiet"]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("starting Spark", 0, "trees")
+        since = run.signal(signal.SIGTERM)
+        assert run.wait(BOUND_S) == 130
+        assert_nothing_left(run, since)
+        assert (run.stdout, run.stderr) == ("", "sparkgpu: interrupted; every lane was ended.\n")
+
+
+def test_a_parent_that_is_killed_leaves_nothing_alive(wine: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *LONG]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("training", 0, "trees")
+        run.look()
+        assert len(run.seen.processes) >= 4  # the parent, two workers, the JVM
+        assert len(run.seen.listeners) >= 3
+        since = run.signal(signal.SIGKILL)
+        assert run.wait(BOUND_S) == -signal.SIGKILL
+        assert_nothing_left(run, since)
+        left = [folder for folder in run.scratch_folders if folder.name.startswith("sparkgpu-run-")]
+        assert [folder.exists() for folder in left] == [True]
+    dry = finished(
+        [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", "--set", "data.target=absent"],
+        tmp_path / "next", tmp_path, code=4,
+    )  # fmt: skip
+    assert not left[0].exists()  # the next run cleared it away
+    assert dry.stderr.count("\n") == 1
+
+
+def test_a_lane_whose_worker_is_killed_is_reported_and_the_others_results_are_kept(
+    wine: Path, tmp_path: Path
+) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "2", *SMALL]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("starting Spark", 1, "trees")
+        run.worker(1, "trees").send_signal(signal.SIGKILL)
+        assert run.wait(120) == 5
+        assert run.left_behind() == []
+        log = run.paths.lane(1).log
+        reason = f"lane 1: the trees worker was killed by signal 9 (out of memory?); see {log}."
+        assert f"trees-s8 failed: {reason}" in run.stdout
+        assert "Traceback" not in run.stdout + run.stderr
+        assert read_json(run.paths.lane(1).root / "error.json") == {
+            "branch": "trees", "kind": "trial", "message": reason,
+        }  # fmt: skip
+        metrics = run.metrics
+        status = {trial["name"]: trial["status"] for trial in metrics["trials"]}
+        assert status == {
+            "trees-s7": "done", "neural-s7": "done", "trees-s8": "failed", "neural-s8": "done",
+        }  # fmt: skip
+        failed = next(trial for trial in metrics["trials"] if trial["status"] == "failed")
+        assert (failed["error"], failed["metrics"]) == (reason, {"valid": {}, "test": {}})
+        models = {model["name"]: model for model in metrics["models"]}
+        assert {name: found["status"] for name, found in models.items()} == {
+            "trees": "partial", "neural": "done", "blend": "done",
+        }  # fmt: skip
+        assert models["trees"]["trials"] == ["trees-s7"]
+        assert metrics["comparison"]["pairs"]
+        assert reason in (run.paths.report / "report.md").read_text(encoding="utf-8").replace("\\", "")
+
+
+def test_the_jvm_of_a_lane_that_is_killed_is_reported_too(wine: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", "--set", "neural.epochs=2",
+               "--set", "trees.ntrees=20000", "--set", "trees.early_stopping_rounds=0"]  # fmt: skip
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("training", 0, "trees")
+        (jvm,) = (child for child in run.worker(0, "trees").children() if child.name() == "java")
+        jvm.send_signal(signal.SIGKILL)
+        psutil.wait_procs([jvm], timeout=5)
+        assert run.wait(120) == 5
+        assert run.left_behind() == []
+        status = {trial["name"]: trial["status"] for trial in run.metrics["trials"]}
+        assert status == {"trees-s7": "failed", "neural-s7": "done"}
+        assert "Traceback" not in run.stdout + run.stderr

@@ -1,0 +1,148 @@
+"""Small real tables: the same numbers twice, every kind of task, folds, quiet mode, bad data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from running import COMMAND, SMALL, finished, write_table
+
+import sparkgpu
+from sparkgpu import config
+
+pytestmark = pytest.mark.spark
+
+
+def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
+    """What must not differ between two runs of the same configuration."""
+    return {
+        "models": metrics["models"],
+        "comparison": metrics["comparison"],
+        "data": {key: value for key, value in metrics["data"].items() if key != "source"},
+        "trials": {
+            trial["name"]: (trial["metrics"], trial["best_iteration"], trial["native_parameters"])
+            for trial in metrics["trials"]
+        },
+    }
+
+
+def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path) -> None:
+    wine = write_table("wine", tmp_path)
+    first = finished(
+        [*COMMAND, "run", wine, "--target", "target", "--task", "multiclass", "--cpu-lanes", "1",
+         "--repeats", "2", "--set", "seed=3", *SMALL],
+        tmp_path / "first", tmp_path,
+    )  # fmt: skip
+    assert first.metrics["data"]["task"] == "multiclass"
+    assert len(first.metrics["data"]["classes"]) == 3
+    for model in first.metrics["models"]:
+        assert tuple(model["metrics"]["test"]) == ("log_loss", "accuracy", "balanced_accuracy", "f1_macro")
+    trees = next(model for model in first.metrics["models"] if model["name"] == "trees")
+    assert trees["trials"] == ["trees-s3", "trees-s4"]
+    assert trees["metrics"]["test"]["accuracy"] > 0.8
+    first_words = first.stdout
+
+    again = finished(
+        [*COMMAND, "run", "--config", first.paths.config, "--quiet"], tmp_path / "second", tmp_path
+    )
+    assert numbers(again.metrics) == numbers(first.metrics)
+    assert config.load(file=again.paths.config) == config.load(file=first.paths.config)
+
+    assert again.stderr == ""
+    assert "starting Spark" in first_words
+    assert "starting Spark" not in again.stdout
+    result = first_words[first_words.index("test split") :]
+    assert again.stdout.strip().startswith("test split")
+    lines = [
+        line
+        for line in result.splitlines()
+        if "fit time" not in line and not line.startswith(("run", "report"))
+    ]
+    for line in lines:
+        assert line.rstrip() in again.stdout
+
+
+def test_a_pandas_table_with_folds_gives_a_regression_over_all_of_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.read_parquet(write_table("diabetes", tmp_path))
+    frame["sex"] = frame["sex"].map(lambda value: "f" if value < 0 else None)
+    result = sparkgpu.run(
+        frame,
+        target="target",
+        cpu_lanes=1,
+        config={
+            "split": {"folds": 2},
+            "trees": {"ntrees": 20},
+            "neural": {"epochs": 30, "hidden": [32]},
+            "data.roles": {"sex": "categorical"},
+        },
+        out=tmp_path / "out",
+        quiet=True,
+    )
+    assert (result.exit_code, result.path) == (0, tmp_path / "out")
+    data = result.metrics["data"]
+    assert (data["task"], data["classes"], data["rows"]) == ("regression", [], len(frame))
+    assert [(trial["name"], trial["fold"]) for trial in result.metrics["trials"]] == [
+        ("trees-s7-f0", 0), ("neural-s7-f0", 0), ("trees-s7-f1", 1), ("neural-s7-f1", 1),
+    ]  # fmt: skip
+    found = result.table()
+    assert list(found.index) == ["trees", "neural", "blend"]
+    assert list(found.columns) == ["rmse", "mae", "r2", "spearman"]
+    spread = frame["target"].std()
+    assert 0.4 * spread < found.loc["trees", "rmse"] < 0.95 * spread
+    assert found.loc["blend", "rmse"] < 0.95 * spread
+    assert len(result.verdicts) == 3
+    assert all("RMSE" in sentence for sentence in result.verdicts)
+    assert result.report.read_text(encoding="utf-8").startswith("<!")
+    for text in (str(result), result._repr_html_()):
+        assert str(result.report) in text
+        assert "rmse" in text
+        assert result.verdicts[0].split()[0] in text
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert "starting Spark" not in out
+    schema = json.loads((result.path / "table" / "schema.json").read_text(encoding="utf-8"))
+    (sex,) = (feature for feature in schema["features"] if feature["source"] == "sex")
+    assert (sex["kind"], sex["levels"]) == ("categorical", ["f"])
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("tagret", ("tagret", "target")), ("constant", ("constant", "one class"))],
+    ids=["no such target", "one class"],
+)
+def test_bad_data_is_one_line_and_leaves_no_process(
+    tmp_path: Path, target: str, words: tuple[str, ...]
+) -> None:
+    frame = pd.read_parquet(write_table("wine", tmp_path)).assign(constant="same")
+    frame.to_parquet(tmp_path / "table.parquet")
+    run = finished(
+        [*COMMAND, "run", tmp_path / "table.parquet", "--target", target, "--cpu-lanes", "1"],
+        tmp_path / "out", tmp_path, code=4,
+    )  # fmt: skip
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith("sparkgpu: ")
+    for word in words:
+        assert word in run.stderr
+    assert "Traceback" not in run.stdout
+    assert not run.paths.table.exists()
+    assert run.left_behind() == []
+
+
+def test_a_pandas_table_with_a_name_twice_is_refused_before_anything_starts() -> None:
+    frame = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
+    with pytest.raises(sparkgpu.errors.DataError) as caught:
+        sparkgpu.run(frame, target="a")
+    assert str(caught.value) == ("the DataFrame has duplicate column names: a. Give each column one name.")
+
+
+def test_something_that_is_no_table_is_refused() -> None:
+    with pytest.raises(sparkgpu.errors.ConfigError) as caught:
+        sparkgpu.run({"a": [1]}, target="a")  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "data is a builtins.dict; give a path, table:NAME, a pandas DataFrame or a Spark DataFrame."
+    )
