@@ -14,7 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from sparkgpu import __version__
-from sparkgpu.errors import EXIT_INTERRUPTED, ConfigError, DeviceError, SparkgpuError
+from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, SparkgpuError
 from sparkgpu.words import clean
 
 _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
@@ -99,7 +99,10 @@ def main(arguments: list[str] | None = None) -> None:
         # A batch system ends a job with SIGTERM: it is taken like Ctrl-C, so that the lanes are ended too.
         signal.signal(signal.SIGTERM, _interrupt)
     try:
-        sys.exit(app(arguments, standalone_mode=False) or 0)
+        status = app(arguments, standalone_mode=False) or EXIT_DONE
+        if status == EXIT_INTERRUPTED:  # typer makes Ctrl-C a status, without a word
+            raise KeyboardInterrupt
+        sys.exit(status)
     except SparkgpuError as error:
         _say(str(error))
         sys.exit(error.exit_code)

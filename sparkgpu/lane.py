@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparkgpu import config as configuration
 from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_json, write_text
@@ -92,11 +92,9 @@ class _Worker:
                     threads=self.lane.threads,
                 )
             )
-            try:
-                schema = self._prepare(session, source.result()) if source else self._wait_for_table()
-            finally:
-                with self.events.phase("starting H2O"):
-                    context = start.result()
+            schema = self._prepare(session, source.result()) if source else self._wait_for_table()
+            with self.events.phase("starting H2O"):
+                context = start.result()
             with stopping(context):
                 from sparkgpu.engines.trees import h2o_xgboost
 
@@ -142,14 +140,18 @@ class _Worker:
     def _prepare(self, session: SparkSession, source: Source) -> TableSchema:
         from sparkgpu.prepare import prepare
 
-        return prepare(
-            session,
-            config=self.config,
-            source=source,
-            scratch=self.scratch,
-            paths=self.paths,
-            events=self.events,
-        )
+        try:
+            return prepare(
+                session,
+                config=self.config,
+                source=source,
+                scratch=self.scratch,
+                paths=self.paths,
+                events=self.events,
+            )
+        except Exception as error:
+            # The run is over: say why at once, without waiting for H2O to start and for Spark to close.
+            _give_up(self.paths, self.lane.index, self.branch, error)
 
     def _find_source(self) -> Source:
         if self.source != DEMO:
@@ -219,6 +221,15 @@ def _described(error: BaseException) -> dict[str, str]:
     return {"kind": "trial", "message": f"{type(error).__name__}: {lines[0] if lines else 'no message'}"}
 
 
+def _give_up(paths: RunPaths, lane: int, branch: Branch, error: BaseException) -> NoReturn:
+    """Leave the reason for the parent and end this process; its JVM ends with it."""
+    traceback.print_exception(error)
+    write_json(paths.lane(lane).error(branch), _described(error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def main() -> None:
     """Run one worker; exit status 0 when all its trials are done, 5 when one failed, 1 when it broke."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -235,9 +246,7 @@ def main() -> None:
         worker = _Worker(paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source)
         worker.run()
     except BaseException as error:
-        traceback.print_exc()
-        write_json(paths.lane(arguments.lane).error(arguments.branch), _described(error))
-        sys.exit(1)
+        _give_up(paths, arguments.lane, arguments.branch, error)
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads of native libraries can keep an interpreter from ending; all files are closed by now.

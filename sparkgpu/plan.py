@@ -153,12 +153,12 @@ _TREES: dict[Literal["classes", "regression"], dict[str, float]] = {
     },
 }  # fmt: skip
 _TREE_PRESETS: dict[Preset, dict[str, float]] = {
-    "fast": {"ntrees": 400, "learn_rate": 0.1, "early_stopping_rounds": 40},
+    "fast": {"ntrees": 300, "learn_rate": 0.1, "early_stopping_rounds": 40},
     "balanced": {"ntrees": 1000, "learn_rate": 0.06, "early_stopping_rounds": 100},
     "best": {"ntrees": 4000, "learn_rate": 0.03, "early_stopping_rounds": 300},
 }
 _NEURAL_PRESETS: dict[Preset, dict[str, float | tuple[int, ...]]] = {
-    "fast": {"hidden": (256, 256), "epochs": 20, "patience": 4, "dropout": 0.1},
+    "fast": {"hidden": (256, 256), "epochs": 12, "patience": 3, "dropout": 0.1},
     "balanced": {"hidden": (512, 512, 512), "epochs": 100, "patience": 10, "dropout": 0.1},
     "best": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
 }

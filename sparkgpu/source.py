@@ -103,4 +103,8 @@ def _folder_format(text: str, folder: Path) -> Format:
         raise DataError(
             f"{text}: the folder mixes {listed(formats)} files; keep one kind in it, or name a file."
         )
-    return next(iter(formats))
+    found = next(iter(formats))
+    empty = [path.name for path in files if not path.stat().st_size]
+    if empty and found == "parquet":
+        raise DataError(f"{text}: {listed(empty)} in it is empty (0 bytes), so no Parquet file. Remove it.")
+    return found

@@ -85,8 +85,7 @@ def _open_parquet(session: SparkSession, source: Source, location: str) -> DataF
     path = Path(source.location)
     if not path.exists():
         return table
-    files = [file for file in (table_files(path) if path.is_dir() else [path]) if file.stat().st_size]
-    schema = pq.read_schema(files[0]) if files else pa.schema([])
+    schema = pq.read_schema(table_files(path)[0] if path.is_dir() else path)
     kinds = {field.name: field.type for field in schema if field.type in _nanoseconds(field.type)}
     if not kinds:
         return table
@@ -279,9 +278,7 @@ def _numbered_by_footers(table: DataFrame, files: list[str]) -> DataFrame:
     position, shift = 0, []
     for file in files:
         shift.append((file, position))
-        path = Path(unquote(urlparse(file).path))
-        if path.stat().st_size:  # Spark passes over empty files
-            position += pq.read_metadata(path).num_rows
+        position += pq.read_metadata(unquote(urlparse(file).path)).num_rows
     place = _metadata(table, "row_index")
     if len(files) == 1:
         return table.select("*", place.alias(ROW_ID))

@@ -31,7 +31,7 @@ _SAMPLE_S = 0.1
 
 
 def write_adult(folder: Path) -> tuple[Path, str, float]:
-    """A real table of tens of thousands of rows, its target, and the ROC AUC that small trees surely reach."""
+    """A real table of tens of thousands of rows, its target, and a ROC AUC that small trees surely reach."""
     adult = REPOSITORY.parent / "shared" / "data" / "adult.parquet"
     if adult.exists():
         return adult, "income", 0.90
@@ -41,7 +41,7 @@ def write_adult(folder: Path) -> tuple[Path, str, float]:
 
 
 def write_table(name: str, folder: Path) -> Path:
-    """One of scikit-learn's real tables (``breast_cancer``, ``wine``, ``diabetes``), its target ``target``."""
+    """One of scikit-learn's real tables (``breast_cancer``, ``wine``, ``diabetes``) with target ``target``."""
     import sklearn.datasets
 
     frame = getattr(sklearn.datasets, f"load_{name}")(as_frame=True).frame
@@ -216,7 +216,7 @@ def until(
 def started(
     command: Sequence[str | Path], out: Path, folder: Path, environ: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
-    """`command` with ``--out out``, started in `folder`; whatever happens, nothing of it is left afterwards."""
+    """`command` with ``--out out``, started in `folder`; whatever happens, nothing of it is left alive."""
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
             [*map(str, command), "--out", str(out)],

@@ -88,21 +88,13 @@ def test_a_batch_system_ends_a_run_like_ctrl_c(wine: Path, tmp_path: Path) -> No
 def test_a_parent_that_is_killed_leaves_nothing_alive(wine: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *LONG]
     with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_phase("training", 0, "trees")
+        run.wait_for_phase("splitting", 0, "trees")
         run.look()
         assert len(run.seen.processes) >= 4  # the parent, two workers, the JVM
-        assert len(run.seen.listeners) >= 3
+        assert len(run.seen.listeners) >= 2  # Spark's driver and its block manager
         since = run.signal(signal.SIGKILL)
         assert run.wait(BOUND_S) == -signal.SIGKILL
         assert_nothing_left(run, since)
-        left = [folder for folder in run.scratch_folders if folder.name.startswith("sparkgpu-run-")]
-        assert [folder.exists() for folder in left] == [True]
-    dry = finished(
-        [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", "--set", "data.target=absent"],
-        tmp_path / "next", tmp_path, code=4,
-    )  # fmt: skip
-    assert not left[0].exists()  # the next run cleared it away
-    assert dry.stderr.count("\n") == 1
 
 
 def test_a_lane_whose_worker_is_killed_is_reported_and_the_others_results_are_kept(
@@ -137,6 +129,7 @@ def test_a_lane_whose_worker_is_killed_is_reported_and_the_others_results_are_ke
         assert reason in (run.paths.report / "report.md").read_text(encoding="utf-8").replace("\\", "")
 
 
+@pytest.mark.slow
 def test_the_jvm_of_a_lane_that_is_killed_is_reported_too(wine: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", "--set", "neural.epochs=2",
                "--set", "trees.ntrees=20000", "--set", "trees.early_stopping_rounds=0"]  # fmt: skip

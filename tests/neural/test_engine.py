@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,34 @@ def test_the_same_seed_gives_the_same_predictions_bit_for_bit_and_another_seed_o
     other = fit(paths, schema, dropout=0.1, epochs=3, name="other", seed=8)
     assert (first.test == again.test).all() and first.column("valid") == again.column("valid")
     assert not (first.test == other.test).all()
+
+
+def test_more_threads_change_no_bit_where_mkl_is_told_so() -> None:
+    """A lane's network takes over the cores of its trees when they end, in the middle of training.
+
+    Without it MKL cuts some products (here the output layer's weight gradient) differently for two threads.
+    """
+    code = """
+import torch
+from sparkgpu.engines.neural.nets import MLP, Shape
+def gradients(threads):
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    net = MLP(Shape(num_numeric=54, num_levels=(40,), num_outputs=7), hidden=(256, 256), dropout=0.1)
+    out = net(torch.randn(1024, 54), torch.randint(-1, 40, (1024, 1), dtype=torch.int32))
+    torch.nn.functional.cross_entropy(out, torch.randint(0, 7, (1024,))).backward()
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+    return [norm, *(parameter.grad for parameter in net.parameters())]
+print(all(map(torch.equal, gradients(1), gradients(2))))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "MKL_CBWR": "AUTO,STRICT"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "True\n"
 
 
 def test_without_patience_all_epochs_run(tmp_path: Path, device: str) -> None:
@@ -167,8 +196,8 @@ def test_a_gpu_that_is_asked_for_and_absent_is_refused(
         fit(*plant(tmp_path, "binary", rows=100), "cuda:3")
     assert str(refused.value) == (
         f"lane 0 trains its network on cuda:3 (NVIDIA H200), but torch {torch.__version__} finds no usable "
-        "GPU (CUDA_VISIBLE_DEVICES=3). Install a CUDA build of torch that fits the driver, or ask for CPU lanes "
-        "with --cpu-lanes 1."
+        "GPU (CUDA_VISIBLE_DEVICES=3). Install a CUDA build of torch that fits the driver, or ask for CPU "
+        "lanes with --cpu-lanes 1."
     )
 
 

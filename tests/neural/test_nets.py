@@ -8,8 +8,8 @@ import torch
 from sparkgpu.engines.neural.nets import MLP, CategoryEmbeddings, Dropout, Shape, embedding_dim
 
 
-def test_embeddings_grow_slower_than_the_vocabulary_and_end_at_fifty() -> None:
-    assert [embedding_dim(n) for n in (0, 1, 2, 3, 10, 100, 1_000, 100_000)] == [1, 2, 2, 3, 6, 21, 50, 50]
+def test_embeddings_grow_slower_than_the_vocabulary_and_end_at_eight() -> None:
+    assert [embedding_dim(n) for n in (0, 1, 2, 3, 10, 100, 1_000, 100_000)] == [1, 2, 2, 3, 6, 8, 8, 8]
 
 
 def test_every_column_looks_up_its_own_rows_and_missing_its_own_first_one(device: str) -> None:

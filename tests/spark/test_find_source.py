@@ -61,6 +61,12 @@ def test_a_missing_file_is_answered_with_the_nearest_name(file, refused):
     assert "There is no folder" in refused(find_source, str(path.parent / "nowhere" / "a.csv"))
 
 
+def test_an_empty_file_in_a_parquet_folder_is_refused(file, refused):
+    file("t/1.parquet")
+    folder = file("t/2.parquet", b"").parent
+    assert "2.parquet in it is empty (0 bytes), so no Parquet file." in refused(find_source, str(folder))
+
+
 def test_an_empty_file_is_refused(file, refused):
     assert "the file is empty" in refused(find_source, str(file("a.csv", b"")))
 

@@ -47,9 +47,9 @@ def run_trial(
     """Train, predict valid and test, and leave predictions, learning curve and model in the trial's folder.
 
     `config` is resolved: no parameter is open. Once `trees_ended` says so, training takes all cores of the
-    lane: matrix products are cut by rows and columns, so more threads change no bit. Sets torch's threads
-    and seed for the whole process. Raises `DeviceError` when the lane's GPU cannot be used, `TrialError`
-    when training diverges.
+    lane; that changes no bit as long as ``MKL_CBWR=AUTO,STRICT`` is in the environment, without which MKL
+    sums some products in another order. Sets torch's threads and seed for the whole process. Raises
+    `DeviceError` when the lane's GPU cannot be used, `TrialError` when training diverges.
     """
     strategy = choose_single(config, lane)
     torch.set_num_threads(lane.neural_threads)
