@@ -8,6 +8,7 @@ go on; only when the preparation of the table fails is everything over.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -32,6 +33,19 @@ _NOT_INHERITED = (
     "SPARK_ENV_LOADED", "SPARK_LOCAL_DIRS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
     "_JAVA_OPTIONS", "MASTER", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
+
+
+# What spark-submit puts before the Python packages: its own copies, which come without Spark's jars.
+_SPARK_PACKAGES = re.compile(r"(/pyspark\.zip|/py4j-[^/]+\.zip|/spark-core_[^/]+\.jar)$")
+
+_NEURAL_ENVIRONMENT = {
+    # MKL otherwise sums some gradients differently for one and for two threads, and the network takes more
+    # threads when the trees are done.
+    "MKL_CBWR": "AUTO,STRICT",
+    # Keep the memory of a step for the next one: handing it back costs hundreds of page faults a step.
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+}
 
 
 @dataclass(kw_only=True)
@@ -185,9 +199,13 @@ def lane_environment(
     lane: LanePlan, branch: Branch, scratch: Path, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """The environment of a worker: set before it starts, since CUDA and OpenMP read it when they load."""
+    inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
+    if "PYTHONPATH" in environ:
+        inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))
     threads = str(lane.tree_threads if branch == "trees" else lane.neural_threads)
     return {
-        **{key: value for key, value in environ.items() if key not in _NOT_INHERITED},
+        **inherited,
+        **(_NEURAL_ENVIRONMENT if branch == "neural" else {}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": lane.cuda_visible_devices or "",
         "OMP_NUM_THREADS": threads,
@@ -201,3 +219,10 @@ def lane_environment(
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
     }
+
+
+def _without_spark(python_path: str, spark_home: str | None) -> str:
+    own = f"{spark_home.rstrip('/')}/python" if spark_home else None
+    entries = python_path.split(os.pathsep)
+    kept = (entry for entry in entries if entry.rstrip("/") != own and not _SPARK_PACKAGES.search(entry))
+    return os.pathsep.join(kept)

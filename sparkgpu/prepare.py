@@ -22,12 +22,12 @@ from sparkgpu.source import Source
 from sparkgpu.spark.columns import LABEL, SPLIT, WEIGHT, quoted, refuse_reserved
 from sparkgpu.spark.features import fit_pipeline, to_table
 from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles, is_number
+from sparkgpu.spark.row_id import with_row_id
 from sparkgpu.spark.source import (
     open_source,
     refuse_other_encodings,
     refusing_unreadable,
     storable,
-    with_row_id,
 )
 from sparkgpu.spark.split import with_split
 from sparkgpu.spark.statistics import TableStatistics, content_hash, gather

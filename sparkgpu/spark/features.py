@@ -21,7 +21,8 @@ from sparkgpu.spark.statistics import TIME_PARTS, finite, text_as_number
 
 if TYPE_CHECKING:
     from pyspark.ml import PipelineModel
-    from pyspark.sql import Column, DataFrame
+    from pyspark.ml.feature import StringIndexerModel
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ def fit_pipeline(
     `max_categories` most frequent of each: pyspark's own fit has no cap.
     """
     from pyspark.ml import PipelineModel, Transformer
-    from pyspark.ml.feature import SQLTransformer, StringIndexerModel, VectorAssembler
+    from pyspark.ml.feature import SQLTransformer, VectorAssembler
 
     counted, dropped = _counted_levels(train, roles, max_categories)
     unused = {item.column for item in dropped}
@@ -57,14 +58,7 @@ def fit_pipeline(
     select = ", ".join(f"{item.sql} AS {item.column}" for item in inputs)
     stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {select} FROM __THIS__")]
     if words:
-        stages.append(
-            StringIndexerModel.from_arrays_of_labels(
-                [counted[item.source].levels for item in words],
-                inputCols=[item.column for item in words],
-                outputCols=[_index(item.column) for item in words],
-                handleInvalid="keep",
-            )
-        )
+        stages.append(_indexer(words, [counted[item.source].levels for item in words], train.sparkSession))
     stages.append(
         VectorAssembler(
             inputCols=[_index(item.column) if item.categorical else item.column for item in inputs],
@@ -85,6 +79,60 @@ def fit_pipeline(
         for name, item in zip(names, inputs, strict=True)
     )
     return PipelineModel(stages), features, dropped
+
+
+def _indexer(
+    words: Sequence[_Input], levels: Sequence[Sequence[str]], session: SparkSession
+) -> StringIndexerModel:
+    """A fitted indexer of these columns; null and unknown levels get the code after the column's last one.
+
+    The labels are handed over row by row: `StringIndexerModel.from_arrays_of_labels` pads every column's
+    labels with nulls to the longest, which moves that code.
+    """
+    from pyspark.ml.feature import StringIndexerModel
+
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    string = gateway.jvm.java.lang.String
+    labels = gateway.new_array(string, len(levels), 0)
+    for position, names in enumerate(levels):
+        own = gateway.new_array(string, len(names))
+        for code, name in enumerate(names):
+            own[code] = name
+        labels[position] = own
+    java_class = "org.apache.spark.ml.feature.StringIndexerModel"
+    model: StringIndexerModel = StringIndexerModel._create_from_java_class(java_class, labels)
+    model.setInputCols([item.column for item in words])
+    model.setOutputCols([_index(item.column) for item in words])
+    model.setHandleInvalid("keep")
+    return model
+
+
+def _indexer(
+    words: Sequence[_Input], levels: Sequence[Sequence[str]], session: SparkSession
+) -> StringIndexerModel:
+    """A fitted indexer of these columns; null and unknown levels get the code after the column's last one.
+
+    The labels are handed over row by row: `StringIndexerModel.from_arrays_of_labels` pads every column's
+    labels with nulls to the longest, which moves that code.
+    """
+    from pyspark.ml.feature import StringIndexerModel
+
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    string = gateway.jvm.java.lang.String
+    labels = gateway.new_array(string, len(levels), 0)
+    for position, names in enumerate(levels):
+        own = gateway.new_array(string, len(names))
+        for code, name in enumerate(names):
+            own[code] = name
+        labels[position] = own
+    java_class = "org.apache.spark.ml.feature.StringIndexerModel"
+    model: StringIndexerModel = StringIndexerModel._create_from_java_class(java_class, labels)
+    model.setInputCols([item.column for item in words])
+    model.setOutputCols([_index(item.column) for item in words])
+    model.setHandleInvalid("keep")
+    return model
 
 
 def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]) -> DataFrame:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.spark.startup import JvmSettings, start_jvm
+from sparkgpu.spark.startup import JvmSettings, catalog_class_path, start_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def spark_session(
             heap_bytes=heap_bytes,
             threads=threads,
             scratch=scratch,
-            class_path=[os.environ["SPARK_CONF_DIR"]] if catalog and os.environ.get("SPARK_CONF_DIR") else [],
+            class_path=catalog_class_path() if catalog else (),
         )
     )
     try:

@@ -1,4 +1,4 @@
-"""Opens the user's table, whatever it is stored as, and gives each row an id that is its place in the source.
+"""Opens the user's table, whatever it is stored as.
 
 Reads Parquet (file or folder), CSV (plain or compressed), ORC, JSON lines and catalog tables. What cannot
 be read is refused with one sentence; a damaged row is never skipped.
@@ -17,17 +17,16 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkgpu.errors import DataError, listed, nearest
 from sparkgpu.source import Source, table_files
-from sparkgpu.spark.columns import ROW_ID, quoted
+from sparkgpu.spark.columns import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def open_source(session: SparkSession, source: Source) -> DataFrame:
@@ -232,8 +231,8 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         _CHECK,
     ),
     (
-        r"not a Parquet file|Could not read footer|CANNOT_READ_FILE_FOOTER|Malformed ORC|EOFException"
-        r"|Unexpected end|incorrect header check|error while reading file|FAILED_READ_FILE",
+        r"not a Parquet file|can not read|Could not read footer|CANNOT_READ_FILE_FOOTER|Malformed ORC"
+        r"|EOFException|Unexpected end|incorrect header check|error while reading file|FAILED_READ_FILE",
         "it is damaged, cut short, or of another kind",
         _CHECK,
     ),
@@ -259,75 +258,3 @@ def refusing_unreadable(source: Source) -> Iterator[None]:
                     f"{source.name}: cannot be read as {stored}: {words.format(*match.groups())}. {advice}"
                 ) from error
         raise  # a defect of ours, or of the machine: it keeps its traceback
-
-
-def with_row_id(table: DataFrame, source: Source) -> DataFrame:
-    """Add `row_id`: the row's position, files in the order of their names.
-
-    It does not depend on how Spark cuts the files into partitions.
-    """
-    if source.format == "parquet" and Path(source.location).exists():
-        return _numbered_by_footers(table, sorted(table.inputFiles(), key=unquote))
-    return _numbered_by_blocks(table)
-
-
-def _numbered_by_footers(table: DataFrame, files: list[str]) -> DataFrame:
-    """Local Parquet: each footer tells how many rows its file has, and Spark each row's place in the file."""
-    from pyspark.sql import functions as F
-
-    position, shift = 0, []
-    for file in files:
-        shift.append((file, position))
-        position += pq.read_metadata(unquote(urlparse(file).path)).num_rows
-    place = _metadata(table, "row_index")
-    if len(files) == 1:
-        return table.select("*", place.alias(ROW_ID))
-    shifts = table.sparkSession.createDataFrame(shift, "__sparkgpu_file string, __sparkgpu_shift long")
-    numbered = table.select("*", _metadata(table, "file_path").alias("__sparkgpu_file"), place.alias(ROW_ID))
-    return (
-        numbered.join(F.broadcast(shifts), "__sparkgpu_file")
-        .withColumn(ROW_ID, F.col(ROW_ID) + F.col("__sparkgpu_shift"))
-        .drop("__sparkgpu_file", "__sparkgpu_shift")
-    )
-
-
-def _metadata(table: DataFrame, field: str) -> Column:
-    """What Spark knows of a row's file, even where the user's own table has a column ``_metadata``."""
-    from pyspark.sql import Column
-
-    return Column(table._jdf.metadataColumn("_metadata")).getField(field)
-
-
-def _numbered_by_blocks(table: DataFrame) -> DataFrame:
-    """Any other file: Spark numbers rows within a partition in the order of the file, and tells for each
-    row the file and block it came from; the rows counted in each block (one job) give where it begins."""
-    from pyspark.sql import functions as F
-
-    numbered = table.select(
-        "*",
-        _metadata(table, "file_path").alias("__sparkgpu_file"),
-        _metadata(table, "file_block_start").alias("__sparkgpu_start"),
-        F.monotonically_increasing_id().alias(ROW_ID),
-    )
-    blocks = (
-        numbered.groupBy("__sparkgpu_file", "__sparkgpu_start")
-        .agg(F.count(F.lit(1)).alias("rows"), F.min(ROW_ID).alias("first"))
-        .collect()
-    )
-    position, shift = 0, []
-    for file, start, rows, first in sorted(
-        map(tuple, blocks), key=lambda block: (unquote(block[0]), block[1])
-    ):
-        shift.append((file, start, position - first))
-        position += rows
-    names = "__sparkgpu_file string, __sparkgpu_start long, __sparkgpu_shift long"
-    if len(shift) <= 1:
-        return numbered.drop("__sparkgpu_file", "__sparkgpu_start")
-    return (
-        numbered.join(
-            F.broadcast(table.sparkSession.createDataFrame(shift, names)),
-            ["__sparkgpu_file", "__sparkgpu_start"],
-        )
-        .withColumn(ROW_ID, F.col(ROW_ID) + F.col("__sparkgpu_shift"))
-        .drop("__sparkgpu_file", "__sparkgpu_start", "__sparkgpu_shift")
-    )

@@ -47,12 +47,13 @@ def with_split(
     if config.kind == "column":
         placed, complete = _by_words(placed, config)
         if not complete and not config.folds:
-            share = config.valid / (1.0 - config.test)
+            share = round(config.valid / (1.0 - config.test), 9)
             cuts = _cuts(placed.where(F.col(SPLIT) == "train"), [share], stratified)
             is_valid = (F.col(SPLIT) == "train") & _within(cuts, 0)
             placed = placed.withColumn(SPLIT, F.when(is_valid, "valid").otherwise(F.col(SPLIT)))
     else:
-        shares = [config.test] if config.folds else [config.test, config.test + config.valid]
+        # Rounded: 0.2 + 0.1 is a little more than 0.3, and would take one row more.
+        shares = [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
         wanted = "train and test" if config.folds else "train, valid and test"
         cuts = (
             _unit_cuts(placed, shares, units, wanted)

@@ -25,6 +25,7 @@ from sparkgpu.java import find_java
 from sparkgpu.processes import die_with_parent
 
 _START_TIMEOUT_S = 120.0
+_JDBC_DRIVERS = ("derby-", "hive-jdbc-")
 
 # The packages of the JDK that Spark 3.5 opens by reflection on Java 17 (its launcher's JavaModuleOptions).
 _OPENED = (
@@ -58,10 +59,22 @@ def class_path() -> list[str]:
     """Our one class, Sparkling Water's assembly, then Spark's jars, in an order that never changes.
 
     With the assembly here, Sparkling Water does not copy its 240 MB into Spark's file server at each start.
+    JDBC drivers are left out: H2O's published holes lead through them.
     """
-    jars = sorted(str(path) for path in (_package_folder("pyspark") / "jars").glob("*.jar"))
+    jars = sorted(
+        str(path)
+        for path in (_package_folder("pyspark") / "jars").glob("*.jar")
+        if not path.name.startswith(_JDBC_DRIVERS)
+    )
     assembly = _package_folder("sparkling_water") / "sparkling_water_assembly.jar"
     return [str(Path(__file__).parent / "jvm" / "no-flow-proxy.jar"), *jars, str(assembly)]
+
+
+def catalog_class_path() -> list[str]:
+    """What a local table catalog needs besides: its database, and the user's site configuration."""
+    jars = sorted((_package_folder("pyspark") / "jars").glob("*.jar"))
+    found = [str(path) for path in jars if path.name.startswith(_JDBC_DRIVERS)]
+    return [*found, os.environ["SPARK_CONF_DIR"]] if os.environ.get("SPARK_CONF_DIR") else found
 
 
 def archive_path(java_home: Path) -> Path:

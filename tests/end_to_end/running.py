@@ -41,7 +41,7 @@ def write_adult(folder: Path) -> tuple[Path, str, float]:
 
 
 def write_table(name: str, folder: Path) -> Path:
-    """One of scikit-learn's real tables (``breast_cancer``, ``wine``, ``diabetes``) with target ``target``."""
+    """One of scikit-learn's real tables (``breast_cancer``, ``wine``, ``diabetes``), target ``target``."""
     import sklearn.datasets
 
     frame = getattr(sklearn.datasets, f"load_{name}")(as_frame=True).frame
@@ -115,6 +115,15 @@ class Running:
             lambda: any(event.kind == "phase" and event.text == text for event in reader.new()),
             f"lane {lane} {branch}: {text}", within_s, self.process,
         )  # fmt: skip
+
+    def wait_for_jvm(self, within_s: float = 60.0) -> None:
+        """Until a worker has started its JVM; Spark is far from up by then."""
+
+        def there() -> bool:
+            self.look()
+            return any("PythonGatewayServer" in command for command in self.seen.commands)
+
+        until(there, "a JVM", within_s, self.process)
 
     def worker(self, lane: int, branch: Branch) -> psutil.Process:
         wanted = ["--lane", str(lane), "--branch", branch]

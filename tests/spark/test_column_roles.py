@@ -129,8 +129,9 @@ def test_a_target_that_cannot_be_learned_is_refused(refused, target, asked, word
 
 def test_safe_names_are_plain_unique_and_none_of_ours():
     titles = [
-        "a.b", "a b", "a-b", "a/b", "größe", "価格", "$$", "it's", 'say "x"', "back`tick", "Age", "age", "AGE",
-        "2nd", "label", "Split", "row_id", "features", "weight", "fold", "f0", "label_2", "prediction", "", "a_b",
+        "a.b", "a b", "a-b", "a/b", "größe", "価格", "$$", "it's", 'say "x"', "back`tick", "Age", "age",
+        "AGE", "2nd", "label", "Split", "row_id", "features", "weight", "fold", "f0", "label_2",
+        "prediction", "", "a_b",
     ]  # fmt: skip
     names = safe_names(titles)
     assert len({name.casefold() for name in names}) == len(titles)

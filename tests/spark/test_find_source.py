@@ -22,9 +22,9 @@ def file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "format"),
     [
-        ("a.parquet", "parquet"), ("a.PQ", "parquet"), ("part-0.snappy.parquet", "parquet"), ("a.csv", "csv"),
-        ("a.CSV.GZ", "csv"), ("a.tsv.bz2", "csv"), ("a.orc", "orc"), ("a.jsonl", "json"), ("a.json.gz", "json"),
-        ("my data.v2.csv", "csv"),
+        ("a.parquet", "parquet"), ("a.PQ", "parquet"), ("part-0.snappy.parquet", "parquet"),
+        ("a.csv", "csv"), ("a.CSV.GZ", "csv"), ("a.tsv.bz2", "csv"), ("my data.v2.csv", "csv"),
+        ("a.orc", "orc"), ("a.jsonl", "json"), ("a.json.gz", "json"),
     ],
 )  # fmt: skip
 def test_the_ending_says_how_a_file_is_stored(file, name, format):

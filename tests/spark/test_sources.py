@@ -14,12 +14,17 @@ import pytest
 
 from sparkgpu.source import Source, find_source
 from sparkgpu.spark.columns import ROW_ID
-from sparkgpu.spark.source import open_source, refusing_unreadable, with_row_id
+from sparkgpu.spark.row_id import with_row_id
+from sparkgpu.spark.source import open_source, refusing_unreadable
 
 pytestmark = pytest.mark.spark
 
 FRAME = pd.DataFrame(
-    {"place": range(60), "word": [f"w{i % 7}, {i % 3}" for i in range(60)], "half": [i / 2 for i in range(60)]}
+    {
+        "place": range(60),
+        "word": [f"w{i % 7}, {i % 3}" for i in range(60)],
+        "half": [i / 2 for i in range(60)],
+    }
 )
 
 
@@ -119,7 +124,9 @@ def test_a_table_of_the_catalog_is_read_and_a_missing_one_is_answered_with_the_n
     spark, prepare, refused
 ):
     words = pd.DataFrame({"x": range(40), "y": ["a", "b"] * 20, "nothing": None, "v": np.arange(40.0) % 7})
-    spark.createDataFrame(words.drop(columns="nothing")).selectExpr("*", "NULL AS nothing").createTempView("sales")
+    spark.createDataFrame(words.drop(columns="nothing")).selectExpr("*", "NULL AS nothing").createTempView(
+        "sales"
+    )
     try:
         once, cut = prepare("table:sales", "y"), None
         spark.table("sales").repartition(5).createOrReplaceTempView("sales")
@@ -144,7 +151,12 @@ def test_numbers_with_marks_for_missing_values_are_numbers_and_codes_are_not(pre
     ]
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     found = prepare(tmp_path / "a.csv", "y")
-    assert found.kinds == {"number": "numeric", "seat": "categorical", "mixed": "categorical", "gap": "numeric"}
+    assert found.kinds == {
+        "number": "numeric",
+        "seat": "categorical",
+        "mixed": "categorical",
+        "gap": "numeric",
+    }
     assert found.dropped == {"none": "no values: every row is null"}
     assert found.schema.notes == ("1 infinite values in 'gap' count as missing",)
     table = found.table()
@@ -162,7 +174,9 @@ def test_moments_of_pandas_in_nanoseconds_are_moments(prepare):
     }
     found = prepare(columns, "y")
     parts = ["month", "day", "weekday", "hour", "days since 1970"]
-    assert list(found.kinds) == [f"{name} ({p})" for name in ("naive", "aware") for p in parts if p != "month"]
+    assert list(found.kinds) == [
+        f"{name} ({p})" for name in ("naive", "aware") for p in parts if p != "month"
+    ]
     assert found.table()["naive_hour"].tolist() == when.dt.hour.tolist()
     assert found.table()["aware_days_since_1970"].tolist()[0] == pytest.approx(19723.25)
 
@@ -216,7 +230,9 @@ def differing_files(folder):
 
 
 def duplicate_names(folder):
-    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]), folder / "a.parquet")
+    pq.write_table(
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]), folder / "a.parquet"
+    )
     return folder / "a.parquet"
 
 
@@ -238,7 +254,7 @@ def unknown_type(folder):
         (text_file("a.orc", os.urandom(64) * 9), "cannot be read as orc: it is damaged"),
         (differing_files, "files that disagree on the type of a column"),
         (duplicate_names, "duplicate column names"),
-        (unknown_type, "a column of type INT64 (TIME(MICROS,true)), which Spark does not have"),
+        (unknown_type, "a column of type INT64 (TIME(MICROS,false)), which Spark does not have"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_a_reason(read, refused, tmp_path, write, words):

@@ -49,6 +49,16 @@ def test_nothing_of_an_outer_spark_or_torchrun_is_inherited(variable: str) -> No
     assert variable not in lane_environment(LANE, "trees", SCRATCH, {variable: "25333"})
 
 
+def test_the_copies_of_pyspark_that_spark_submit_puts_first_are_not_imported() -> None:
+    outer = {
+        "SPARK_HOME": "/spark",
+        "PYTHONPATH": "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.7-src.zip:"
+        "/spark/jars/spark-core_2.12-3.5.9.jar:/spark/python/:/mine:/mine/python",
+    }
+    assert lane_environment(LANE, "trees", SCRATCH, outer)["PYTHONPATH"] == "/mine:/mine/python"
+    assert "PYTHONPATH" not in lane_environment(LANE, "trees", SCRATCH, {"SPARK_HOME": "/spark"})
+
+
 def test_the_rest_of_the_environment_is_passed_on_unchanged() -> None:
     outer = {"HOME": "/home/ada", "AWS_PROFILE": "x", "SPARK_CONF_DIR": "/conf", "JAVA_HOME": "/jdk"}
     found = lane_environment(LANE, "trees", SCRATCH, outer)

@@ -1,0 +1,345 @@
+"""From small tables to the prepared table: target, features, names, weights, the pipeline and the files."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.utils.class_weight import compute_class_weight
+
+from sparkgpu.schema import OTHER_LEVEL
+from sparkgpu.spark.statistics import gather
+from sparkgpu.spark.target import find_target
+from sparkgpu.table import read_rows
+
+pytestmark = pytest.mark.spark
+
+ROWS = 120
+NUMBERS = np.random.default_rng(0).normal(size=ROWS)
+LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
+
+
+@pytest.fixture
+def target(spark):
+    """What becomes of a column as the target."""
+
+    def find(values, kind, task="auto", text_file=False):
+        table = spark.createDataFrame([(value,) for value in values], f"y {kind}")
+        statistics = gather(table, target="y", text_file=text_file, roles={})
+        found = find_target(table, statistics.columns["y"], task)
+        labels = [row[0] for row in table.selectExpr(found.sql).collect()]
+        return found, labels
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "options", "task", "classes", "labels"),
+    [
+        (["b", "a", "b", "a"], "string", {}, "binary", ("a", "b"), [1, 0, 1, 0]),
+        ([True, False] * 2, "boolean", {}, "binary", ("false", "true"), [1, 0, 1, 0]),
+        ([10, 9, 2, 10, 9, 2], "int", {}, "multiclass", ("2", "9", "10"), [2, 1, 0] * 2),
+        ([-1.0, 1.0, None, -1.0, 1.0], "double", {}, "binary", ("-1", "1"), [0, 1, None, 0, 1]),
+        ([0.5, 1.0, 0.5, 1.0], "double", {}, "regression", (), [0.5, 1.0] * 2),
+        ([0.5, 1.0, 0.5, 1.0], "double", {"task": "binary"}, "binary", ("0.5", "1.0"), [0, 1] * 2),
+        ([3, 4, 3, 4], "int", {"task": "regression"}, "regression", (), [3.0, 4.0] * 2),
+        (list(range(30)), "bigint", {}, "regression", (), list(map(float, range(30)))),
+        ([decimal.Decimal(i % 2) for i in range(4)], "decimal(9,2)", {}, "binary", ("0", "1"), [0, 1] * 2),
+        (["10", "NA", "9"] * 2, "string", {"text_file": True}, "binary", ("9", "10"), [1, None, 0] * 2),
+        (["1.5", "?", "2"], "string", {"text_file": True}, "regression", (), [1.5, None, 2.0]),
+        (["it's", "a\\b"] * 2, "string", {}, "binary", ("a\\b", "it's"), [1, 0] * 2),
+    ],
+)  # fmt: skip
+def test_a_target_becomes_codes_in_a_fixed_order_or_numbers(
+    target, values, kind, options, task, classes, labels
+):
+    found, encoded = target(values, kind, **options)
+    assert (found.task, found.classes, encoded) == (task, classes, labels)
+    assert found.rows_refused == labels.count(None) and found.rows == len(labels) - labels.count(None)
+    assert found.class_rows == tuple(labels.count(code) for code in range(len(classes)))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "options", "words"),
+    [
+        ([None] * 4, "string", {}, "target 'y': all 4 rows are null"),
+        (["a"] * 4, "string", {}, "has one class, 'a', in all 4 rows"),
+        ([2.5] * 4, "double", {}, "has one value in all 4 rows"),
+        (["a", "a", "b"], "string", {}, "class 'b' has one row each; a class needs two"),
+        ([1.5, float("nan"), 2.5], "double", {}, "holds 1 NaN and 0 infinite values among 3 rows"),
+        ([1.5, float("inf"), 2.5], "double", {}, "holds 0 NaN and 1 infinite values"),
+        (["1.5", "inf", "2"], "string", {"text_file": True}, "0 NaN and 1 infinite values"),
+        ([f"c{i}" for i in range(1001)], "string", {}, "has more than 1,000 classes"),
+        (["a", "b", "c"] * 2, "string", {"task": "binary"}, "target 'y' has 3 classes (a, b, c)"),
+        (["a", "b"] * 2, "string", {"task": "regression"}, "holds no numbers"),
+        ([datetime.date(2024, 1, 1)] * 2, "date", {}, "neither classes nor a number"),
+    ],
+)  # fmt: skip
+def test_a_target_that_cannot_be_learned_is_refused(target, refused, values, kind, options, words):
+    assert words in refused(target, values, kind, **options)
+
+
+def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
+    start = datetime.datetime(1969, 12, 30, 6)
+    number = [float(x) for x in NUMBERS]
+    found = prepare(
+        {
+            "number": [None, float("inf"), float("nan"), *number[3:]],
+            "whole": pa.array([i * i % 17 for i in range(ROWS)], pa.int8()),
+            "money": pa.array([decimal.Decimal(i % 9) / 4 for i in range(ROWS)], pa.decimal128(9, 2)),
+            "word": [None if i % 7 == 0 else f"level {i % 3}" for i in range(ROWS)],
+            "flag": [None if i == 5 else i % 4 == 0 for i in range(ROWS)],
+            "at six": pa.array([start + datetime.timedelta(days=i) for i in range(ROWS)], pa.timestamp("us")),
+            "day": pa.array([datetime.date(2024, 1, 1 + i % 28) for i in range(ROWS)], pa.date32()),
+            "often": [f"v{i % 2 * i % 40}" for i in range(ROWS)],
+            "asked": [i % 3 for i in range(ROWS)],
+            "constant": [3] * ROWS,
+            "constant word": ["a"] * ROWS,
+            "null": pa.array([None] * ROWS, pa.float64()),
+            "void": pa.nulls(ROWS),
+            "name": [f"person {i}" for i in range(ROWS)],
+            "id": pa.array(range(1000, 1000 + ROWS), pa.int64()),
+            "list": [[i, i] for i in range(ROWS)],
+            "map": pa.array([[[("a", 1)]]] * ROWS, pa.list_(pa.map_(pa.string(), pa.int64()))),
+            "once": [None if i % 2 else pd.Timestamp("2024-01-01") for i in range(ROWS)],
+            "unwanted": number,
+            "y": LABELS,
+        },
+        "y",
+        {
+            "data.max_categories": 5,
+            "data.roles": {"asked": "categorical"},
+            "data.ignore": ("unwanted",),
+        },
+    )
+    assert found.kinds == {
+        "number": "numeric", "whole": "numeric", "money": "numeric", "word": "categorical", "flag": "numeric",
+        "at six (year)": "numeric", "at six (month)": "numeric", "at six (day)": "numeric",
+        "at six (weekday)": "numeric", "at six (days since 1970)": "numeric", "day (day)": "numeric",
+        "day (weekday)": "numeric", "day (days since 1970)": "numeric", "often": "categorical",
+        "asked": "categorical",
+    }  # fmt: skip
+    assert found.dropped == {
+        "constant": "constant: one value in every row",
+        "constant word": "constant: one value in every row",
+        "null": "no values: every row is null",
+        "void": "no values: every row is null",
+        "name": found.dropped["name"],
+        "id": "id-like: numbers the rows",
+        "list": "of type array<bigint>, which holds no single value",
+        "map": "of type array<map<string,bigint>>, which holds no single value",
+        "once": "constant: one moment in every row that has one",
+        "unwanted": "ignored in the configuration",
+    }
+    assert found.dropped["name"].startswith("id-like: ")
+    assert found.schema.notes == (
+        "1 infinite values in 'number' count as missing",
+        "often: more than 5 levels, the rarer ones are one",
+    )
+    table = found.table()
+    assert table["number"].isna().tolist() == [i < 3 for i in range(ROWS)]
+    assert table["word"].isna().tolist() == [i % 7 == 0 for i in range(ROWS)]
+    assert table["money"].tolist() == [i % 9 / 4 for i in range(ROWS)]
+    assert table["at_six_days_since_1970"].tolist()[0] == -1.75
+    (often,) = (feature for feature in found.schema.features if feature.source == "often")
+    assert often.levels[0] == "v0" and often.levels[-1] == OTHER_LEVEL and len(often.levels) == 6
+    assert set(table["often"]) == set(often.levels)
+
+
+NAMES = [
+    "a.b", "a b", "a-b", "a/b", "it's", 'say "x"', "back`tick", "größe", "価格", "$$", "x", "X", "label",
+    "split", "row_id", "features", "assembled_features", "weight", "fold", "f0", "f1_index", "prediction",
+    "a\\b", "{x}",
+]  # fmt: skip
+
+
+def test_columns_of_any_name_keep_their_values(prepare, spark):
+    from pyspark.ml import PipelineModel
+
+    columns = {
+        name: NUMBERS + i if i % 2 else [f"l{(i + j) % 3}" for j in range(ROWS)]
+        for i, name in enumerate(NAMES)
+    }
+    found = prepare({**columns, "f2": LABELS}, "f2", {"split.kind": "group", "split.column": "a b"})
+    assert [feature.source for feature in found.schema.features] == [n for n in NAMES if n != "a b"]
+    table = found.table()
+    for feature in found.schema.features:
+        assert table[feature.name].tolist() == list(columns[feature.source]), feature.source
+    source = spark.createDataFrame(pd.DataFrame({**columns, "f2": LABELS}))
+    applied = PipelineModel.load(str(found.paths.pipeline)).transform(source)
+    assert len(applied.select("assembled_assembled_features").first()[0]) == len(NAMES) - 1
+
+
+def test_the_saved_pipeline_makes_the_same_features_row_by_row(prepare, spark, real_table):
+    from pyspark.ml import PipelineModel
+    from pyspark.ml.functions import vector_to_array
+
+    file, target = real_table.mixed()
+    found = prepare(file, target)
+    vectors = (
+        PipelineModel.load(str(found.paths.pipeline))
+        .transform(spark.read.parquet(str(file)).where(f"{target} IS NOT NULL"))
+        .select(vector_to_array("features").alias("v"))
+        .toPandas()["v"]
+    )
+    table = found.table()
+    assert len(vectors) == len(table) == found.schema.rows
+    values = np.stack(vectors)
+    gaps = 0
+    for position, feature in enumerate(found.schema.features):
+        if feature.kind == "numeric":
+            expected = table[feature.name].astype(float)
+        else:
+            code_of = {level: code for code, level in enumerate(feature.levels)}
+            # A missing category has the code after the last level.
+            expected = table[feature.name].map(code_of).fillna(len(feature.levels))
+        gaps += int(table[feature.name].isna().sum())
+        np.testing.assert_array_equal(values[:, position], expected.to_numpy(float))
+    assert gaps and {feature.kind for feature in found.schema.features} == {"numeric", "categorical"}
+
+
+def test_the_pipeline_is_fitted_on_training_rows_only(prepare):
+    words = ["train"] * 80 + ["valid"] * 20 + ["test"] * 20
+    found = prepare(
+        {
+            "part": words,
+            "word": ["a" if i % 3 else "b" for i in range(100)] + ["late"] * 20,
+            "only late": [None] * 100 + ["x", "y"] * 10,
+            "rest": ["(other)" if i % 3 else "z" if i % 2 else "w" for i in range(ROWS)],
+            "y": LABELS,
+        },
+        "y",
+        {"split.kind": "column", "split.column": "part"},
+    )
+    assert [(f.source, f.levels) for f in found.schema.features] == [
+        ("word", ("a", "b")),
+        ("rest", ("w", "z", OTHER_LEVEL)),
+    ]
+    assert found.dropped == {"only late": "no values: every training row is null"}
+    assert found.schema.notes == ()
+    table = found.table()
+    assert table["split"].tolist() == words
+    assert table["rest"].tolist() == ["(other)" if i % 3 else "z" if i % 2 else "w" for i in range(ROWS)]
+    assert (read_rows(found.paths, found.schema, "test").codes_NK[:, 0] == -1).all()
+
+
+def test_the_table_is_typed_whole_and_in_the_order_of_its_rows(prepare, tmp_path):
+    frame = pd.DataFrame({"x": NUMBERS, "w": ["a", "b", "c"] * 40, "y": [*LABELS[:-6], *[None] * 6]})
+    (tmp_path / "t").mkdir()
+    for part in range(3):
+        frame.iloc[40 * part : 40 * (part + 1)].to_parquet(
+            tmp_path / "t" / f"{part}.parquet", row_group_size=10
+        )
+    once = prepare(tmp_path / "t", "y")
+    schema, table = once.schema, once.table()
+    assert (schema.rows, schema.rows_refused) == (114, 6) and schema == once.paths.read_schema()
+    assert table["row_id"].tolist() == list(range(114))
+    assert table["x"].tolist() == NUMBERS[:114].tolist()
+    assert table["label"].tolist() == [int(label == "yes") for label in LABELS[:114]]
+    assert table["split"].value_counts().to_dict() == schema.splits
+    names = {"row_id": "int64", "label": "int32", "x": "double", "w": "string"}
+    newest = once.paths.schema.stat().st_mtime_ns
+    for file in once.paths.table.glob("*/*.parquet"):
+        assert {field.name: str(field.type) for field in pq.read_schema(file)} == names
+        assert file.stat().st_mtime_ns <= newest
+    assert not (once.paths.root / ".table").exists()
+    # The same rows in one file, columns in another order: the same fingerprint, split and values.
+    frame[["y", "w", "x"]].to_parquet(tmp_path / "one.parquet")
+    again = prepare(tmp_path / "one.parquet", "y")
+    assert again.schema.fingerprint == schema.fingerprint
+    pd.testing.assert_frame_equal(again.table()[list(table)], table)
+    frame.loc[3, "x"] = 0.0
+    frame.to_parquet(tmp_path / "other.parquet")
+    other = prepare(tmp_path / "other.parquet", "y", {"seed": 8})
+    assert other.schema.fingerprint != schema.fingerprint
+    assert other.table()["split"].tolist() != table["split"].tolist()
+
+
+def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare, refused):
+    own = np.arange(ROWS) % 3 / 2.0
+    columns = {"x": NUMBERS, "own": own, "y": LABELS, "z": NUMBERS**2}
+    found = prepare(columns, "y", {"data.weight": "own", "data.class_weights": "balanced"})
+    balance = dict(
+        zip(("no", "yes"), compute_class_weight("balanced", classes=np.array(["no", "yes"]), y=LABELS))
+    )
+    expected = [weight * balance[label] for weight, label in zip(own, LABELS, strict=True)]
+    assert found.schema.weighted and found.table()["weight"].tolist() == pytest.approx(expected)
+    assert list(found.kinds) == ["x", "z"]
+    plain = prepare(columns, "z", {"data.class_weights": "balanced"})
+    assert not plain.schema.weighted and "weight" not in plain.table()
+    assert plain.schema.notes == (
+        "class_weights = balanced has no meaning for a regression and was not applied",
+    )
+    for bad, words in (
+        (
+            [-1.0, float("nan"), float("inf"), None, *own[4:]],
+            "4 rows hold no finite number, or one below zero",
+        ),
+        ([0.0] * ROWS, "is zero in all 120 rows"),
+        ([datetime.date(2024, 1, 1)] * ROWS, "is of type date; a weight is a number"),
+    ):
+        assert words in refused(prepare, {**columns, "own": bad}, "y", {"data.weight": "own"})
+
+
+def test_folds_are_written_and_leave_no_split_to_validate_on(prepare):
+    found = prepare({"x": NUMBERS, "y": LABELS}, "y", {"split.folds": 3})
+    table = found.table()
+    assert found.schema.folds == 3 and found.schema.splits["valid"] == 0
+    assert sorted(table["fold"][table["split"] == "train"].unique()) == [0, 1, 2]
+    rows = [len(read_rows(found.paths, found.schema, "valid", fold=fold).row_id_N) for fold in range(3)]
+    assert sum(rows) == found.schema.splits["train"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "options", "words"),
+    [
+        ({"x": NUMBERS, "income": LABELS}, "incme", {}, "no such column. Did you mean 'income'?"),
+        ({"x": NUMBERS, "y": LABELS}, "y", {"data.ignore": ("z",)}, "data.ignore 'z': no such column"),
+        ({"x": NUMBERS, "y": LABELS}, "y", {"data.weight": "y"}, "data.weight 'y' is the target"),
+        ({"x": [1] * ROWS, "y": LABELS}, "y", {}, "no usable features: x (constant: one value in every row)"),
+        ({"y": LABELS}, "y", {}, "no usable features: the target is the only column"),
+        ({"n": [f"n{i}" for i in range(ROWS)], "y": LABELS}, "y", {}, "no usable features: n (id-like"),
+        ({"x": [1, 2, 4], "y": [0.5, 1.5, 2.5]}, "y", {}, "3 usable rows leave none for"),
+        ({"__sparkgpu_x": NUMBERS, "y": LABELS}, "y", {}, "names that begin with __sparkgpu_"),
+        ({"x": [[1]] * ROWS, "y": LABELS}, "y", {"data.roles": {"x": "boolean"}}, "be read as boolean"),
+    ],
+)  # fmt: skip
+def test_a_table_nothing_can_be_learned_from_is_refused(prepare, refused, columns, target, options, words):
+    assert words in refused(prepare, columns, target, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "task", "num_classes", "numeric", "categorical"),
+    [
+        ("adult", "income", "binary", 2, 6, 8),
+        ("california_housing", "MedHouseVal", "regression", 0, 8, 0),
+        ("letter", "target", "multiclass", 26, 16, 0),
+        ("ames_housing", "Sale_Price", "regression", 0, 34, 46),
+        ("german_credit", "credit_risk", "binary", 2, 7, 13),
+        ("penguins", "species", "multiclass", 3, 5, 2),
+    ],
+)
+def test_a_real_table_needs_nothing_but_its_target(
+    prepare, real_table, name, target, task, num_classes, numeric, categorical
+):
+    file = real_table.path(name)
+    found = prepare(file, target).schema
+    assert (found.task, len(found.classes)) == (task, num_classes)
+    assert (len(found.numeric), len(found.categorical)) == (numeric, categorical), found.dropped
+    assert found.rows == sum(found.splits.values()) == pq.read_metadata(file).num_rows
+    assert abs(found.splits["test"] / found.rows - 0.15) < 0.01
+    assert found.rows_refused == 0 and found.notes == ()
+
+
+def test_the_fingerprint_is_of_the_rows_in_any_order_and_tells_doubled_rows_apart(spark):
+    def fingerprint(values):
+        table = spark.createDataFrame([(value,) for value in values], "x int")
+        return gather(table, target="x", text_file=False, roles={}).fingerprint
+
+    assert fingerprint([1, 1, 2, 2]) == fingerprint([2, 1, 2, 1])
+    assert fingerprint([1, 1, 2, 2]) != fingerprint([3, 3, 4, 4])
