@@ -24,6 +24,7 @@ from sparkgpu.plan import LanePlan, Plan
 from sparkgpu.processes import end_groups
 
 _POLL_S = 0.05
+_CLOSING_S = 5.0
 _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 # What an outer Spark, Slurm step or notebook may have set and a lane must not follow.
@@ -166,8 +167,16 @@ def crew(
                     continue
                 workers.append(_start(paths, lane, branch, scratch, source, environ))
         yield Crew(paths, plan, workers)
+        _wait_closed(workers)
     finally:
         end_groups([worker.process for worker in workers])
+
+
+def _wait_closed(workers: list[Worker]) -> None:
+    """Give workers whose trials are over the time to close Spark and H2O in good order."""
+    deadline = time.monotonic() + _CLOSING_S
+    while any(worker.process.poll() is None for worker in workers) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
 
 
 def _start(

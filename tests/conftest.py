@@ -21,6 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    for words in ("distutils Version classes", "is_categorical_dtype", "is_datetime64tz_dtype"):
+        config.addinivalue_line("filterwarnings", f"ignore:{words}:DeprecationWarning")  # pyspark's own
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip with a reason what this call or this machine cannot run."""
     gpu_missing: str | None = None

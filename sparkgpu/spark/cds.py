@@ -47,7 +47,7 @@ def build() -> Path:
                 "--cpu-lanes", "1", "--out", str(folder / "run"), "--quiet",
                 "--set", "trees.ntrees=10", "--set", "neural.epochs=1",
             ],
-            {**os.environ, "JDK_JAVA_OPTIONS": f"-XX:DumpLoadedClassList={listed}"},
+            {**os.environ, "SPARKGPU_JVM_OPTIONS": f"-XX:DumpLoadedClassList={listed}"},
         )  # fmt: skip
         lines = listed.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = folder / "kept.list"

@@ -108,33 +108,6 @@ def _indexer(
     return model
 
 
-def _indexer(
-    words: Sequence[_Input], levels: Sequence[Sequence[str]], session: SparkSession
-) -> StringIndexerModel:
-    """A fitted indexer of these columns; null and unknown levels get the code after the column's last one.
-
-    The labels are handed over row by row: `StringIndexerModel.from_arrays_of_labels` pads every column's
-    labels with nulls to the longest, which moves that code.
-    """
-    from pyspark.ml.feature import StringIndexerModel
-
-    gateway = session.sparkContext._gateway
-    assert gateway is not None
-    string = gateway.jvm.java.lang.String
-    labels = gateway.new_array(string, len(levels), 0)
-    for position, names in enumerate(levels):
-        own = gateway.new_array(string, len(names))
-        for code, name in enumerate(names):
-            own[code] = name
-        labels[position] = own
-    java_class = "org.apache.spark.ml.feature.StringIndexerModel"
-    model: StringIndexerModel = StringIndexerModel._create_from_java_class(java_class, labels)
-    model.setInputCols([item.column for item in words])
-    model.setOutputCols([_index(item.column) for item in words])
-    model.setHandleInvalid("keep")
-    return model
-
-
 def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]) -> DataFrame:
     """The typed table: our own columns under their names there, then one per feature under its safe name.
 

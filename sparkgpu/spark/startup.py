@@ -44,7 +44,6 @@ class JvmSettings:
     heap_bytes: int
     threads: int
     scratch: Path
-    options: Sequence[str] = field(default=())
     class_path: Sequence[str] = field(default=())
 
 
@@ -120,8 +119,10 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
     archive = archive_path(java_home)
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
+    # For experts, and for the archive's own making; Java's own variables are not handed on to lanes.
+    options += os.environ.get("SPARKGPU_JVM_OPTIONS", "").split()
     path = os.pathsep.join([*class_path(), *settings.class_path])
-    return [str(java_home / "bin" / "java"), *options, *settings.options, "-cp", path, main_class]
+    return [str(java_home / "bin" / "java"), *options, "-cp", path, main_class]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -264,9 +264,8 @@ def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare, r
     own = np.arange(ROWS) % 3 / 2.0
     columns = {"x": NUMBERS, "own": own, "y": LABELS, "z": NUMBERS**2}
     found = prepare(columns, "y", {"data.weight": "own", "data.class_weights": "balanced"})
-    balance = dict(
-        zip(("no", "yes"), compute_class_weight("balanced", classes=np.array(["no", "yes"]), y=LABELS))
-    )
+    balanced = compute_class_weight("balanced", classes=np.array(["no", "yes"]), y=LABELS)
+    balance = dict(zip(("no", "yes"), balanced, strict=True))
     expected = [weight * balance[label] for weight, label in zip(own, LABELS, strict=True)]
     assert found.schema.weighted and found.table()["weight"].tolist() == pytest.approx(expected)
     assert list(found.kinds) == ["x", "z"]
