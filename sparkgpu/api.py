@@ -92,9 +92,18 @@ def run(
         file = Path(config) if isinstance(config, (str, Path)) else None
         resolved = configuration.load(file=file, options=options)
         with open_display(quiet) as display:
-            outcome = orchestrate.run(resolved, display, out=Path(out) if out else None)
+            outcome = orchestrate.run(
+                resolved, display, out=Path(out) if out else None, title=_title(data, source)
+            )
     assert outcome.metrics is not None
     return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, metrics=outcome.metrics)
+
+
+def _title(data: Any, source: str | None) -> str | None:
+    """How a run names data that is no file of the user's."""
+    if source is None or isinstance(data, Path) or str(data) == source:
+        return None
+    return data if isinstance(data, str) else f"{type(data).__module__.partition('.')[0]} DataFrame"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

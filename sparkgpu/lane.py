@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -38,7 +39,9 @@ _WAIT_S = 0.05
 class _Worker:
     """What one worker process knows and does."""
 
-    def __init__(self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: str) -> None:
+    def __init__(
+        self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: str, title: str
+    ) -> None:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
         self.config: RunConfig = configuration.load(file=paths.config)
@@ -46,6 +49,7 @@ class _Worker:
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source
+        self.title = title
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
@@ -86,7 +90,7 @@ class _Worker:
             start = _InBackground(
                 lambda: start_h2o(
                     session,
-                    name=f"sparkgpu-{self.scratch.name}",
+                    name=f"{self.scratch.parent.name}-{self.lane.index}",
                     scratch=self.scratch,
                     port_base=self.lane.port_base,
                     threads=self.lane.threads,
@@ -155,7 +159,7 @@ class _Worker:
 
     def _find_source(self) -> Source:
         if self.source != DEMO:
-            return find_source(self.source)
+            return replace(find_source(self.source), name=self.title)
         return Source(name=DEMO_TITLE, location=str(write_demo(self.scratch)), format="parquet")
 
     def _wait_for_table(self) -> TableSchema:
@@ -238,12 +242,15 @@ def main() -> None:
     parser.add_argument("--branch", choices=("trees", "neural"), required=True)
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--source", required=True)
+    parser.add_argument("--title", required=True)
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
     paths = RunPaths(root=arguments.run)
     try:
-        worker = _Worker(paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source)
+        worker = _Worker(
+            paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source, arguments.title
+        )
         worker.run()
     except BaseException as error:
         _give_up(paths, arguments.lane, arguments.branch, error)

@@ -153,7 +153,7 @@ def _ending(status: int) -> str:
 
 @contextmanager
 def crew(
-    paths: RunPaths, plan: Plan, *, scratch: Path, source: str, environ: Mapping[str, str]
+    paths: RunPaths, plan: Plan, *, scratch: Path, source: str, title: str, environ: Mapping[str, str]
 ) -> Iterator[Crew]:
     """Start every lane's workers; none of them, nor any process of theirs, is alive after the block."""
     workers: list[Worker] = []
@@ -165,7 +165,7 @@ def crew(
             for branch in _BRANCHES:
                 if branch == "neural" and not plan.of(lane.index, branch):
                     continue
-                workers.append(_start(paths, lane, branch, scratch, source, environ))
+                workers.append(_start(paths, lane, branch, scratch, source, title, environ))
         yield Crew(paths, plan, workers)
         _wait_closed(workers)
     finally:
@@ -180,13 +180,20 @@ def _wait_closed(workers: list[Worker]) -> None:
 
 
 def _start(
-    paths: RunPaths, lane: LanePlan, branch: Branch, scratch: Path, source: str, environ: Mapping[str, str]
+    paths: RunPaths,
+    lane: LanePlan,
+    branch: Branch,
+    scratch: Path,
+    source: str,
+    title: str,
+    environ: Mapping[str, str],
 ) -> Worker:
     own = scratch / f"lane-{lane.index}-{branch}"
     own.mkdir(mode=0o700)
     command = [
         sys.executable, "-m", "sparkgpu.lane", "--run", str(paths.root), "--lane", str(lane.index),
-        "--branch", branch, "--scratch", str(own), "--source", source, "--parent", str(os.getpid()),
+        "--branch", branch, "--scratch", str(own), "--source", source, "--title", title,
+        "--parent", str(os.getpid()),
     ]  # fmt: skip
     folder = paths.lane(lane.index)
     try:

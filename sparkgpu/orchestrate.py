@@ -14,6 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +24,11 @@ from sparkgpu import __version__, evaluate
 from sparkgpu import config as configuration
 from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
 from sparkgpu.config import RunConfig
-from sparkgpu.demo import DEMO, DEMO_TARGET
+from sparkgpu.demo import DEMO, DEMO_TARGET, DEMO_TITLE
 from sparkgpu.devices import Machine, choose_devices, find_machine
-from sparkgpu.errors import EXIT_DONE, ConfigError, DeviceError, TrialError
+from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, TrialError
 from sparkgpu.java import find_java
-from sparkgpu.launch import Outcome, crew
+from sparkgpu.launch import Crew, Outcome, crew
 from sparkgpu.monitor import Monitor
 from sparkgpu.plan import Plan, make_plan, resolve_parameters
 from sparkgpu.ports import reserved_ports
@@ -57,15 +58,24 @@ def run(
     *,
     out: Path | None = None,
     dry_run: bool = False,
+    title: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> RunOutcome:
-    """Carry out one run. Raises a `SparkgpuError` where nothing could be trained at all."""
+    """Carry out one run; `title` names a source that is no file of the user's.
+
+    Raises a `SparkgpuError` where nothing could be trained at all; of a refused table no folder is left.
+    """
     started = time.time()
     source = config.data.source or DEMO
+    title = title or config.data.source or DEMO_TITLE
     if source == DEMO:
         config = _with_demo_target(config)
     else:
-        find_source(source)
+        found = find_source(source)
+        source = found.location if found.format else found.name
+        # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
+        lasting = source if title == config.data.source else title
+        config = config.model_copy(update={"data": config.data.model_copy(update={"source": lasting})})
     machine = find_machine()
     devices = choose_devices(
         machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
@@ -78,15 +88,16 @@ def run(
     with reserved_ports(len(devices)) as ports:
         plan = make_plan(config, machine, devices, ports)
         if dry_run:
-            display.plan(plan, source, config.data.target)
+            display.plan(plan, title, config.data.target)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), metrics=None)
-        paths = _new_folder(out, source, started)
+        paths = _new_folder(out, "demo" if source == DEMO else title, started)
         write_text(paths.config, configuration.dump(config))
         write_json(paths.plan, plan)
         write_json(paths.env, _environment(machine))
-        display.plan(plan, source, config.data.target)
+        display.plan(plan, title, config.data.target)
         with scratch_folder() as scratch:
-            trained = _train(config, display, paths, plan, scratch, source, environ)
+            workers = crew(paths, plan, scratch=scratch, source=source, title=title, environ=environ)
+            trained = _train(config, display, paths, plan, workers)
     metrics = _finish(paths, plan, trained, started, machine)
     display.finish(metrics, paths)
     failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
@@ -107,7 +118,7 @@ def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
     if out is None:
         stem = re.sub(r"[^0-9A-Za-z._-]+", "-", Path(source.rstrip("/")).name.partition(".")[0]).strip("-")
         moment = datetime.fromtimestamp(started, UTC).strftime("%Y%m%dT%H%M%SZ")
-        out = Path("reports") / f"{moment}-{'demo' if source == DEMO else stem or 'table'}"
+        out = Path("reports") / f"{moment}-{stem or 'table'}"
         number = 2
         while out.exists():
             out, number = out.with_name(f"{out.name.partition('_')[0]}_{number}"), number + 1
@@ -142,9 +153,7 @@ def _train(
     display: Display,
     paths: RunPaths,
     plan: Plan,
-    scratch: Path,
-    source: str,
-    environ: Mapping[str, str],
+    started: AbstractContextManager[Crew],
 ) -> _Trained:
     def on_table() -> None:
         schema = paths.read_schema()
@@ -162,7 +171,7 @@ def _train(
     gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
     try:
         with (
-            crew(paths, plan, scratch=scratch, source=source, environ=environ) as workers,
+            started as workers,
             Monitor(paths.telemetry, lambda: [os.getpid(), *workers.process_ids()], gpus=gpus) as monitor,
         ):
             outcome = workers.follow(display.event, on_table)
@@ -171,8 +180,9 @@ def _train(
             schema = paths.read_schema()
             found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed)
             scoring_s = time.perf_counter() - begin
-    except BaseException:
-        shutil.rmtree(paths.root / ".table", ignore_errors=True)
+    except (DataError, KeyboardInterrupt):
+        if not paths.schema.exists():  # nothing was learned yet: the name stays free for the next try
+            shutil.rmtree(paths.root)
         raise
     return _Trained(outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor)
 

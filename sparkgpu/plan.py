@@ -75,6 +75,8 @@ def make_plan(
     """
     reasons: dict[str, str] = {}
     on_gpu = devices[0].kind == "cuda"
+    if config.devices.gpus is None and config.devices.cpu_lanes is None:
+        reasons["devices"] = "every visible GPU" if on_gpu else "the CPU, since no GPU is visible here"
     preset: Preset = config.preset or ("balanced" if on_gpu else "fast")
     if config.preset is None:
         reasons["preset"] = f"{preset}, the default on {'GPUs' if on_gpu else 'CPU'}"

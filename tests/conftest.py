@@ -22,8 +22,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for words in ("distutils Version classes", "is_categorical_dtype", "is_datetime64tz_dtype"):
+    for words in ("distutils Version", "is_categorical_dtype", "is_datetime64tz_dtype"):
         config.addinivalue_line("filterwarnings", f"ignore:{words}:DeprecationWarning")  # pyspark's own
+    config.addinivalue_line("filterwarnings", "ignore:toPandas attempted Arrow:UserWarning")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
