@@ -67,7 +67,8 @@ def plan(lanes: int = 2, repeats: int = 2) -> Plan:
         preset="fast",
         lanes=tuple(
             LanePlan(
-                index=index, device="cpu", cuda_visible_devices="", device_name="CPU", threads=2, tree_threads=1,
+                index=index, device="cpu", cuda_visible_devices="", device_name="CPU", threads=2,
+                tree_threads=1,
                 neural_threads=1, heap_bytes=2**31, port_base=54321 + 100 * index,
             )
             for index in range(lanes)
