@@ -31,6 +31,7 @@ from sparkgpu.schema import TableSchema
 from sparkgpu.source import TABLE_PREFIX, Source, find_source
 
 if TYPE_CHECKING:
+    from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
 
 _WAIT_S = 0.05
@@ -83,19 +84,11 @@ class _Worker:
         return all(trial.done.exists() or trial.error.exists() for trial in trials)
 
     def _run_h2o(self) -> None:
-        from sparkgpu.spark.h2o_context import start_h2o, stopping
+        from sparkgpu.spark.h2o_context import stopping
 
         source = _InBackground(self._find_source) if self.prepares else None
         with self._spark() as session:
-            start = _InBackground(
-                lambda: start_h2o(
-                    session,
-                    name=f"{self.scratch.parent.name}-{self.lane.index}",
-                    scratch=self.scratch,
-                    port_base=self.lane.port_base,
-                    threads=self.lane.threads,
-                )
-            )
+            start = _InBackground(lambda: self._start_h2o(session))
             schema = self._prepare(session, source.result()) if source else self._wait_for_table()
             with self.events.phase("starting H2O"):
                 context = start.result()
@@ -109,6 +102,22 @@ class _Worker:
                         spec, config.trees, schema, tables, self.paths, self.lane, self.events
                     )
                 )
+
+    def _start_h2o(self, session: SparkSession) -> H2OContext:
+        """What goes on beside the preparation: H2O, and then the Python worker that writes the table."""
+        from sparkgpu.spark.h2o_context import start_h2o
+        from sparkgpu.spark.table_writer import warm_up
+
+        context = start_h2o(
+            session,
+            name=f"{self.scratch.parent.name}-{self.lane.index}",
+            scratch=self.scratch,
+            port_base=self.lane.port_base,
+            threads=self.lane.threads,
+        )
+        if self.prepares:
+            warm_up(session)
+        return context
 
     def _run_native(self) -> None:
         if self.prepares:

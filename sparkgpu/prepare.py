@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +101,12 @@ def prepare(
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            # Saving takes half a dozen small jobs, which need little while the table is written.
+            saving = stack.enter_context(ThreadPoolExecutor(1)).submit(
+                lambda: pipeline.write().overwrite().save(str(paths.pipeline))
+            )
             splits = write_table(to_table(pipeline, split, features), folder)
-            pipeline.write().overwrite().save(str(paths.pipeline))
+            saving.result()
         schema = _schema(config, source.name, statistics, target, columns, features, splits)
         _check_splits(schema)
         write_json(folder / "schema.json", schema)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from sparkgpu.schema import SPLIT
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_PER_GROUP = 131_072
 
@@ -34,6 +34,15 @@ def write_table(table: DataFrame, folder: Path) -> dict[str, int]:
     for split, number in counted:
         rows[split] = rows.get(split, 0) + number
     return rows
+
+
+def warm_up(session: SparkSession) -> None:
+    """Start Spark's Python worker and load what writing needs, so that `write_table` finds it ready."""
+    session.range(1).mapInArrow(_unchanged, "id long").collect()
+
+
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 def _writer(folder: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
