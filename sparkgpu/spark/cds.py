@@ -90,8 +90,9 @@ def _run(command: list[str], environ: dict[str, str]) -> None:
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise RuntimeError(f"status {done.returncode}: {lines[-1] if lines else 'nothing printed'}")
+        lines = (done.stdout + done.stderr).strip().splitlines() or ["nothing printed"]
+        reasons = [line for line in lines if " failed: " in line]
+        raise RuntimeError(f"status {done.returncode}: {(reasons or lines)[-1]}")
 
 
 def main() -> None:
