@@ -37,7 +37,7 @@ def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path)
     first = finished(
         [*COMMAND, "run", wine, "--target", "target", "--task", "multiclass", "--cpu-lanes", "1",
          "--set", "seed=3", *SMALL],
-        tmp_path / "first", tmp_path,
+        tmp_path / ".hidden" / "first", tmp_path,
     )  # fmt: skip
     assert first.metrics["data"]["task"] == "multiclass"
     assert len(first.metrics["data"]["classes"]) == 3
