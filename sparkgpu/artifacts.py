@@ -36,6 +36,14 @@ class TrialPaths:
         return self.root / "learning_curve.csv"
 
     @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def rank_logs(self) -> Path:
+        return self.root / "ranks"
+
+    @property
     def error(self) -> Path:
         return self.root / "error.json"
 

@@ -11,7 +11,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -22,6 +22,8 @@ Preset = Literal["fast", "balanced", "best"]
 Role = Literal["numeric", "categorical", "boolean", "timestamp", "ignore"]
 TreeEngine = Literal["h2o-xgboost", "xgboost", "lightgbm"]
 TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
+Architecture = Literal["tabm", "realmlp", "mlp", "resnet"]
+Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Strategy = Literal["auto", "single", "dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"]
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -97,18 +99,31 @@ class TreesConfig(Section):
 
 
 class NeuralConfig(Section):
-    """``[neural]``. `patience` counts epochs without gain (0: no early stopping)."""
+    """``[neural]``. `patience` counts epochs without gain (0: no early stopping).
 
-    architecture: Literal["mlp"] = "mlp"
+    `batch_size` is that of a step, whatever spreads it; `micro_batch_size` is how many of its rows a device
+    computes at once (None: all). `model_parallel` is over how many devices one copy of the network is cut by
+    tp, pp and their hybrids (None: all, or 2 in a hybrid). `checkpoint_minutes` is the time between two
+    checkpoints within an epoch; each epoch ends with one. A rank without progress for `rank_timeout_s`
+    seconds counts as hung; after a lost rank training starts again from its checkpoint, `max_restarts` times.
+    """
+
+    architecture: Architecture = "mlp"
     hidden: tuple[Count, ...] | None = None
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     epochs: Count | None = None
     batch_size: Count | None = None
+    micro_batch_size: Count | None = None
     learning_rate: Positive | None = None
     weight_decay: NotNegative | None = None
     patience: Annotated[int, Field(ge=0)] | None = None
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Precision = "auto"
+    activation_checkpointing: bool = False
     strategy: Strategy = "auto"
+    model_parallel: Count | None = None
+    checkpoint_minutes: Positive = 10.0
+    rank_timeout_s: Annotated[float, Field(ge=5.0)] = 40.0
+    max_restarts: Annotated[int, Field(ge=0)] = 2
 
 
 class RunConfig(Section):
@@ -269,10 +284,4 @@ def _check_together(config: RunConfig, origin: str) -> None:
     if trees.tree_method == "gpu_hist" and trees.engine == "lightgbm":
         raise ConfigError(
             f'{origin}: trees.engine = "lightgbm" trains on CPU only; choose tree_method "hist".'
-        )
-    if config.neural.strategy not in ("auto", "single"):
-        known = ", ".join(get_args(Strategy)[:2])
-        raise ConfigError(
-            f'{origin}: neural.strategy = "{config.neural.strategy}" is not in this version yet; '
-            f"choose from {known}."
         )

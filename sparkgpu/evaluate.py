@@ -199,7 +199,7 @@ def _failed_entry(spec: TrialSpec, plan: Plan, failed: Mapping[str, str]) -> dic
 def _identity(spec: TrialSpec, plan: Plan) -> dict[str, Any]:
     return {
         **spec.model_dump(include={"name", "model", "engine", "seed", "fold", "lane", "strategy"}),
-        "devices": [plan.lanes[spec.lane].device],
+        "devices": [plan.lanes[lane].device for lane in spec.gang],
     }
 
 

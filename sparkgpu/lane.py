@@ -74,7 +74,14 @@ class _Worker:
         config = self._resolved(schema)
         self._run_trials(
             lambda spec: engine.run_trial(
-                spec, config.neural, schema, self.paths, self.lane, self.events, self._trees_ended
+                spec,
+                config.neural,
+                schema,
+                self.paths,
+                self.lane,
+                self.events,
+                scratch=self.scratch,
+                trees_ended=self._trees_ended,
             )
         )
 
@@ -183,6 +190,7 @@ class _Worker:
         return resolve_parameters(
             self.config,
             preset=self.plan.preset,
+            strategy=self.plan.strategy,
             task=schema.task,
             train_rows=schema.splits["train"],
             device=self.lane.device,

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sparkgpu.artifacts import RunPaths, read_json, write_json
@@ -46,6 +47,9 @@ _NEURAL_ENVIRONMENT = {
     # Keep the memory of a step for the next one: handing it back costs hundreds of page faults a step.
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+    # Ranks of one machine meet on loopback; nothing of theirs listens elsewhere.
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
 }
 
 
@@ -163,9 +167,12 @@ def crew(
             folder.root.mkdir(parents=True, exist_ok=True)
             write_json(folder.lane, lane)
             for branch in _BRANCHES:
-                if branch == "neural" and not plan.of(lane.index, branch):
+                prepares = branch == "trees" and lane.index == 0
+                if not prepares and not plan.of(lane.index, branch):
                     continue
-                workers.append(_start(paths, lane, branch, scratch, source, title, environ))
+                visible = plan.visible_devices(lane.index, branch)
+                environment = partial(lane_environment, lane, branch, visible=visible, environ=environ)
+                workers.append(_start(paths, lane, branch, scratch, source, title, environment))
         yield Crew(paths, plan, workers)
         _wait_closed(workers)
     finally:
@@ -186,7 +193,7 @@ def _start(
     scratch: Path,
     source: str,
     title: str,
-    environ: Mapping[str, str],
+    environment: Callable[[Path], dict[str, str]],
 ) -> Worker:
     own = scratch / f"lane-{lane.index}-{branch}"
     own.mkdir(mode=0o700)
@@ -203,7 +210,7 @@ def _start(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=lane_environment(lane, branch, own, environ),
+                env=environment(own),
                 start_new_session=True,  # Ctrl-C reaches the parent alone, and the group can be ended whole
             )
     except OSError as error:
@@ -212,9 +219,12 @@ def _start(
 
 
 def lane_environment(
-    lane: LanePlan, branch: Branch, scratch: Path, environ: Mapping[str, str]
+    lane: LanePlan, branch: Branch, scratch: Path, *, visible: str, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of a worker: set before it starts, since CUDA and OpenMP read it when they load."""
+    """The environment of a worker: set before it starts, since CUDA and OpenMP read it when they load.
+
+    `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang.
+    """
     inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
     if "PYTHONPATH" in environ:
         inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))
@@ -223,7 +233,7 @@ def lane_environment(
         **inherited,
         **(_NEURAL_ENVIRONMENT if branch == "neural" else {}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": lane.cuda_visible_devices or "",
+        "CUDA_VISIBLE_DEVICES": visible,
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": "1",

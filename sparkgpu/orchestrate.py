@@ -161,6 +161,7 @@ def _train(
         resolved = resolve_parameters(
             config,
             preset=plan.preset,
+            strategy=plan.strategy,
             task=schema.task,
             train_rows=schema.splits["train"],
             device=plan.lanes[0].device,

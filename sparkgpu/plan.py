@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from sparkgpu.config import NeuralConfig, Preset, RunConfig, TreesConfig
+from sparkgpu.config import Architecture, NeuralConfig, Preset, RunConfig, Strategy, TreesConfig
 from sparkgpu.devices import Device, Machine
 from sparkgpu.errors import DeviceError
 from sparkgpu.events import Branch
+from sparkgpu.placement import GANG_STRATEGIES, check_strategy, choose_strategy
 from sparkgpu.schema import Record, Task
 
 GIB = 2**30
@@ -42,7 +43,10 @@ class LanePlan(Record):
 
 
 class TrialSpec(Record):
-    """One engine with one seed and one fold, on one lane."""
+    """One engine with one seed and one fold, on one lane or, as a gang, on the devices of several.
+
+    `lane` runs it, `gang` are the lanes whose devices it takes.
+    """
 
     name: str
     model: Branch
@@ -50,7 +54,8 @@ class TrialSpec(Record):
     seed: int
     fold: int | None
     lane: int
-    strategy: Literal["single"] = "single"
+    gang: tuple[int, ...]
+    strategy: Strategy = "single"
 
 
 class Plan(Record):
@@ -60,6 +65,16 @@ class Plan(Record):
     lanes: tuple[LanePlan, ...]
     trials: tuple[TrialSpec, ...]
     reasons: dict[str, str]
+
+    @property
+    def strategy(self) -> Strategy:
+        """How each network is spread."""
+        return next((trial.strategy for trial in self.trials if trial.model == "neural"), "single")
+
+    def visible_devices(self, lane: int, branch: Branch) -> str:
+        """What CUDA may see in a lane's worker: the lane's device, or all of its gang's, in order."""
+        lanes = sorted({member for trial in self.of(lane, branch) for member in trial.gang} | {lane})
+        return ",".join(self.lanes[member].cuda_visible_devices or "" for member in lanes).strip(",")
 
     def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:
         """The trials of one branch of one lane, in the order they run."""
@@ -100,12 +115,24 @@ def make_plan(
         )
         for index, (device, port) in enumerate(zip(devices, ports, strict=True))
     )
-    repeats = config.repeats or len(lanes)
-    if config.repeats is None:
-        reasons["repeats"] = f"{repeats}, one for each lane"
+    strategy, reason = choose_strategy(
+        _fill(config.neural, _neural_defaults(config.neural, preset)),
+        num_devices=len(lanes),
+        trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
+        memory_bytes=min((gpu.memory_bytes for gpu in machine.gpus), default=None) if on_gpu else None,
+    )
     if config.neural.strategy == "auto":
-        reasons["strategy"] = "single: each network trains on one device, one repeat for each lane"
-    return Plan(preset=preset, lanes=lanes, trials=_trials(config, repeats, len(lanes)), reasons=reasons)
+        reasons["strategy"] = reason
+    check_strategy(_fill(config.neural, _neural_defaults(config.neural, preset)), strategy, len(lanes))
+    repeats = config.repeats or (1 if strategy in GANG_STRATEGIES else len(lanes))
+    if config.repeats is None:
+        reasons["repeats"] = (
+            "1: all devices train one network"
+            if strategy in GANG_STRATEGIES
+            else f"{repeats}, one for each lane"
+        )
+    trials = _trials(config, repeats, len(lanes), strategy)
+    return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
 
 
 def _heap_bytes(machine: Machine, lanes: int) -> int:
@@ -119,14 +146,15 @@ def _heap_bytes(machine: Machine, lanes: int) -> int:
     return heap
 
 
-def _trials(config: RunConfig, repeats: int, lanes: int) -> tuple[TrialSpec, ...]:
+def _trials(config: RunConfig, repeats: int, lanes: int, strategy: Strategy) -> tuple[TrialSpec, ...]:
     folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
     trials = []
     for position, (repeat, fold) in enumerate((r, f) for r in range(repeats) for f in folds):
         seed = config.seed + repeat
         suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
-        lane = position % lanes
         for model, engine in (("trees", config.trees.engine), ("neural", "torch")):
+            is_gang = model == "neural" and strategy in GANG_STRATEGIES
+            lane = 0 if is_gang else position % lanes
             trials.append(
                 TrialSpec.model_validate(
                     {
@@ -136,6 +164,8 @@ def _trials(config: RunConfig, repeats: int, lanes: int) -> tuple[TrialSpec, ...
                         "seed": seed,
                         "fold": fold,
                         "lane": lane,
+                        "gang": tuple(range(lanes)) if is_gang else (lane,),
+                        "strategy": strategy if model == "neural" else "single",
                     }
                 )
             )
@@ -159,17 +189,30 @@ _TREE_PRESETS: dict[Preset, dict[str, float]] = {
     "balanced": {"ntrees": 1000, "learn_rate": 0.06, "early_stopping_rounds": 100},
     "best": {"ntrees": 4000, "learn_rate": 0.03, "early_stopping_rounds": 300},
 }
-_NEURAL_PRESETS: dict[Preset, dict[str, float | tuple[int, ...]]] = {
-    "fast": {"hidden": (256, 256), "epochs": 12, "patience": 3, "dropout": 0.1},
-    "balanced": {"hidden": (512, 512, 512), "epochs": 100, "patience": 10, "dropout": 0.1},
-    "best": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
+_NEURAL_PRESETS: dict[Preset, dict[Architecture, dict[str, float | tuple[int, ...]]]] = {
+    "fast": {
+        "mlp": {"hidden": (256, 256), "epochs": 12, "patience": 3, "dropout": 0.1},
+        "resnet": {"hidden": (128, 128), "epochs": 12, "patience": 3, "dropout": 0.1},
+    },
+    "balanced": {
+        "mlp": {"hidden": (512, 512, 512), "epochs": 100, "patience": 10, "dropout": 0.1},
+        "resnet": {"hidden": (256, 256, 256), "epochs": 100, "patience": 10, "dropout": 0.1},
+    },
+    "best": {
+        "mlp": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
+        "resnet": {"hidden": (256, 256, 256, 256), "epochs": 300, "patience": 30, "dropout": 0.15},
+    },
+}
+_LEARNING: dict[Architecture, dict[str, float]] = {
+    "mlp": {"learning_rate": 1e-3, "weight_decay": 1e-4},
+    "resnet": {"learning_rate": 1e-3, "weight_decay": 1e-4},
 }
 # Batch size by training rows, as the TabM paper sets it (Gorishniy et al., ICLR 2025).
 _BATCH_SIZES = ((32_000, 256), (108_000, 512))
 
 
 def resolve_parameters(
-    config: RunConfig, *, preset: Preset, task: Task, train_rows: int, device: str
+    config: RunConfig, *, preset: Preset, strategy: Strategy, task: Task, train_rows: int, device: str
 ) -> RunConfig:
     """The configuration with every open engine parameter filled in. What the user set is never changed."""
     family: Literal["classes", "regression"] = "regression" if task == "regression" else "classes"
@@ -177,14 +220,16 @@ def resolve_parameters(
     if trees.tree_method == "auto":
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if device.startswith("cuda") else "hist"})
     batch = next((size for rows, size in _BATCH_SIZES if train_rows < rows), 1024)
-    neural = _fill(
-        config.neural,
-        {**_NEURAL_PRESETS[preset], "batch_size": batch, "learning_rate": 1e-3, "weight_decay": 1e-4},
-    )
+    neural = _fill(config.neural, {**_neural_defaults(config.neural, preset), "batch_size": batch})
+    neural = _fill(neural, {"micro_batch_size": neural.batch_size})
     if neural.strategy == "auto":
-        neural = neural.model_copy(update={"strategy": "single"})
+        neural = neural.model_copy(update={"strategy": strategy})
     data = config.data.model_copy(update={"task": task})
     return config.model_copy(update={"preset": preset, "data": data, "trees": trees, "neural": neural})
+
+
+def _neural_defaults(config: NeuralConfig, preset: Preset) -> dict[str, Any]:
+    return {**_NEURAL_PRESETS[preset][config.architecture], **_LEARNING[config.architecture]}
 
 
 def _fill(section: SectionT, values: Mapping[str, Any]) -> SectionT:

@@ -142,7 +142,7 @@ def fit(
 ) -> Outcome:
     """Run one trial and read back everything it wrote."""
     lane = paths.lane(0)
-    spec = TrialSpec(name=name, model="neural", engine="torch", seed=seed, fold=fold, lane=0)
+    spec = TrialSpec(name=name, model="neural", engine="torch", seed=seed, fold=fold, lane=0, gang=(0,))
     record = run_trial(
         spec,
         NeuralConfig(**{**QUICK, **settings}),
@@ -150,6 +150,7 @@ def fit(
         paths,
         lane_on(device),
         EventWriter(lane.events("neural"), lane.phases("neural")),
+        scratch=paths.root,
     )
     trial = paths.trial(name)
     return Outcome(

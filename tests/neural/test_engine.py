@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from planted import fit, lane_on, plant
+from planted import fit, plant
 
 from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.model import load_model
-from sparkgpu.engines.neural.strategy import choose_single
+from sparkgpu.engines.neural.precision import choose_precision
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.table import read_rows
 
@@ -59,12 +59,15 @@ def test_more_threads_change_no_bit_where_mkl_is_told_so() -> None:
     """
     code = """
 import torch
-from sparkgpu.engines.neural.nets import MLP, Shape
+from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural.nets.build import build_net
+from sparkgpu.engines.neural.nets.shape import Shape
 def gradients(threads):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    net = MLP(Shape(num_numeric=54, num_levels=(40,), num_outputs=7), hidden=(256, 256), dropout=0.1)
-    out = net(torch.randn(1024, 54), torch.randint(-1, 40, (1024, 1), dtype=torch.int32))
+    config = NeuralConfig(architecture="mlp", hidden=(256, 256), dropout=0.0)
+    net = build_net(config, Shape(num_numeric=54, num_levels=(40,), num_outputs=7))
+    out = net(torch.randn(1024, 54), torch.randint(-1, 40, (1024, 1), dtype=torch.int32)).squeeze(1)
     torch.nn.functional.cross_entropy(out, torch.randint(0, 7, (1024,))).backward()
     norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
     return [norm, *(parameter.grad for parameter in net.parameters())]
@@ -177,8 +180,19 @@ def test_the_record_proves_the_device(tmp_path: Path, device: str) -> None:
 
 
 def test_automatic_precision_on_a_cpu_is_float32() -> None:
-    assert not choose_single(NeuralConfig(precision="auto"), lane_on("cpu")).bfloat16
-    assert choose_single(NeuralConfig(precision="bfloat16"), lane_on("cpu")).bfloat16
+    cpu = torch.device("cpu")
+    assert choose_precision(NeuralConfig(precision="auto"), cpu, "AMD EPYC").dtype is None
+    assert choose_precision(NeuralConfig(precision="bfloat16"), cpu, "AMD EPYC").dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("precision", ["float16", "tf32"])
+def test_what_a_cpu_computes_in_software_only_is_refused(precision: str) -> None:
+    with pytest.raises(DeviceError) as refused:
+        choose_precision(NeuralConfig(precision=precision), torch.device("cpu"), "AMD EPYC")
+    assert str(refused.value) == (
+        f'neural.precision = "{precision}": a CPU computes it in software only, many times slower; set it to '
+        '"float32" or "auto".'
+    )
 
 
 def test_bfloat16_trains_too(tmp_path: Path, device: str) -> None:

@@ -66,7 +66,8 @@ def table(tmp_path: Path) -> str:
         (
             ["run", "--strategy", "ddp"],
             2,
-            'configuration: neural.strategy = "ddp" is not in this version yet; choose from auto, single.',
+            'neural.strategy = "ddp" spreads one network over several devices, but this run has one; name '
+            'more with --gpus or --cpu-lanes, or choose "single".',
         ),
         (["run", "--set", "trees.ntree=5"], 2, ".*unknown key 'trees.ntree'. Did you mean 'trees.ntrees'.*"),
         (["run", "--set", "seed"], 2, "--set seed: expected KEY=VALUE, such as --set trees.ntrees=200."),

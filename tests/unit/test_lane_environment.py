@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkgpu.events import Branch
 from sparkgpu.launch import lane_environment
 from sparkgpu.plan import LanePlan
 
@@ -13,12 +14,16 @@ LANE = LanePlan(
     index=1, device="cuda:1", cuda_visible_devices="GPU-4f", device_name="NVIDIA H200",
     threads=8, tree_threads=6, neural_threads=2, heap_bytes=2**30, port_base=21008,
 )  # fmt: skip
-SCRATCH = Path("/scratch/lane-1-trees")
+
+
+def environment(lane: LanePlan, branch: Branch, outer: dict[str, str]) -> dict[str, str]:
+    visible = lane.cuda_visible_devices or ""
+    return lane_environment(lane, branch, Path("/scratch/lane-1-trees"), visible=visible, environ=outer)
 
 
 def test_a_worker_sees_the_device_of_its_lane_alone() -> None:
     outer = {"CUDA_VISIBLE_DEVICES": "0,1,2", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
-    found = lane_environment(LANE, "trees", SCRATCH, outer)
+    found = environment(LANE, "trees", outer)
     assert found["CUDA_VISIBLE_DEVICES"] == "GPU-4f"
     assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
@@ -27,12 +32,12 @@ def test_a_worker_sees_the_device_of_its_lane_alone() -> None:
 def test_a_cpu_lane_sees_no_gpu(visible: str | None) -> None:
     lane = LANE.model_copy(update={"device": "cpu", "cuda_visible_devices": visible})
     for outer in ({}, {"CUDA_VISIBLE_DEVICES": "0,1"}):
-        assert lane_environment(lane, "neural", SCRATCH, outer)["CUDA_VISIBLE_DEVICES"] == ""
+        assert environment(lane, "neural", outer)["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_each_branch_has_threads_of_its_own() -> None:
-    trees = lane_environment(LANE, "trees", SCRATCH, {"OMP_NUM_THREADS": "64"})
-    neural = lane_environment(LANE, "neural", SCRATCH, {"MKL_NUM_THREADS": "64"})
+    trees = environment(LANE, "trees", {"OMP_NUM_THREADS": "64"})
+    neural = environment(LANE, "neural", {"MKL_NUM_THREADS": "64"})
     assert (trees["OMP_NUM_THREADS"], trees["MKL_NUM_THREADS"]) == ("6", "6")
     assert (neural["OMP_NUM_THREADS"], neural["MKL_NUM_THREADS"]) == ("2", "2")
 
@@ -46,7 +51,7 @@ def test_each_branch_has_threads_of_its_own() -> None:
     ],
 )  # fmt: skip
 def test_nothing_of_an_outer_spark_or_torchrun_is_inherited(variable: str) -> None:
-    assert variable not in lane_environment(LANE, "trees", SCRATCH, {variable: "25333"})
+    assert variable not in environment(LANE, "trees", {variable: "25333"})
 
 
 def test_the_copies_of_pyspark_that_spark_submit_puts_first_are_not_imported() -> None:
@@ -55,18 +60,18 @@ def test_the_copies_of_pyspark_that_spark_submit_puts_first_are_not_imported() -
         "PYTHONPATH": "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.7-src.zip:"
         "/spark/jars/spark-core_2.12-3.5.9.jar:/spark/python/:/mine:/mine/python",
     }
-    assert lane_environment(LANE, "trees", SCRATCH, outer)["PYTHONPATH"] == "/mine:/mine/python"
-    assert "PYTHONPATH" not in lane_environment(LANE, "trees", SCRATCH, {"SPARK_HOME": "/spark"})
+    assert environment(LANE, "trees", outer)["PYTHONPATH"] == "/mine:/mine/python"
+    assert "PYTHONPATH" not in environment(LANE, "trees", {"SPARK_HOME": "/spark"})
 
 
 def test_the_rest_of_the_environment_is_passed_on_unchanged() -> None:
     outer = {"HOME": "/home/ada", "AWS_PROFILE": "x", "SPARK_CONF_DIR": "/conf", "JAVA_HOME": "/jdk"}
-    found = lane_environment(LANE, "trees", SCRATCH, outer)
+    found = environment(LANE, "trees", outer)
     assert {key: found[key] for key in outer} == outer
 
 
 def test_temporary_files_stay_in_the_lane_and_connections_on_this_machine() -> None:
-    found = lane_environment(LANE, "trees", SCRATCH, {"TMPDIR": "/tmp", "no_proxy": ""})
-    assert found["TMPDIR"] == str(SCRATCH)
+    found = environment(LANE, "trees", {"TMPDIR": "/tmp", "no_proxy": ""})
+    assert found["TMPDIR"] == "/scratch/lane-1-trees"
     assert found["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert found["NO_PROXY"] == found["no_proxy"] == "127.0.0.1,localhost"

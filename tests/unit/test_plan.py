@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sparkgpu import config
@@ -23,6 +25,11 @@ def plan_of(*assignments: str, cores: int = 8, memory: int = 64 * GIB, gpus: int
 
 def names(plan: Plan) -> list[str]:
     return [trial.name for trial in plan.trials]
+
+
+def resolved(asked: config.RunConfig, **settings: Any) -> config.RunConfig:
+    given = {"preset": "fast", "strategy": "single", "task": "binary", "train_rows": 1000, "device": "cpu"}
+    return resolve_parameters(asked, **{**given, **settings})
 
 
 def test_n_lanes_train_n_repeats_each_with_a_seed_and_a_lane_of_its_own() -> None:
@@ -123,10 +130,11 @@ def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
     asked = config.load(
         assignments=["trees.ntrees=3", "trees.reg_lambda=0", "neural.dropout=0", "neural.epochs=2"]
     )
-    found = resolve_parameters(asked, preset="fast", task="binary", train_rows=1000, device="cpu")
+    found = resolved(asked)
     before, after = asked.model_dump(), found.model_dump()
     for section in ("trees", "neural"):
-        assert None not in after[section].values()
+        open_keys = {key for key, value in after[section].items() if value is None}
+        assert open_keys == ({"model_parallel"} if section == "neural" else set())
         for key, value in before[section].items():
             if value not in (None, "auto"):
                 assert after[section][key] == value, key
@@ -139,32 +147,26 @@ def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
 
 
 def test_resolving_twice_changes_nothing() -> None:
-    once = resolve_parameters(
-        config.RunConfig(), preset="best", task="regression", train_rows=10**6, device="cuda:1"
-    )
-    again = resolve_parameters(once, preset="best", task="regression", train_rows=10**6, device="cuda:1")
-    assert again == once
+    settings = {"preset": "best", "task": "regression", "train_rows": 10**6, "device": "cuda:1"}
+    once = resolved(config.RunConfig(), **settings)
+    assert resolved(once, **settings) == once
 
 
 def test_defaults_follow_task_preset_rows_and_device() -> None:
-    def resolved(preset: str, task: str, rows: int, device: str) -> config.RunConfig:
-        return resolve_parameters(
-            config.RunConfig(), preset=preset, task=task, train_rows=rows, device=device,  # type: ignore[arg-type]
-        )  # fmt: skip
-
-    assert resolved("fast", "regression", 10, "cpu").trees.max_depth == 9
-    assert resolved("fast", "multiclass", 10, "cpu").trees.max_depth == 6
-    assert resolved("fast", "binary", 10, "cuda:0").trees.tree_method == "gpu_hist"
-    fast, best = resolved("fast", "binary", 10, "cpu"), resolved("best", "binary", 10, "cpu")
+    empty = config.RunConfig()
+    assert resolved(empty, task="regression").trees.max_depth == 9
+    assert resolved(empty, task="multiclass").trees.max_depth == 6
+    assert resolved(empty, device="cuda:0").trees.tree_method == "gpu_hist"
+    fast, best = resolved(empty), resolved(empty, preset="best")
     assert fast.trees.ntrees < best.trees.ntrees  # type: ignore[operator]
     assert fast.neural.epochs < best.neural.epochs  # type: ignore[operator]
-    sizes = [resolved("fast", "binary", rows, "cpu").neural.batch_size for rows in (31_999, 32_000, 108_000)]
+    sizes = [resolved(empty, train_rows=rows).neural.batch_size for rows in (31_999, 32_000, 108_000)]
     assert sizes == [256, 512, 1024]
 
 
 def test_a_set_tree_method_stays_on_any_device() -> None:
     asked = config.load(assignments=["trees.tree_method=hist"])
-    found = resolve_parameters(asked, preset="fast", task="binary", train_rows=10, device="cuda:0")
+    found = resolved(asked, device="cuda:0")
     assert found.trees.tree_method == "hist"
 
 

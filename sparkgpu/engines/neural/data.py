@@ -8,12 +8,14 @@ N rows, B of a batch, F raw and G prepared numeric columns, K categorical column
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from sparkgpu.engines.neural.nets.dropout import derived_seed
 from sparkgpu.engines.neural.objective import Objective
 from sparkgpu.engines.neural.preprocess import QuantileNormal
 from sparkgpu.table import Rows
@@ -39,16 +41,18 @@ class ResidentRows:
             weight_N=None if self.weight_N is None else self.weight_N.index_select(0, index_B),
         )
 
-    def chunks(self, rows: int) -> Iterator[ResidentRows]:
-        """The rows in order, in views of `rows` rows each."""
-        for begin in range(0, len(self), rows):
-            part = slice(begin, begin + rows)
-            yield ResidentRows(
-                numeric_NG=self.numeric_NG[part],
-                codes_NK=self.codes_NK[part],
-                target_N=self.target_N[part],
-                weight_N=None if self.weight_N is None else self.weight_N[part],
-            )
+    def part(self, rows: slice) -> ResidentRows:
+        """Some consecutive rows, as views."""
+        return ResidentRows(
+            numeric_NG=self.numeric_NG[rows],
+            codes_NK=self.codes_NK[rows],
+            target_N=self.target_N[rows],
+            weight_N=None if self.weight_N is None else self.weight_N[rows],
+        )
+
+    def weighted(self, loss_N: Tensor) -> Tensor:
+        """Losses of these rows times their weights, where they have some."""
+        return loss_N if self.weight_N is None else loss_N * self.weight_N
 
 
 def raw_tensors(rows: Rows, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -72,7 +76,35 @@ def make_resident(
     )
 
 
-def epoch_batches(rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Every row once, in an order drawn on the generator's device; the last batch holds what is left."""
-    order_N = torch.randperm(rows, generator=generator, device=generator.device)
-    yield from torch.split(order_N, batch_size)
+class Source(Protocol):
+    """Training rows, wherever they lie: an epoch of them, cut into batches, in an order of its own."""
+
+    def __len__(self) -> int: ...
+
+    def batches(
+        self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
+    ) -> Iterator[tuple[ResidentRows, int]]:
+        """From batch number `first` on: the rows that `part` takes of each batch, and the whole batch's size.
+
+        The order follows from seed and epoch alone, so that a restart and every rank see the same batches.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidentSource:
+    """Rows that lie on the device: batches are gathered there by a permutation drawn there."""
+
+    rows: ResidentRows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batches(
+        self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
+    ) -> Iterator[tuple[ResidentRows, int]]:
+        device = self.rows.target_N.device
+        generator = torch.Generator(device).manual_seed(derived_seed(seed, epoch))
+        order_N = torch.randperm(len(self.rows), generator=generator, device=device)
+        for index_B in torch.split(order_N, batch_size)[first:]:
+            yield self.rows.take(index_B[part(len(index_B))]), len(index_B)

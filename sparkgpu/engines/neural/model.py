@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from sparkgpu.artifacts import read_json, write_json
 from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.data import raw_tensors
-from sparkgpu.engines.neural.nets import MLP, Shape
+from sparkgpu.engines.neural.nets.build import build_net
+from sparkgpu.engines.neural.nets.shape import Shape
 from sparkgpu.engines.neural.objective import Objective
 from sparkgpu.engines.neural.preprocess import QuantileNormal
-from sparkgpu.engines.neural.train import eval_rows
+from sparkgpu.engines.neural.strategies.base import eval_rows
 from sparkgpu.schema import TableSchema
 from sparkgpu.table import Rows
 
@@ -58,12 +59,6 @@ class TabularModel(nn.Module):
             ]
         values: NDArray[np.float64] = torch.cat(parts).cpu().numpy()
         return values
-
-
-def build_net(config: NeuralConfig, shape: Shape) -> nn.Module:
-    """The network that the configuration names, with fresh weights from torch's random numbers."""
-    assert config.hidden is not None and config.dropout is not None  # filled in by plan.resolve_parameters
-    return MLP(shape, hidden=config.hidden, dropout=config.dropout)
 
 
 def save_model(model: TabularModel, folder: Path, config: NeuralConfig, schema: TableSchema) -> None:

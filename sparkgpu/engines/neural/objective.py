@@ -1,6 +1,9 @@
 """What a network's raw outputs mean: the loss of each row, the metric watched, and the prediction.
 
-B rows, C classes (1 output for regression).
+A network gives M predictions of each row (1 unless it is an ensemble): each has a loss of its own, whose mean
+is the row's, so that every member learns the task by itself; what is averaged at the end are probabilities.
+
+B rows, M members, C classes (1 output for regression).
 """
 
 from __future__ import annotations
@@ -53,18 +56,32 @@ class Objective:
             return torch.from_numpy(((label_N - self.mean) / self.std).astype(np.float32))
         return torch.from_numpy(label_N)
 
-    def loss(self, outputs_BC: Tensor, target_B: Tensor) -> Tensor:
-        """The loss of each row (B,), in float32 whatever the precision of the outputs."""
+    def loss(self, outputs_BMC: Tensor, target_B: Tensor) -> Tensor:
+        """The loss of each row (B,), the mean of its members', in float32 whatever the outputs' precision."""
+        outputs_BMC = outputs_BMC.float()
+        target_BM = target_B.unsqueeze(1).expand(outputs_BMC.shape[:2])
         if self.task == "regression":
-            return functional.mse_loss(outputs_BC.float().squeeze(1), target_B, reduction="none")
-        return functional.cross_entropy(outputs_BC.float(), target_B, reduction="none")
+            return functional.mse_loss(outputs_BMC.squeeze(2), target_BM, reduction="none").mean(1)
+        flat = functional.cross_entropy(outputs_BMC.flatten(0, 1), target_BM.flatten(), reduction="none")
+        return flat.view(target_BM.shape).mean(1)
+
+    def loss_of_mean(self, outputs_BMC: Tensor, target_B: Tensor) -> Tensor:
+        """The loss of each row (B,) with its members averaged as in `predict`: what validation watches."""
+        if outputs_BMC.shape[1] == 1:
+            return self.loss(outputs_BMC, target_B)
+        outputs_BMC = outputs_BMC.float()
+        if self.task == "regression":
+            return functional.mse_loss(outputs_BMC.mean(1).squeeze(1), target_B, reduction="none")
+        log_BMC = functional.log_softmax(outputs_BMC, dim=2)
+        log_BC = log_BMC.logsumexp(1) - math.log(outputs_BMC.shape[1])
+        return functional.nll_loss(log_BC, target_B, reduction="none")
 
     def metric_of(self, mean_loss: float) -> float:
         """The metric (log loss, or RMSE in the target's unit) that belongs to a mean loss."""
         return math.sqrt(mean_loss) * self.std if self.task == "regression" else mean_loss
 
-    def predict(self, outputs_BC: Tensor) -> Tensor:
+    def predict(self, outputs_BMC: Tensor) -> Tensor:
         """Probabilities (B, C) whose rows sum to 1, or values (B,) in the target's unit, in float64."""
         if self.task == "regression":
-            return outputs_BC.squeeze(1).double() * self.std + self.mean
-        return outputs_BC.double().softmax(dim=1)
+            return outputs_BMC.double().mean(1).squeeze(1) * self.std + self.mean
+        return outputs_BMC.double().softmax(dim=2).mean(1)

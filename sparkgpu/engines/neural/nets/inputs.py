@@ -1,31 +1,19 @@
-"""The networks: what is computed from prepared numbers and category codes, whatever spreads or trains it.
+"""How a network takes in a row: numbers on a common scale, and an embedding for each category code.
 
-A network takes numbers that are already on a common scale (`preprocess`) and codes as the table reader
-gives them, -1 for missing; it returns raw outputs, whose meaning is `objective`'s affair.
-
-B rows, G numeric inputs, K categorical columns, D width, C outputs.
+B rows, G numeric inputs, K categorical columns, D width.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from sparkgpu.engines.neural.nets.shape import Shape
 
 _MOST_EMBEDDING_DIM = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What the table imposes on a network: inputs, levels of each categorical column, outputs."""
-
-    num_numeric: int
-    num_levels: tuple[int, ...]
-    num_outputs: int
 
 
 def embedding_dim(num_levels: int) -> int:
@@ -71,35 +59,6 @@ class CategoryEmbeddings(nn.Module):
         return torch.cat(parts, dim=1)
 
 
-class Dropout(nn.Module):
-    """Dropout that costs little on a CPU; elsewhere torch's own.
-
-    torch draws one random number per value on the CPU, which took longer than both layers around it. Here
-    eight values share one draw, a byte each, so that on the CPU `p` is rounded to 1/256 (the scale follows
-    the rounded rate). uint8 `clamp` and `sub_` stand for a comparison because torch's booleans are slow.
-    """
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-        self._dropped = min(round(p * 256), 255)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
-    def forward(self, x_BD: Tensor) -> Tensor:
-        if not self.training or self.p == 0.0:
-            return x_BD
-        if x_BD.device.type != "cpu":
-            return functional.dropout(x_BD, self.p)
-        if self._dropped == 0:
-            return x_BD
-        draws = torch.empty(-(-x_BD.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-        bytes_BD = draws.view(torch.uint8)[: x_BD.numel()].view(x_BD.shape)
-        kept_BD = bytes_BD.clamp_(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
-        return x_BD * kept_BD.to(x_BD.dtype).mul_(256 / (256 - self._dropped))
-
-
 class InputLayer(nn.Module):
     """Numbers (B, G) and codes (B, K) side by side as one vector (B, D)."""
 
@@ -112,22 +71,3 @@ class InputLayer(nn.Module):
         if self.embeddings is None:
             return numeric_BG
         return torch.cat([numeric_BG, self.embeddings(codes_BK)], dim=1)
-
-
-class MLP(nn.Module):
-    """Hidden layers of ReLU and dropout, then a linear output: (B, G), (B, K) to (B, C)."""
-
-    def __init__(self, shape: Shape, *, hidden: Sequence[int], dropout: float) -> None:
-        super().__init__()
-        self.input = InputLayer(shape)
-        layers: list[nn.Module] = []
-        width = self.input.num_outputs
-        for size in hidden:
-            layers += [nn.Linear(width, size), nn.ReLU(), Dropout(dropout)]
-            width = size
-        self.hidden = nn.Sequential(*layers)
-        self.output = nn.Linear(width, shape.num_outputs)
-
-    def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
-        out_BC: Tensor = self.output(self.hidden(self.input(numeric_BG, codes_BK)))
-        return out_BC

@@ -1,0 +1,95 @@
+"""Dropout whose masks depend on the place of a row in training alone, not on who computes it.
+
+The same mask comes out for a row whether its batch is computed whole, in micro-batches, by several ranks, a
+part of the layer on each, or again after a restart: a mask is drawn for the whole batch from (seed, step,
+layer), and each process takes its own rows and columns of it. That is what makes every strategy equal to
+`single`, and a resumed run equal to one never stopped. It costs each rank the draws of the whole batch,
+which the trick below keeps small.
+
+B rows of this process, N rows of the batch, D width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where in training a forward pass stands: the run's seed, the step, and its rows within the batch."""
+
+    seed: int
+    step: int
+    first_row: int
+    batch_rows: int
+
+
+def derived_seed(*parts: int) -> int:
+    """A seed that differs wherever one of the parts does; the same on every machine."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+class Dropout(nn.Module):
+    """Zeroes a share `p` of the values and scales up the rest; outside training it does nothing.
+
+    Eight values share one draw, a byte each, since one random number per value took longer than the layers
+    around it on a CPU: `p` is rounded to 1/256 and the scale follows the rounded rate. uint8 `clamp` and
+    `sub_` stand for a comparison because torch's booleans are slow there.
+
+    `layer` tells the masks of a network's dropouts apart; `shard` is (index, of how many) when the last
+    dimension is cut over ranks.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.layer = 0
+        self.shard = (0, 1)
+        self.place: Place | None = None
+        self._dropped = min(round(p * 256), 255)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        if not self.training or self._dropped == 0:
+            return x_BD
+        place, (index, shards) = self.place, self.shard
+        assert place is not None  # set by the training loop before every forward pass
+        generator = torch.Generator(x_BD.device)
+        generator.manual_seed(derived_seed(place.seed, place.step, self.layer))
+        whole = (*x_BD.shape[1:-1], x_BD.shape[-1] * shards)
+        width = math.prod(whole)
+        draws_NW = torch.empty((place.batch_rows, -(-width // 8)), dtype=torch.int64, device=x_BD.device)
+        draws_NW.random_(-(2**63), None, generator=generator)
+        own_BW = draws_NW[place.first_row : place.first_row + len(x_BD)]
+        if len(own_BW) < len(x_BD):  # a pipeline fills its last batch up with rows that count for nothing
+            own_BW = functional.pad(own_BW, (0, 0, 0, len(x_BD) - len(own_BW)))
+        bytes_BD = own_BW.view(torch.uint8)[:, :width].reshape(len(x_BD), *whole)
+        if shards > 1:
+            bytes_BD = bytes_BD.chunk(shards, dim=-1)[index]
+        kept_BD = bytes_BD.clamp(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
+        return x_BD * kept_BD.to(x_BD.dtype).mul_(256 / (256 - self._dropped))
+
+
+def dropouts(net: nn.Module) -> list[Dropout]:
+    return [module for module in net.modules() if isinstance(module, Dropout)]
+
+
+def number_layers(net: nn.Module) -> None:
+    """Give every dropout of a whole network its number, before the network is cut."""
+    for number, module in enumerate(dropouts(net)):
+        module.layer = number
+
+
+def set_place(modules: Iterable[Dropout], place: Place) -> None:
+    for module in modules:
+        module.place = place

@@ -1,0 +1,35 @@
+"""The plain multilayer perceptron: linear, ReLU, dropout, as often as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from sparkgpu.engines.neural.nets.dropout import Dropout
+from sparkgpu.engines.neural.nets.inputs import InputLayer
+from sparkgpu.engines.neural.nets.net import Members, TabularNet
+from sparkgpu.engines.neural.nets.shape import Shape
+
+
+class MLPBlock(nn.Module):
+    """(B, D) to (B, D')."""
+
+    def __init__(self, num_inputs: int, num_outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(num_inputs, num_outputs)
+        self.activation = nn.ReLU()
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        out_BD: Tensor = self.dropout(self.activation(self.linear(x_BD)))
+        return out_BD
+
+
+def build_mlp(shape: Shape, *, hidden: Sequence[int], dropout: float) -> TabularNet:
+    """A block for each width in `hidden`."""
+    first = InputLayer(shape)
+    widths = [first.num_outputs, *hidden]
+    blocks = [MLPBlock(before, after, dropout) for before, after in pairwise(widths)]
+    return TabularNet(first, blocks, Members(nn.Linear(widths[-1], shape.num_outputs)))

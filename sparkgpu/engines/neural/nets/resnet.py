@@ -1,0 +1,57 @@
+"""The residual network for tables of Gorishniy et al., "Revisiting Deep Learning Models for Tabular Data"
+(NeurIPS 2021), with layer instead of batch normalisation.
+
+Batch normalisation makes a row's gradient depend on the rows computed with it, so that a batch cut in
+micro-batches or over ranks would train another network than the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from sparkgpu.engines.neural.nets.dropout import Dropout
+from sparkgpu.engines.neural.nets.inputs import InputLayer
+from sparkgpu.engines.neural.nets.net import Members, TabularNet
+from sparkgpu.engines.neural.nets.shape import Shape
+
+_EXPANSION = 2  # the width inside a block, in widths of the stream
+
+
+class ResidualBlock(nn.Module):
+    """x + f(x), both (B, D)."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.expand = nn.Linear(width, _EXPANSION * width)
+        self.activation = nn.ReLU()
+        self.dropout = Dropout(dropout)
+        self.reduce = nn.Linear(_EXPANSION * width, width)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        inner = self.dropout(self.activation(self.expand(self.norm(x_BD))))
+        out_BD: Tensor = x_BD + self.reduce(inner)
+        return out_BD
+
+
+class ResNetInput(nn.Module):
+    """Numbers and codes to the stream's width (B, D)."""
+
+    def __init__(self, shape: Shape, width: int) -> None:
+        super().__init__()
+        self.columns = InputLayer(shape)
+        self.linear = nn.Linear(self.columns.num_outputs, width)
+
+    def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
+        out_BD: Tensor = self.linear(self.columns(numeric_BG, codes_BK))
+        return out_BD
+
+
+def build_resnet(shape: Shape, *, hidden: Sequence[int], dropout: float) -> TabularNet:
+    """A block for each entry of `hidden`, which are all the same width."""
+    width = hidden[0]
+    blocks = [ResidualBlock(width, dropout) for _ in hidden]
+    output = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, shape.num_outputs))
+    return TabularNet(ResNetInput(shape, width), blocks, Members(output))

@@ -1,0 +1,72 @@
+"""A rank's signs of life: its process, its state and when it last got on, in a file that others may read.
+
+A rank that waits for another one in a collective operation looks just like one that hangs, so the time of
+the last step does not tell which of them is at fault; the Python stack does, which a rank writes when it is
+sent `STACK_SIGNAL`, from within whatever C code it is in. A rank that cannot even do that is the one.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import mmap
+import os
+import signal
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+STACK_SIGNAL = signal.SIGUSR2
+
+STARTING, TRAINING, FINISHING = range(3)
+_LAYOUT = struct.Struct("<qqqd")  # process, state, beats, time of the last one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign:
+    """What a pulse file says. `at` is in the seconds of the system's monotonic clock."""
+
+    process: int
+    state: int
+    beats: int
+    at: float
+
+
+class Pulse:
+    """This rank's own pulse; beating costs less than a microsecond and waits for nothing."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with pulse_file(folder, rank).open("w+b") as file:
+            file.truncate(_LAYOUT.size)
+            self._memory = mmap.mmap(file.fileno(), _LAYOUT.size)
+        self._state, self._beats = STARTING, 0
+        self._stacks = stack_file(folder, rank).open("w", encoding="utf-8")
+        faulthandler.register(STACK_SIGNAL, file=self._stacks, all_threads=False)
+        self.beat()
+
+    def beat(self, state: int | None = None) -> None:
+        """Say that this rank got on, and from now on is in `state`."""
+        self._state = self._state if state is None else state
+        self._beats += 1
+        _LAYOUT.pack_into(self._memory, 0, os.getpid(), self._state, self._beats, time.monotonic())
+
+
+def read_sign(folder: Path, rank: int) -> Sign | None:
+    """A rank's last sign of life; None before the first."""
+    try:
+        data = pulse_file(folder, rank).read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(data) < _LAYOUT.size or not any(data):
+        return None
+    process, state, beats, at = _LAYOUT.unpack(data)
+    return Sign(process=process, state=state, beats=beats, at=at)
+
+
+def pulse_file(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.pulse"
+
+
+def stack_file(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.stack"

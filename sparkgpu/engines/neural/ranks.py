@@ -1,0 +1,183 @@
+"""One rank of a gang, started by torchrun's agent: ``python -m sparkgpu.engines.neural.ranks``.
+
+It leaves its own marker of success, since an agent's word is not enough where something else may start
+ranks; and for a failure that starting again would only repeat, a refusal, with which it ends in good order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
+
+from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
+from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural.engine import usable_device
+from sparkgpu.engines.neural.precision import choose_precision
+from sparkgpu.engines.neural.pulse import FINISHING, TRAINING, Pulse
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.train import NeedsSmallerBatches, Report
+from sparkgpu.engines.neural.trial import run_rank
+from sparkgpu.errors import SparkgpuError
+from sparkgpu.events import EventWriter
+from sparkgpu.placement import ways
+from sparkgpu.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.processes import die_with_parent
+
+_REPORT_EVERY_S = 0.4
+_WAIT_LONGER_S = 15.0  # than the gang waits before it looks for a hung rank: first the rank is named
+
+
+def join(
+    config: NeuralConfig,
+    device: torch.device,
+    store: Store,
+    rank: int,
+    world_size: int,
+) -> None:
+    """Make this process a rank of the default group, by NCCL on GPUs and gloo on CPUs."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=store,
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=config.rank_timeout_s + _WAIT_LONGER_S),
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def make_strategy(name: str, config: NeuralConfig, device: torch.device, device_name: str) -> Strategy:
+    """The strategy of this rank; the default group is there. `config` is resolved."""
+    from sparkgpu.engines.neural.strategies.data_parallel import DistributedDataParallel
+    from sparkgpu.engines.neural.strategies.pipeline import PipelineParallel
+    from sparkgpu.engines.neural.strategies.sharded import FullyShardedDataParallel
+    from sparkgpu.engines.neural.strategies.tensor import TensorParallel
+
+    precision = choose_precision(config, device, device_name)
+    if name == "ddp":
+        return DistributedDataParallel(device, precision)
+    if name == "fsdp":
+        return FullyShardedDataParallel(device, precision)
+    copies, _ = ways(config, name, dist.get_world_size())  # type: ignore[arg-type]
+    if name in ("tp", "dp_tp"):
+        return TensorParallel(device, precision, data_size=copies)
+    assert name in ("pp", "dp_pp") and config.batch_size is not None
+    return PipelineParallel(
+        device,
+        precision,
+        batch_size=config.batch_size,
+        micro_rows=config.micro_batch_size or config.batch_size,
+        data_size=copies,
+    )
+
+
+def main() -> None:
+    """Run one rank; exit status 1 asks for another attempt."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--trial", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    attempt = arguments.folder / f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    pulse = Pulse(attempt, rank)
+    paths = RunPaths(root=arguments.run)
+    try:
+        _run(arguments.trial, paths, arguments.folder, attempt, pulse, rank, world_size)
+        write_text(attempt / f"rank-{rank}.done", "")
+    except SparkgpuError as error:
+        traceback.print_exc()
+        write_json(arguments.folder / "refused.json", {"kind": error.kind, "message": str(error)})
+    except BaseException as error:
+        traceback.print_exc()
+        if isinstance(error, NeedsSmallerBatches):
+            write_json(
+                arguments.folder / "smaller.json", {"micro_rows": error.micro_rows, "note": error.note}
+            )
+        lines = str(error).strip().splitlines()
+        write_json(
+            attempt / f"rank-{rank}.error.json",
+            {"message": f"{type(error).__name__}: {lines[0] if lines else 'no message'}", "at": time.time()},
+        )
+        _leave(1)
+    _leave(0)
+
+
+def _run(
+    trial: str, paths: RunPaths, folder: Path, attempt: Path, pulse: Pulse, rank: int, world_size: int
+) -> None:
+    plan = Plan.model_validate(read_json(paths.plan))
+    spec = next(spec for spec in plan.trials if spec.name == trial)
+    lane = plan.lanes[spec.gang[0]]
+    config = NeuralConfig.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
+    smaller = folder / "smaller.json"
+    if smaller.exists():
+        config = config.model_copy(update={"micro_batch_size": read_json(smaller)["micro_rows"]})
+    device = usable_device(lane, int(os.environ["LOCAL_RANK"]))
+    torch.set_num_threads(lane.neural_threads)
+    store = dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
+    join(config, device, store, rank, world_size)
+    strategy = make_strategy(spec.strategy, config, device, lane.device_name)
+    strategy.beat = pulse.beat
+    events = _events(paths, spec, lane, attempt, leads=strategy.leads)
+    record = run_rank(
+        spec,
+        config,
+        paths.read_schema(),
+        paths,
+        lane,
+        events,
+        strategy,
+        lambda metric: _reporter(pulse, events, spec, metric, leads=strategy.leads),
+        on_trained=lambda: pulse.beat(FINISHING),
+    )
+    if record is not None:
+        write_json(folder / "record.json", record)
+    dist.destroy_process_group()
+
+
+def _events(paths: RunPaths, spec: TrialSpec, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:
+    """The leading rank speaks for the lane; what the others say stays in their folder."""
+    own = paths.lane(lane.index)
+    if leads:
+        return EventWriter(own.events("neural"), own.phases("neural"))
+    name = f"rank-{os.environ['RANK']}"
+    return EventWriter(attempt / f"{name}.events.jsonl", attempt / f"{name}.phases.json")
+
+
+def _reporter(pulse: Pulse, events: EventWriter, spec: TrialSpec, metric: str, *, leads: bool) -> Report:
+    last = 0.0
+
+    def report(done: float, epoch: int, value: float | None) -> None:
+        nonlocal last
+        pulse.beat(TRAINING)
+        now = time.perf_counter()
+        if leads and (now - last >= _REPORT_EVERY_S or done >= 1.0):
+            last = now
+            named = metric if value is not None else None
+            events.progress(spec.name, done, step=epoch, metric=named, value=value)
+
+    return report
+
+
+def _leave(status: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of native libraries can keep an interpreter from ending; all files are closed by now.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

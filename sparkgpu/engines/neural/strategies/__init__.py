@@ -1,0 +1,1 @@
+"""How one network is spread over devices: `base.Strategy` is one device, the others build on it."""

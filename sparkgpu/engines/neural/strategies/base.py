@@ -1,0 +1,138 @@
+"""One network on one device, and what every other strategy does differently.
+
+The training loop hands a strategy a network, batches of a resident table, and asks for gradients, steps,
+validation losses and weights; it never sees a rank. All strategies give the gradient of the mean loss over
+the whole batch, so that they differ in speed and memory alone.
+
+B rows of this process's part of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+
+from sparkgpu.engines.neural.data import ResidentRows
+from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
+from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.objective import Objective
+from sparkgpu.engines.neural.precision import Precision
+
+
+class Strategy:
+    """`single`: the whole network and all of each batch in this process.
+
+    `data_rank` of `data_size` says which part of each batch this process computes.
+    """
+
+    name = "single"
+    data_rank = 0
+    data_size = 1
+    num_ranks = 1
+    leads = True
+    """Whether this process, one of perhaps several, writes what a trial leaves."""
+    cuts_batches = False
+    """Whether `backward` cuts a batch into micro-batches itself."""
+    gradient_scale = 1.0
+    """What a part's gradient is multiplied by before it is brought together with the others'."""
+
+    def __init__(self, device: torch.device, precision: Precision) -> None:
+        self.device = device
+        self.precision = precision
+        self.scaler = precision.scaler()
+        self.beat: Callable[[], None] = lambda: None
+        """Called while validation goes on, so that a long one is not taken for a hang."""
+
+    def spread(self, net: TabularNet, objective: Objective) -> None:
+        """Take the network to where it trains; it holds the trained weights only after `gather`."""
+        self.objective = objective
+        self.net = net
+        self.module: nn.Module = self._placed(net)
+        self._dropouts = dropouts(self.module)
+
+    def _placed(self, net: TabularNet) -> nn.Module:
+        return net.to(self.device)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self.module.parameters())
+
+    def part(self, rows: int) -> slice:
+        """The rows of a batch of `rows` that this process computes: even shares, the last may be smaller."""
+        share = -(-rows // self.data_size)
+        return slice(min(self.data_rank * share, rows), min((self.data_rank + 1) * share, rows))
+
+    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
+        """Add the gradient of a micro-batch to the parameters'; its summed loss, left on the device.
+
+        `batch` are rows `place.first_row` and on of the step's batch; `last` says that no other micro-batch
+        of the step follows, so that the gradients may be brought together.
+        """
+        set_place(self._dropouts, place)
+        with self.precision.autocast():
+            outputs_BMC = self.module(batch.numeric_NG, batch.codes_NK)
+        loss_B = batch.weighted(self.objective.loss(outputs_BMC, batch.target_N))
+        total = loss_B.sum()
+        mean = total * (self.gradient_scale / place.batch_rows)
+        torch.autograd.backward(mean if self.scaler is None else self.scaler.scale(mean))
+        return total.detach()
+
+    def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:
+        """Clip the whole gradient's norm to `most_norm` and take one step."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+        if most_norm is not None:
+            self._clip(most_norm)
+        if self.scaler is None:
+            optimizer.step()
+        else:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+
+    def _clip(self, most_norm: float) -> None:
+        nn.utils.clip_grad_norm_(self.parameters(), most_norm)
+
+    def mean_loss(self, rows: ResidentRows) -> float:
+        """The mean loss of all rows, by weight where there are weights, in evaluation mode and float32."""
+        self.module.eval()
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        with torch.no_grad():
+            for part in self._evaluated(rows):
+                self.beat()
+                outputs_BMC = self.module(part.numeric_NG, part.codes_NK)
+                loss_B = part.weighted(self.objective.loss_of_mean(outputs_BMC, part.target_N))
+                total += loss_B.sum(dtype=torch.float64)
+        return self.sum_over_parts(total) / len(rows)
+
+    def _evaluated(self, rows: ResidentRows) -> Iterator[ResidentRows]:
+        """This process's rows in chunks, as many chunks on every rank: a forward pass may communicate."""
+        share = -(-len(rows) // self.data_size)
+        own = rows.part(self.part(len(rows)))
+        size = eval_rows(self.device)
+        for begin in range(0, share, size):
+            yield own.part(slice(begin, begin + size))
+
+    def sum_over_parts(self, value: Tensor) -> float:
+        """The sum over the processes that compute different rows."""
+        return float(value)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of this process's weights as they are now."""
+        found: dict[str, Any] = get_model_state_dict(self.module)
+        return {name: value.detach().clone() for name, value in found.items()}
+
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Put this process's weights back to a snapshot."""
+        set_model_state_dict(self.module, dict(weights))
+
+    def gather(self) -> dict[str, Tensor]:
+        """All weights under the whole network's names, on the process that leads; empty on the others."""
+        return self.net.state_dict()
+
+
+def eval_rows(device: torch.device) -> int:
+    """Rows of one evaluation chunk: what a CPU's cache holds, or enough to fill a GPU."""
+    return 2_048 if device.type == "cpu" else 131_072

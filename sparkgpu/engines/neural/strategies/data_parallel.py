@@ -1,0 +1,119 @@
+"""`dp` and `ddp`: the whole network on each device, a part of each batch.
+
+`dp` is one process that copies the network to its devices for every step; `ddp` is one process a device
+and brings gradients together while they are computed, which is why it is faster.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from sparkgpu.engines.neural.data import ResidentRows
+from sparkgpu.engines.neural.nets.dropout import Dropout, Place
+from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.precision import Precision
+from sparkgpu.engines.neural.strategies.base import Strategy
+
+
+class DataParallel(Strategy):
+    """`dp`, for comparison with the tutorials; on the CPU, which is one device, it is `single`."""
+
+    name = "dp"
+
+    def __init__(self, device: torch.device, precision: Precision, *, num_devices: int) -> None:
+        super().__init__(device, precision)
+        self._devices = list(range(num_devices)) if device.type == "cuda" else []
+
+    def _placed(self, net: TabularNet) -> nn.Module:
+        if not self._devices:
+            return net
+        return nn.DataParallel(_OwnRows(net.to(self.device)), device_ids=self._devices)
+
+
+class _OwnRows(nn.Module):
+    """A network whose dropouts know, on each device's copy, which rows of the batch that copy got.
+
+    `nn.DataParallel` cuts a batch with `chunk`: each device in turn gets the same number of rows.
+    """
+
+    def __init__(self, net: TabularNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
+        for module in self.net.modules():
+            if isinstance(module, Dropout) and module.place is not None and self.training:
+                place = module.place
+                share = -(-place.batch_rows // torch.cuda.device_count())
+                first = place.first_row + share * (numeric_BG.device.index or 0)
+                module.place = replace(place, first_row=first)
+        out: Tensor = self.net(numeric_BG, codes_BK)
+        return out
+
+
+class Distributed(Strategy):
+    """What the strategies of several processes share; all of them are ranks of the default group."""
+
+    def __init__(self, device: torch.device, precision: Precision) -> None:
+        super().__init__(device, precision)
+        self.num_ranks = dist.get_world_size()
+        self.leads = dist.get_rank() == 0
+        self.data_group: dist.ProcessGroup | None = None
+        """The ranks that compute different rows with the same part of the network; None: all."""
+
+    def sum_over_parts(self, value: Tensor) -> float:
+        total = value.detach().clone()
+        dist.all_reduce(total, group=self.data_group)
+        return float(total)
+
+    def _clip(self, most_norm: float) -> None:
+        """Clip by the norm of the whole network's gradient, of which each rank may hold but a part.
+
+        An element that several ranks hold counts once: each adds its square over the number of copies.
+        """
+        gradients = [(p, p.grad) for p in self.parameters() if p.grad is not None]
+        total = torch.zeros((), device=self.device)
+        for parameter, gradient in gradients:
+            total += _local(gradient).square().sum() / self.copies(parameter)
+        dist.all_reduce(total)
+        factor = (most_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        for _, gradient in gradients:
+            _local(gradient).mul_(factor)
+
+    def copies(self, parameter: nn.Parameter) -> int:
+        """On how many ranks each element of a parameter lies."""
+        return self.num_ranks
+
+
+class DistributedDataParallel(Distributed):
+    """`ddp`."""
+
+    name = "ddp"
+
+    def __init__(self, device: torch.device, precision: Precision) -> None:
+        super().__init__(device, precision)
+        self.data_rank, self.data_size = dist.get_rank(), self.num_ranks
+        self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
+
+    def _placed(self, net: TabularNet) -> nn.Module:
+        return nn.parallel.DistributedDataParallel(
+            net.to(self.device), broadcast_buffers=False, gradient_as_bucket_view=True
+        )
+
+    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
+        assert isinstance(self.module, nn.parallel.DistributedDataParallel)
+        with nullcontext() if last else self.module.no_sync():
+            return super().backward(batch, place, last=last)
+
+    def _clip(self, most_norm: float) -> None:
+        Strategy._clip(self, most_norm)  # every rank holds the whole gradient
+
+
+def _local(value: Tensor) -> Tensor:
+    """This rank's part of a tensor that may be sharded."""
+    return value.to_local() if isinstance(value, torch.distributed.tensor.DTensor) else value

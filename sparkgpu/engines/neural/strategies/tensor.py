@@ -1,0 +1,87 @@
+"""`tp` and `dp_tp`: every layer cut over the ranks, which compute the same rows together.
+
+Layers are cut in pairs: the first of a pair by its outputs, the second by its inputs, so that what lies
+between is never brought together. Embedding tables are cut by rows. What is small stays whole everywhere.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from sparkgpu.engines.neural.data import ResidentRows
+from sparkgpu.engines.neural.nets.dropout import Place
+from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
+from sparkgpu.engines.neural.nets.mlp import MLPBlock
+from sparkgpu.engines.neural.nets.net import Members, TabularNet
+from sparkgpu.engines.neural.nets.resnet import ResidualBlock
+from sparkgpu.engines.neural.precision import Precision
+from sparkgpu.engines.neural.strategies.sharded import Sharded, shard
+
+
+class TensorParallel(Sharded):
+    """`tp`, and with `data_size` > 1 `dp_tp`: groups of ranks that compute different rows, each with a
+    network cut over its own ranks; over the groups weights are sharded as in `fsdp`."""
+
+    def __init__(self, device: torch.device, precision: Precision, *, data_size: int = 1) -> None:
+        super().__init__(device, precision)
+        self.name = "tp" if data_size == 1 else "dp_tp"
+        shape = (data_size, self.num_ranks // data_size)
+        self._mesh = init_device_mesh(device.type, shape, mesh_dim_names=("dp", "tp"))
+        self.data_rank, self.data_size = self._mesh.get_local_rank("dp"), data_size
+        self.data_group = self._mesh["dp"].get_group()
+        self.gradient_scale = float(data_size)  # torch takes the mean over the groups
+
+    def _placed(self, net: TabularNet) -> nn.Module:
+        cut(net.to(self.device), self._mesh["tp"])
+        return net if self.data_size == 1 else shard(net, self._mesh["dp"])
+
+    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
+        if isinstance(self.module, FSDPModule):
+            self.module.set_requires_gradient_sync(last)
+        return super().backward(batch, place, last=last)
+
+    def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:
+        for parameter in self.parameters():
+            # The gradient of a table cut by rows comes whole; each rank needs that of its own rows.
+            if isinstance(parameter.grad, DTensor) and isinstance(parameter.data, DTensor):
+                parameter.grad = parameter.grad.redistribute(placements=parameter.data.placements)
+        super().step(optimizer, most_norm)
+
+
+def cut(net: TabularNet, mesh: DeviceMesh) -> None:
+    """Cut the layers of a network over `mesh`, in place."""
+    index, size = mesh.get_local_rank(), mesh.size()
+    plan: dict[str, ParallelStyle] = {}
+    inside_pair = False
+    for number, block in net.blocks.items():
+        if isinstance(block, ResidualBlock):
+            plan |= {
+                f"blocks.{number}.expand": ColwiseParallel(),
+                f"blocks.{number}.reduce": RowwiseParallel(),
+            }
+            block.dropout.shard = (index, size)
+        elif isinstance(block, MLPBlock):
+            plan[f"blocks.{number}.linear"] = RowwiseParallel() if inside_pair else ColwiseParallel()
+            if not inside_pair:
+                block.dropout.shard = (index, size)
+            inside_pair = not inside_pair
+    if inside_pair:
+        assert isinstance(net.output, Members)
+        plan["output.layer"] = RowwiseParallel()
+    for name, module in net.named_modules():
+        if isinstance(module, CategoryEmbeddings):
+            for position, table in enumerate(module.tables):
+                assert isinstance(table, nn.Embedding)
+                if table.num_embeddings >= size:
+                    plan[f"{name}.tables.{position}"] = RowwiseParallel(input_layouts=Replicate())
+    parallelize_module(net, mesh, plan)

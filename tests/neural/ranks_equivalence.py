@@ -1,0 +1,155 @@
+"""Run by torchrun: trains one small network by every strategy and writes how far each is from `single`.
+
+    torchrun --nproc-per-node 4 ranks_equivalence.py OUT.json
+
+One process start for all of them, since starting costs more than the training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural.data import ResidentRows, ResidentSource
+from sparkgpu.engines.neural.nets.build import build_net
+from sparkgpu.engines.neural.nets.dropout import Place
+from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.objective import Objective
+from sparkgpu.engines.neural.optimizer import RECIPES
+from sparkgpu.engines.neural.precision import choose_precision
+from sparkgpu.engines.neural.ranks import join, make_strategy
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.strategies.data_parallel import DataParallel
+from sparkgpu.engines.neural.train import Training, train
+
+STRATEGIES = ("dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp")
+CASES: dict[str, dict[str, Any]] = {
+    "mlp": {"architecture": "mlp", "hidden": (32, 24, 16, 8)},
+    "mlp, odd depth": {"architecture": "mlp", "hidden": (16, 16, 16, 16, 16)},
+    "mlp, micro-batches": {"architecture": "mlp", "hidden": (32, 24, 16, 8), "micro_batch_size": 11},
+    "mlp, activation checkpointing": {
+        "architecture": "mlp", "hidden": (32, 24, 16, 8), "activation_checkpointing": True,
+    },
+    "resnet": {"architecture": "resnet", "hidden": (16, 16, 16, 16)},
+}  # fmt: skip
+TASKS = {"mlp": "binary", "mlp, odd depth": "regression"}
+SHAPE = Shape(num_numeric=5, num_levels=(3, 50, 7), num_outputs=3)
+
+
+def supports(case: str, strategy: str) -> bool:
+    """Whether a case is made for a strategy; the configuration refuses the others."""
+    return not (strategy in ("pp", "dp_pp") and CASES[case].get("activation_checkpointing"))
+
+
+def rows(number: int, task: str, seed: int) -> ResidentRows:
+    generator = torch.Generator().manual_seed(seed)
+    numeric = torch.randn((number, 5), generator=generator)
+    codes = torch.stack(
+        [torch.randint(-1, n, (number,), generator=generator, dtype=torch.int32) for n in SHAPE.num_levels], 1
+    )
+    signal = numeric[:, 0] + numeric[:, 1] * numeric[:, 2] + codes[:, 1] % 3
+    target = signal if task == "regression" else torch.bucketize(signal, torch.tensor([0.0, 1.5]))
+    if task == "binary":
+        target = target.clamp(max=1)
+    weight = torch.rand(number, generator=generator) + 0.5
+    return ResidentRows(numeric_NG=numeric, codes_NK=codes, target_N=target, weight_N=weight / weight.mean())
+
+
+def gradients(strategy: Strategy) -> dict[str, Tensor]:
+    """The whole network's gradients on the leading rank."""
+    own = {
+        name.removeprefix("module."): parameter.grad.full_tensor()
+        if isinstance(parameter.grad, torch.distributed.tensor.DTensor)
+        else parameter.grad.clone()
+        for name, parameter in strategy.module.named_parameters()
+        if parameter.grad is not None
+    }
+    if strategy.name not in ("pp", "dp_pp"):
+        return own
+    parts: list[Any] = [None] * strategy.num_ranks
+    dist.all_gather_object(parts, own)
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def trained(
+    strategy: Strategy, config: NeuralConfig, task: str
+) -> tuple[dict[str, Tensor], Training, dict[str, Tensor]]:
+    """The first batch's gradients, the training, and the final weights."""
+    shape = Shape(
+        num_numeric=5, num_levels=SHAPE.num_levels, num_outputs={"binary": 2, "regression": 1}.get(task, 3)
+    )
+    torch.manual_seed(3)
+    strategy.spread(build_net(config, shape), Objective(task=task))  # type: ignore[arg-type]
+    source, valid = ResidentSource(rows=rows(299, task, 1)), rows(101, task, 2)
+    strategy.module.train()
+    (batch, number), *_ = source.batches(seed=9, epoch=1, batch_size=64, first=0, part=strategy.part)
+    place = Place(seed=9, step=0, first_row=strategy.part(number).start, batch_rows=number)
+    strategy.backward(batch, place)
+    found = gradients(strategy)
+    training = train(
+        strategy,
+        source,
+        valid,
+        config=config,
+        recipe=RECIPES[config.architecture],
+        seed=9,
+        report=lambda done, epoch, value: None,
+    )
+    return found, training, strategy.gather()
+
+
+def difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    assert one.keys() == other.keys(), one.keys() ^ other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
+    cpu = torch.device("cpu")
+    base: dict[str, Any] = {
+        "dropout": 0.2, "epochs": 3, "batch_size": 64, "patience": 0, "learning_rate": 3e-3,
+        "weight_decay": 1e-2,
+    }  # fmt: skip
+    join(NeuralConfig(), cpu, dist.FileStore(str(out.with_suffix(".store")), world_size), rank, world_size)
+    found: dict[str, Any] = {}
+    for case, settings in CASES.items():
+        task = TASKS.get(case, "multiclass")
+        config = NeuralConfig(**{**base, **settings})
+        reference = trained(Strategy(cpu, choose_precision(config, cpu, "cpu")), config, task)
+        for name in STRATEGIES:
+            if not supports(case, name):
+                continue
+            start = time.perf_counter()
+            if name == "dp":
+                strategy: Strategy = DataParallel(cpu, choose_precision(config, cpu, "cpu"), num_devices=1)
+            else:
+                strategy = make_strategy(name, config, cpu, "cpu")
+            result = trained(strategy, config, task)
+            if rank == 0:
+                curves = zip(reference[1].curve, result[1].curve, strict=True)
+                found[f"{case}: {name}"] = {
+                    "gradients": difference(reference[0], result[0]),
+                    "curve": max(max(abs(a.train - b.train), abs(a.valid - b.valid)) for a, b in curves),
+                    "weights": difference(reference[2], result[2]),
+                    "learned": result[1].curve[0].valid - result[1].curve[-1].valid,
+                    "seconds": time.perf_counter() - start,
+                }
+    if rank == 0:
+        out.write_text(json.dumps(found, indent=1))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
