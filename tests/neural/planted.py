@@ -138,11 +138,14 @@ def fit(
     name: str = "neural-s7",
     seed: int = 7,
     fold: int | None = None,
+    spec: TrialSpec | None = None,
     **settings: Any,
 ) -> Outcome:
     """Run one trial and read back everything it wrote."""
     lane = paths.lane(0)
-    spec = TrialSpec(name=name, model="neural", engine="torch", seed=seed, fold=fold, lane=0, gang=(0,))
+    spec = spec or TrialSpec(
+        name=name, model="neural", engine="torch", seed=seed, fold=fold, lane=0, gang=(0,)
+    )
     record = run_trial(
         spec,
         NeuralConfig(**{**QUICK, **settings}),
@@ -152,7 +155,7 @@ def fit(
         EventWriter(lane.events("neural"), lane.phases("neural")),
         scratch=paths.root,
     )
-    trial = paths.trial(name)
+    trial = paths.trial(spec.name)
     return Outcome(
         record=record,
         folder=trial.root,

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from sparkgpu.plan import LanePlan, TrialSpec
 _LOOK_EVERY_S = 0.1
 _STACK_S = 2.0  # a living rank writes its stack within milliseconds
 _RENDEZVOUS_S = 60
+_WHOLE_TABLE = 10  # times as long may reading and predicting take as a step
 _WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\\]|checkpoint")
 
 
@@ -153,18 +155,26 @@ class _Watcher(threading.Thread):
             self.losses.append(self._death(folder, attempt, dead))
             return True
         now = time.monotonic()
-        training = [sign for sign in signs if sign is not None and sign.state == TRAINING]
-        if len(training) < self._num_ranks or now - max(sign.at for sign in training) < self._timeout_s:
+        living = {
+            rank: sign
+            for rank, sign in enumerate(signs)
+            if sign is not None and not (folder / f"rank-{rank}.done").exists()
+        }
+        if not living or any(now - sign.at < self._patience_s(sign) for sign in living.values()):
             return False
-        rank, where = self._hung(folder, training)
-        waited = now - training[rank].at
+        rank, where = self._hung(folder, living)
+        waited = now - living[rank].at
         self.losses.append(
-            f"rank {rank} of {self._num_ranks} hung: no step for {waited:.0f} s, {where}"
+            f"rank {rank} of {self._num_ranks} hung: nothing done for {waited:.0f} s, {where}"
             + self._last_output(attempt, rank)
         )
         with suppress(ProcessLookupError):
-            os.kill(training[rank].process, signal.SIGKILL)
+            os.kill(living[rank].process, signal.SIGKILL)
         return True
+
+    def _patience_s(self, sign: Sign) -> float:
+        """How long a rank may take between two signs of life; reading a table takes longer than a step."""
+        return self._timeout_s if sign.state == TRAINING else _WHOLE_TABLE * self._timeout_s
 
     def _death(self, folder: Path, attempt: int, dead: list[int]) -> str:
         """Who was lost first: one that had no time to say why, else the one that said so first."""
@@ -178,22 +188,22 @@ class _Watcher(threading.Thread):
         first = min(found, key=lambda rank: found[rank]["at"])
         return f"rank {first} of {self._num_ranks} failed with {found[first]['message']}"
 
-    def _hung(self, folder: Path, signs: list[Sign]) -> tuple[int, str]:
+    def _hung(self, folder: Path, signs: Mapping[int, Sign]) -> tuple[int, str]:
         """The rank that does not wait for another one, and what it does."""
-        sizes = [stack_file(folder, rank).stat().st_size for rank in range(self._num_ranks)]
-        for sign in signs:
+        sizes = {rank: stack_file(folder, rank).stat().st_size for rank in signs}
+        for sign in signs.values():
             with suppress(ProcessLookupError):
                 os.kill(sign.process, STACK_SIGNAL)
         deadline = time.monotonic() + _STACK_S
-        silent = set(range(self._num_ranks))
+        silent = set(signs)
         while silent and time.monotonic() < deadline:
             time.sleep(0.05)
             silent = {rank for rank in silent if stack_file(folder, rank).stat().st_size == sizes[rank]}
         if silent:
             return min(silent, key=lambda rank: signs[rank].beats), "and does not answer (stopped?)"
-        tops = [_top_frame(stack_file(folder, rank)) for rank in range(self._num_ranks)]
-        busy = [rank for rank, top in enumerate(tops) if not _WAITING.search(top)]
-        rank = min(busy or range(self._num_ranks), key=lambda rank: signs[rank].beats)
+        tops = {rank: _top_frame(stack_file(folder, rank)) for rank in signs}
+        busy = [rank for rank, top in tops.items() if not _WAITING.search(top)]
+        rank = min(busy or signs, key=lambda rank: signs[rank].beats)
         return rank, f"it is at {tops[rank]}"
 
     def _last_output(self, attempt: int, rank: int) -> str:

@@ -143,9 +143,9 @@ def _run(
         lambda metric: _reporter(pulse, events, spec, metric, leads=strategy.leads),
         on_trained=lambda: pulse.beat(FINISHING),
     )
+    # The group is not taken down: that may wait for ranks that have gone already, and the process ends now.
     if record is not None:
         write_json(folder / "record.json", record)
-    dist.destroy_process_group()
 
 
 def _events(paths: RunPaths, spec: TrialSpec, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:

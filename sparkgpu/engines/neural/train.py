@@ -61,7 +61,11 @@ def train(
     optimizer = make_optimizer(strategy.module, config, recipe)
     progress = Progress(micro_rows=config.micro_batch_size or batch_size)
     if checkpoints is not None:
-        progress = checkpoints.load(strategy, optimizer) or progress
+        found = checkpoints.load(strategy, optimizer)
+        if found is not None:
+            place = f"epoch {found.epoch}" + (f" and {found.step} steps" if found.step else "")
+            found.notes.append(f"went on from a checkpoint after {place}")
+            progress = found
     loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress)
     metric_of = strategy.objective.metric_of
     while progress.epoch < epochs and not progress.ended:

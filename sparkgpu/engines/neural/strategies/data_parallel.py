@@ -6,6 +6,7 @@ and brings gradients together while they are computed, which is why it is faster
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -101,9 +102,12 @@ class DistributedDataParallel(Distributed):
         self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
 
     def _placed(self, net: TabularNet) -> nn.Module:
-        return nn.parallel.DistributedDataParallel(
-            net.to(self.device), broadcast_buffers=False, gradient_as_bucket_view=True
-        )
+        with warnings.catch_warnings():
+            # Its new name does not exist in the older versions that we support.
+            warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
+            return nn.parallel.DistributedDataParallel(
+                net.to(self.device), broadcast_buffers=False, gradient_as_bucket_view=True
+            )
 
     def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
         assert isinstance(self.module, nn.parallel.DistributedDataParallel)

@@ -1,0 +1,209 @@
+"""Ranks that are lost are named and replaced, and the training goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from planted import Outcome, fit, lane_on, plant
+
+from sparkgpu.artifacts import RunPaths, write_json
+from sparkgpu.engines.neural.pulse import TRAINING, Sign, read_sign
+from sparkgpu.errors import TrialError
+from sparkgpu.plan import Plan, TrialSpec
+from sparkgpu.schema import TableSchema
+
+SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "rank_timeout_s": 5.0}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunPaths, TableSchema]:
+    root = tmp_path_factory.mktemp("gang")
+    paths, schema = plant(root, "binary")
+    return paths, schema
+
+
+def gang(table: tuple[RunPaths, TableSchema], name: str, strategy: str = "ddp", **settings: Any) -> Outcome:
+    """One trial on two CPU lanes."""
+    paths, schema = table
+    lanes = tuple(lane_on("cpu", threads=1).model_copy(update={"index": index}) for index in range(2))
+    spec = TrialSpec.model_validate(
+        {
+            "name": name, "model": "neural", "engine": "torch", "seed": 7, "fold": None, "lane": 0,
+            "gang": (0, 1), "strategy": strategy,
+        }
+    )  # fmt: skip
+    write_json(paths.plan, Plan(preset="fast", lanes=lanes, trials=(spec,), reasons={}))
+    return fit(paths, schema, spec=spec, **{**SETTINGS, **settings})
+
+
+def when_training(paths: RunPaths, name: str, act: Callable[[list[Sign]], None]) -> threading.Thread:
+    """Do something to the ranks of the first attempt once each has taken some steps."""
+
+    def wait() -> None:
+        folder = paths.root / f"gang-{name}" / "attempt-0"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            signs = [sign for rank in range(2) if (sign := read_sign(folder, rank)) is not None]
+            if len(signs) == 2 and all(sign.state == TRAINING and sign.beats > 20 for sign in signs):
+                act(signs)
+                return
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = torch.load(outcome.folder / "model.pt", weights_only=True)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(table: tuple[RunPaths, TableSchema]) -> Outcome:
+    return gang(table, "undisturbed")
+
+
+def test_a_gang_predicts_what_one_device_does(
+    table: tuple[RunPaths, TableSchema], undisturbed: Outcome
+) -> None:
+    alone = fit(*table, name="alone", **SETTINGS)
+    np.testing.assert_allclose(undisturbed.test, alone.test, atol=1e-5)
+    assert undisturbed.record.device_proof["num_ranks"] == 2
+    assert [rank["rank"] for rank in undisturbed.record.device_proof["ranks"]] == [0, 1]
+
+
+def test_a_killed_rank_is_named_and_training_ends_with_the_same_weights_bit_for_bit(
+    table: tuple[RunPaths, TableSchema], undisturbed: Outcome
+) -> None:
+    killer = when_training(table[0], "killed", lambda signs: os.kill(signs[1].process, signal.SIGKILL))
+    found = gang(table, "killed")
+    killer.join()
+    note = found.record.notes[-1]
+    assert note.startswith("started again from the last checkpoint: rank 1 of 2 was killed (out of memory?)")
+    assert all(torch.equal(value, weights(undisturbed)[name]) for name, value in weights(found).items())
+    assert not (found.folder / "checkpoints").exists()
+
+
+def test_a_rank_that_hangs_is_found_among_those_that_wait_for_it(
+    table: tuple[RunPaths, TableSchema], undisturbed: Outcome
+) -> None:
+    stopper = when_training(table[0], "hung", lambda signs: os.kill(signs[0].process, signal.SIGSTOP))
+    start = time.monotonic()
+    found = gang(table, "hung")
+    stopper.join()
+    assert time.monotonic() - start < 60
+    note = found.record.notes[-1]
+    assert note.startswith("started again from the last checkpoint: rank 0 of 2 hung: nothing done for ")
+    assert "does not answer (stopped?)" in note
+    assert all(torch.equal(value, weights(undisturbed)[name]) for name, value in weights(found).items())
+
+
+def test_a_rank_lost_for_good_ends_the_trial_with_its_name_and_no_process_left(
+    table: tuple[RunPaths, TableSchema],
+) -> None:
+    processes: list[int] = []
+
+    def kill(signs: list[Sign]) -> None:
+        processes.extend(sign.process for sign in signs)
+        os.kill(signs[0].process, signal.SIGKILL)
+
+    killer = when_training(table[0], "lost", kill)
+    with pytest.raises(TrialError) as failed:
+        gang(table, "lost", max_restarts=0)
+    killer.join()
+    assert str(failed.value).startswith("lost: rank 0 of 2 was killed (out of memory?)")
+    assert 'Given up after 1 attempt with neural.strategy = "ddp" on 2 ranks' in str(failed.value)
+    assert not any(psutil.pid_exists(process) for process in processes)
+
+
+def test_a_network_that_diverges_is_not_tried_again(table: tuple[RunPaths, TableSchema]) -> None:
+    with pytest.raises(TrialError, match="diverged: its log_loss is nan after epoch 1"):
+        gang(table, "diverging", learning_rate=1e30)
+    assert not (table[0].root / "gang-diverging" / "attempt-1").exists()
+
+
+def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
+    plant(tmp_path, "binary")
+    code = (
+        "import sys; sys.path[:0] = [sys.argv[2]]; from pathlib import Path; from test_gang import gang;"
+        "from sparkgpu.artifacts import RunPaths; paths = RunPaths(root=Path(sys.argv[1]));"
+        "gang((paths, paths.read_schema()), 'orphans', epochs=100_000)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)])
+    found: list[Sign] = []
+    when_training(RunPaths(root=tmp_path), "orphans", found.extend).join()
+    assert len(found) == 2
+    parent.kill()
+    parent.wait()
+    gone = psutil.wait_procs([psutil.Process(s.process) for s in found if psutil.pid_exists(s.process)], 5)
+    assert not gone[1]
+
+
+CHANGES = [
+    ("single", "single"), ("single", "ddp"), ("ddp", "single"), ("ddp", "fsdp"), ("fsdp", "pp"), ("pp", "tp"),
+    ("tp", "single"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "then"), CHANGES)
+def test_a_killed_training_goes_on_from_its_checkpoint_with_any_strategy(
+    table: tuple[RunPaths, TableSchema], uninterrupted: Outcome, first: str, then: str
+) -> None:
+    name = f"from-{first}-to-{then}"
+    checkpoints = table[0].trial(name).checkpoints
+    code = (
+        "import sys; sys.path[:0] = [sys.argv[1]]; from pathlib import Path; from test_gang import resumable;"
+        "from sparkgpu.artifacts import RunPaths; paths = RunPaths(root=Path(sys.argv[2]));"
+        "resumable((paths, paths.read_schema()), *sys.argv[3:])"
+    )
+    arguments = [str(Path(__file__).parent), str(table[0].root), name, first]
+    killed = subprocess.Popen([sys.executable, "-c", code, *arguments])
+    while killed.poll() is None and not list(checkpoints.glob("epoch-0000[3-9]-*")):
+        time.sleep(0.002)
+    killed.kill()
+    assert killed.wait() == -signal.SIGKILL
+    shutil.rmtree(table[0].root / f"gang-{name}", ignore_errors=True)
+    found = resumable(table, name, then)
+    assert found.record.notes[0].startswith("went on from a checkpoint after epoch ")
+    assert len(found.curve) == len(uninterrupted.curve)
+    for key, value in weights(uninterrupted).items():
+        if first == then:
+            assert torch.equal(weights(found)[key], value)
+        else:
+            torch.testing.assert_close(weights(found)[key], value, atol=1e-5, rtol=0)
+
+
+def resumable(table: tuple[RunPaths, TableSchema], name: str, strategy: str) -> Outcome:
+    settings = {**SETTINGS, "hidden": (16, 8), "learning_rate": 1e-3, "patience": 3, "epochs": 12}
+    if strategy == "single":
+        return fit(*table, name=name, **settings)
+    return gang(table, name, strategy, **settings)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(table: tuple[RunPaths, TableSchema]) -> Outcome:
+    return resumable(table, "uninterrupted", "single")
+
+
+def test_a_checkpoint_that_was_not_finished_is_none(
+    table: tuple[RunPaths, TableSchema], tmp_path: Path
+) -> None:
+    half = table[0].trial("half").checkpoints / ".epoch-00002-step-0000000"
+    half.mkdir(parents=True)
+    (half / "progress.json").write_text("{")
+    found = resumable(table, "half", "single")
+    assert found.record.notes == ()
