@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sparkgpu import config as configuration
 from sparkgpu import orchestrate
 from sparkgpu.errors import ConfigError, DataError, listed
+from sparkgpu.resume import resumed_config
 from sparkgpu.source import TABLE_PREFIX
 from sparkgpu.terminal import open_display
 
@@ -68,14 +69,16 @@ def run(
     preset: Literal["fast", "balanced", "best"] | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
+    resume: bool = False,
     quiet: bool = False,
 ) -> RunResult:
     """Train trees and a network on `data` side by side, and compare them; the same run as ``sparkgpu run``.
 
     `data` is a path (or ``table:NAME``), a pandas or a Spark DataFrame; None is the built-in demo. `config`
     is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
-    ``{"trees.ntrees": 200}``). Raises a `sparkgpu.errors.SparkgpuError` (a ValueError) with one sentence
-    for anything that cannot be done; a run in which a trial failed returns with `exit_code` 5.
+    ``{"trees.ntrees": 200}``). `resume` goes on with the stopped run in `out`: its own configuration holds,
+    only devices and strategy may be others. Raises a `sparkgpu.errors.SparkgpuError` (a ValueError) with one
+    sentence for anything that cannot be done; a run in which a trial failed returns with `exit_code` 5.
     """
     with _as_source(data) as source:
         options: dict[str, Any] = {
@@ -90,10 +93,14 @@ def run(
             "preset": preset,
         }
         file = Path(config) if isinstance(config, (str, Path)) else None
-        resolved = configuration.load(file=file, options=options)
+        folder = Path(out) if out else None
+        if resume:
+            resolved = resumed_config(folder, options)
+        else:
+            resolved = configuration.load(file=file, options=options)
         with open_display(quiet) as display:
             outcome = orchestrate.run(
-                resolved, display, out=Path(out) if out else None, title=_title(data, source)
+                resolved, display, out=folder, title=_title(data, source), resume=resume
             )
     assert outcome.metrics is not None
     return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, metrics=outcome.metrics)

@@ -58,12 +58,14 @@ def run(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One configuration key.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; a new or empty folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the stopped run in --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but the result and errors.")] = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
     from sparkgpu import config as configuration
     from sparkgpu import orchestrate
+    from sparkgpu.resume import resumed_config
     from sparkgpu.terminal import open_display
 
     options: dict[str, Any] = {
@@ -76,9 +78,14 @@ def run(
         "neural.strategy": strategy,
         "preset": preset,
     }
-    resolved = configuration.load(file=config, options=options, assignments=assignments or ())
+    if resume:
+        if config is not None:
+            raise ConfigError(f"--resume and --config {config}: a run goes on with its own; leave one out.")
+        resolved = resumed_config(out, options, assignments or ())
+    else:
+        resolved = configuration.load(file=config, options=options, assignments=assignments or ())
     with open_display(quiet) as display:
-        outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run)
+        outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume)
     raise typer.Exit(outcome.exit_code)
 
 

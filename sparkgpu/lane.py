@@ -25,7 +25,7 @@ from sparkgpu.config import RunConfig
 from sparkgpu.demo import DEMO, DEMO_TITLE, write_demo
 from sparkgpu.errors import SparkgpuError
 from sparkgpu.events import Branch, EventWriter
-from sparkgpu.plan import LanePlan, Plan, TrialSpec, resolve_parameters
+from sparkgpu.plan import LanePlan, Plan, TrialSpec, prepares_table, resolve_parameters
 from sparkgpu.processes import die_with_parent
 from sparkgpu.schema import TableSchema
 from sparkgpu.source import TABLE_PREFIX, Source, find_source
@@ -54,10 +54,7 @@ class _Worker:
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
-
-    @property
-    def prepares(self) -> bool:
-        return self.branch == "trees" and self.lane.index == 0
+        self.prepares = prepares_table(paths, lane, branch)
 
     def run(self) -> None:
         if self.branch == "neural":
@@ -200,6 +197,9 @@ class _Worker:
         """Run the trials one after the other; a failed one does not keep the next from running."""
         for spec in self.trials:
             trial = self.paths.trial(spec.name)
+            if trial.done.exists():  # by the run that this one goes on with
+                self.events.trial_done(spec.name)
+                continue
             try:
                 record = run_trial(spec)
                 write_json(trial.fit, record)

@@ -21,7 +21,7 @@ from pathlib import Path
 from sparkgpu.artifacts import RunPaths, read_json, write_json
 from sparkgpu.errors import TrialError, error_of_kind
 from sparkgpu.events import Branch, Event, EventReader
-from sparkgpu.plan import LanePlan, Plan
+from sparkgpu.plan import LanePlan, Plan, prepares_table
 from sparkgpu.processes import end_groups
 
 _POLL_S = 0.05
@@ -61,12 +61,9 @@ class Worker:
     branch: Branch
     process: subprocess.Popen[bytes]
     reader: EventReader
+    prepares: bool
     done: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def prepares(self) -> bool:
-        return self.branch == "trees" and self.lane.index == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +109,9 @@ class Crew:
                 self._settle(worker, table_seen)
             time.sleep(_POLL_S)
         failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
-        return Outcome(
-            done=frozenset(name for worker in self._workers for name in worker.done), failed=failed
-        )
+        names = (trial.name for trial in self._plan.trials)
+        done = frozenset(name for name in names if self._paths.trial(name).done.exists())
+        return Outcome(done=done, failed=failed)
 
     def _undone(self, worker: Worker) -> bool:
         trials = self._plan.of(worker.lane.index, worker.branch)
@@ -167,12 +164,13 @@ def crew(
             folder.root.mkdir(parents=True, exist_ok=True)
             write_json(folder.lane, lane)
             for branch in _BRANCHES:
-                prepares = branch == "trees" and lane.index == 0
-                if not prepares and not plan.of(lane.index, branch):
+                trials = [paths.trial(trial.name) for trial in plan.of(lane.index, branch)]
+                prepares = prepares_table(paths, lane.index, branch)
+                if not prepares and all(trial.done.exists() for trial in trials):
                     continue
                 visible = plan.visible_devices(lane.index, branch)
                 environment = partial(lane_environment, lane, branch, visible=visible, environ=environ)
-                workers.append(_start(paths, lane, branch, scratch, source, title, environment))
+                workers.append(_start(paths, lane, branch, prepares, scratch, source, title, environment))
         yield Crew(paths, plan, workers)
         _wait_closed(workers)
     finally:
@@ -190,6 +188,7 @@ def _start(
     paths: RunPaths,
     lane: LanePlan,
     branch: Branch,
+    prepares: bool,
     scratch: Path,
     source: str,
     title: str,
@@ -215,7 +214,13 @@ def _start(
             )
     except OSError as error:
         raise TrialError(f"lane {lane.index}: its {branch} worker cannot be started ({error}).") from error
-    return Worker(lane=lane, branch=branch, process=process, reader=EventReader(folder.events(branch)))
+    return Worker(
+        lane=lane,
+        branch=branch,
+        process=process,
+        reader=EventReader(folder.events(branch)),
+        prepares=prepares,
+    )
 
 
 def lane_environment(

@@ -32,6 +32,7 @@ from sparkgpu.launch import Crew, Outcome, crew
 from sparkgpu.monitor import Monitor
 from sparkgpu.plan import Plan, make_plan, resolve_parameters
 from sparkgpu.ports import reserved_ports
+from sparkgpu.resume import clear_unfinished
 from sparkgpu.schema import TableSchema
 from sparkgpu.scratch import scratch_folder
 from sparkgpu.source import find_source
@@ -58,10 +59,13 @@ def run(
     *,
     out: Path | None = None,
     dry_run: bool = False,
+    resume: bool = False,
     title: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> RunOutcome:
-    """Carry out one run; `title` names a source that is no file of the user's.
+    """Carry out one run, or with `resume` what is left of the one in `out`.
+
+    `title` names a source that is no file of the user's.
 
     Raises a `SparkgpuError` where nothing could be trained at all; of a refused table no folder is left.
     """
@@ -70,7 +74,7 @@ def run(
     title = title or config.data.source or DEMO_TITLE
     if source == DEMO:
         config = _with_demo_target(config)
-    else:
+    elif not (resume and out is not None and RunPaths(root=out).schema.exists()):
         found = find_source(source)
         source = found.location if found.format else found.name
         # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
@@ -90,7 +94,12 @@ def run(
         if dry_run:
             display.plan(plan, title, config.data.target)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), metrics=None)
-        paths = _new_folder(out, "demo" if source == DEMO else title, started)
+        if resume:
+            assert out is not None
+            paths = RunPaths(root=out.resolve())
+            clear_unfinished(paths)
+        else:
+            paths = _new_folder(out, "demo" if source == DEMO else title, started)
         write_text(paths.config, configuration.dump(config))
         write_json(paths.plan, plan)
         write_json(paths.env, _environment(machine))

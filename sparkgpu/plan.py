@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
+from sparkgpu.artifacts import RunPaths
 from sparkgpu.config import Architecture, NeuralConfig, Preset, RunConfig, Strategy, TreesConfig
 from sparkgpu.devices import Device, Machine
 from sparkgpu.errors import DeviceError
@@ -79,6 +80,11 @@ class Plan(Record):
     def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:
         """The trials of one branch of one lane, in the order they run."""
         return tuple(trial for trial in self.trials if trial.lane == lane and trial.model == branch)
+
+
+def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
+    """Whether this worker makes the table: the first lane's trees, unless a stopped run had made it."""
+    return branch == "trees" and lane == 0 and not paths.schema.exists()
 
 
 def make_plan(

@@ -1,0 +1,84 @@
+"""Going on with a run that was stopped: what it had decided stays, what it had finished is kept.
+
+Only where it runs may change: other devices, another strategy for the network. Table and finished trials are
+taken as they are; a network goes on from its last checkpoint, trees start again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sparkgpu import config as configuration
+from sparkgpu.artifacts import RunPaths, read_json
+from sparkgpu.config import DevicesConfig, RunConfig
+from sparkgpu.errors import ConfigError
+from sparkgpu.plan import Plan
+
+_MAY_CHANGE = {
+    "devices.gpus", "devices.cpu_lanes", "neural.strategy", "neural.model_parallel",
+    "neural.micro_batch_size", "neural.max_restarts", "neural.rank_timeout_s",
+}  # fmt: skip
+
+
+def resumed_config(
+    out: Path | None, options: Mapping[str, Any], assignments: Iterable[str] = ()
+) -> RunConfig:
+    """The configuration of the run in `out`, on the devices and with the strategy asked for now.
+
+    `options` and `assignments` are as `config.load` takes them. Raises `ConfigError` when there is no such
+    run, or when something is asked for that would make it another run.
+    """
+    if out is None:
+        raise ConfigError("--resume: name the folder of the run to go on with, by --out DIR.")
+    paths = RunPaths(root=out)
+    if not paths.config.is_file():
+        raise ConfigError(f"--resume --out {out}: no run.toml there. Name the folder of a run.")
+    before = configuration.load(file=paths.config)
+    asked = configuration.load(options=options, assignments=assignments)
+    known, wanted, default = (_flat(found.model_dump()) for found in (before, asked, RunConfig()))
+    changed = {key for key, value in wanted.items() if value not in (default[key], known[key])}
+    if refused := sorted(changed - _MAY_CHANGE):
+        raise ConfigError(
+            f"--resume --out {out}: {refused[0]} cannot change, a run goes on as it was begun; only devices "
+            "and the network's strategy may. Leave it out, or start a new run."
+        )
+    neural = before.neural.model_copy(
+        update={key.removeprefix("neural."): wanted[key] for key in changed if key.startswith("neural.")}
+    )
+    devices = asked.devices if asked.devices != DevicesConfig() else before.devices
+    return before.model_copy(
+        update={"devices": devices, "neural": neural, "repeats": _repeats(paths) or before.repeats}
+    )
+
+
+def clear_unfinished(paths: RunPaths) -> None:
+    """Remove what a stopped run left half done, so that it is neither read nor taken for a result."""
+    if not paths.schema.exists():
+        for folder in (paths.table, paths.pipeline):
+            shutil.rmtree(folder, ignore_errors=True)
+    for pattern in ("lanes/*/*.events.jsonl", "lanes/*/*error.json", "trials/*/error.json"):
+        for file in paths.root.glob(pattern):
+            file.unlink()
+    shutil.rmtree(paths.report, ignore_errors=True)
+    paths.metrics.unlink(missing_ok=True)
+
+
+def _repeats(paths: RunPaths) -> int | None:
+    """How many seeds the run had been planned with; devices may be others now."""
+    if not paths.plan.exists():
+        return None
+    plan = Plan.model_validate(read_json(paths.plan))
+    return len({trial.seed for trial in plan.trials})
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and key != "roles":
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,52 @@
+"""A run that was killed goes on where it was, with the same result; and one network over several lanes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from running import COMMAND, finished, started, until, write_table
+
+from sparkgpu.artifacts import read_json
+from sparkgpu.plan import Plan
+
+pytestmark = pytest.mark.spark
+
+SETTINGS = (
+    "--set", "trees.ntrees=20", "--set", "neural.epochs=150", "--set", "neural.hidden=[64,32]",
+    "--set", "neural.patience=0", "--set", "neural.architecture=mlp", "--set", "neural.batch_size=32",
+)  # fmt: skip
+
+
+def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) -> None:
+    cancer = write_table("breast_cancer", tmp_path)
+    command = [*COMMAND, "run", cancer, "--target", "target", "--cpu-lanes", "1", *SETTINGS]
+    whole = finished(command, tmp_path / "whole", tmp_path)
+    out = tmp_path / "killed"
+    checkpoints = out / "trials" / "neural-s7" / "checkpoints"
+    with started(command, out, tmp_path) as run:
+        until(lambda: bool(list(checkpoints.glob("epoch-000[1-9]*"))), "ten epochs", 90, run.process)
+        run.signal(signal.SIGKILL)
+    resumed = finished([*COMMAND, "run", "--resume"], out, tmp_path)
+    assert "writing the table" not in resumed.stdout
+    fit = read_json(out / "trials" / "neural-s7" / "fit.json")
+    assert fit["notes"][0].startswith("went on from a checkpoint after epoch ")
+    for name in ("models", "comparison"):
+        assert resumed.metrics[name] == whole.metrics[name]
+
+    again = finished([*COMMAND, "run", "--resume"], out, tmp_path, within_s=30)
+    assert again.metrics["models"] == whole.metrics["models"]
+
+
+def test_one_network_is_trained_over_the_devices_of_two_lanes(tmp_path: Path) -> None:
+    wine = write_table("wine", tmp_path)
+    settings = [*SETTINGS, "--set", "neural.epochs=3", "--cpu-lanes", "2", "--strategy", "ddp"]
+    run = finished([*COMMAND, "run", wine, "--target", "target", "--task", "multiclass", *settings],
+                   tmp_path / "out", tmp_path)  # fmt: skip
+    (neural,) = (trial for trial in run.metrics["trials"] if trial["model"] == "neural")
+    assert (neural["strategy"], neural["devices"]) == ("ddp", ["cpu", "cpu"])
+    assert neural["device_proof"]["num_ranks"] == 2
+    plan = Plan.model_validate(read_json(run.paths.plan))
+    assert [trial.name for trial in plan.trials] == ["trees-s7", "neural-s7"]
+    assert not any(listener[0] not in ("127.0.0.1", "::1") for listener in run.seen.listeners)

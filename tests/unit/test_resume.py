@@ -1,0 +1,87 @@
+"""What a run may change when it goes on, and what it finds again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkgpu import config
+from sparkgpu.artifacts import RunPaths, write_json, write_text
+from sparkgpu.errors import ConfigError
+from sparkgpu.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.resume import clear_unfinished, resumed_config
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> RunPaths:
+    """A run of two repeats on two GPUs."""
+    paths = RunPaths(root=tmp_path / "run")
+    options = {"data.target": "y", "devices.gpus": ["0", "1"], "neural.strategy": "single", "seed": 3}
+    write_text(paths.config, config.dump(config.load(options=options)))
+    lane = LanePlan(
+        index=0, device="cuda:0", cuda_visible_devices="0", device_name="", threads=1, tree_threads=1,
+        neural_threads=1, heap_bytes=1, port_base=1,
+    )  # fmt: skip
+    trials = tuple(
+        TrialSpec(
+            name=f"neural-s{seed}", model="neural", engine="torch", seed=seed, fold=None, lane=0, gang=(0,)
+        )
+        for seed in (3, 4)
+    )
+    write_json(paths.plan, Plan(preset="fast", lanes=(lane,), trials=trials, reasons={}))
+    return paths
+
+
+def test_it_goes_on_with_its_own_configuration_and_as_many_repeats(stopped: RunPaths) -> None:
+    found = resumed_config(stopped.root, {"data.target": None})
+    assert (found.seed, found.data.target, found.repeats) == (3, "y", 2)
+    assert found.devices.gpus == ("0", "1")
+
+
+def test_it_may_go_on_elsewhere(stopped: RunPaths) -> None:
+    found = resumed_config(stopped.root, {"devices.cpu_lanes": 4, "neural.strategy": "fsdp"})
+    assert (found.devices.gpus, found.devices.cpu_lanes, found.neural.strategy) == (None, 4, "fsdp")
+
+
+def test_saying_again_what_it_was_begun_with_is_no_change(stopped: RunPaths) -> None:
+    assert resumed_config(stopped.root, {"data.target": "y", "seed": 3}).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"data.target": "z"},
+            "--resume --out {}: data.target cannot change, a run goes on as it was begun; only devices and "
+            "the network's strategy may. Leave it out, or start a new run.",
+        ),
+        ({}, "--resume --out {}/none: no run.toml there. Name the folder of a run."),
+    ],
+)
+def test_another_run_is_refused(stopped: RunPaths, options: dict[str, Any], message: str) -> None:
+    out = stopped.root if options else stopped.root / "none"
+    with pytest.raises(ConfigError) as refused:
+        resumed_config(out, options)
+    assert str(refused.value) == message.format(stopped.root)
+
+
+def test_what_was_half_done_is_removed_and_the_rest_kept(stopped: RunPaths) -> None:
+    for kept in ("trials/a/DONE", "trials/a/fit.json", "trials/b/checkpoints/epoch-00001-step-0000000/x"):
+        write_text(stopped.root / kept, "")
+    for gone in ("table/split=train/part-0.parquet", "pipeline/metadata", "trials/b/error.json",
+                 "lanes/0/trees.events.jsonl", "lanes/0/error.json", "metrics.json"):  # fmt: skip
+        write_text(stopped.root / gone, "")
+    clear_unfinished(stopped)
+    left = sorted(str(file.relative_to(stopped.root)) for file in stopped.root.rglob("*") if file.is_file())
+    assert left == [
+        "plan.json", "run.toml", "trials/a/DONE", "trials/a/fit.json",
+        "trials/b/checkpoints/epoch-00001-step-0000000/x",
+    ]  # fmt: skip
+
+
+def test_a_finished_table_is_kept(stopped: RunPaths) -> None:
+    write_text(stopped.schema, "{}")
+    clear_unfinished(stopped)
+    assert stopped.schema.exists()
