@@ -98,14 +98,25 @@ class TreesConfig(Section):
     max_bins: Annotated[int, Field(ge=2)] | None = None
 
 
+class DataLoaderConfig(Section):
+    """``[neural.dataloader]``, in torch's spelling."""
+
+    num_workers: Annotated[int, Field(ge=0)] = 0
+    pin_memory: bool = True
+    persistent_workers: bool = True
+    prefetch_factor: Count = 2
+
+
 class NeuralConfig(Section):
     """``[neural]``. `patience` counts epochs without gain (0: no early stopping).
 
     `batch_size` is that of a step, whatever spreads it; `micro_batch_size` is how many of its rows a device
     computes at once (None: all). `model_parallel` is over how many devices one copy of the network is cut by
-    tp, pp and their hybrids (None: all, or 2 in a hybrid). `checkpoint_minutes` is the time between two
-    checkpoints within an epoch; each epoch ends with one. A rank without progress for `rank_timeout_s`
-    seconds counts as hung; after a lost rank training starts again from its checkpoint, `max_restarts` times.
+    tp, pp and their hybrids (None: all, or 2 in a hybrid). `data` says where training rows lie: on the
+    device, in the table's files, or behind a DataLoader for comparison. `checkpoint_minutes` is the time
+    between two checkpoints within an epoch; each epoch ends with one. A rank without progress for
+    `rank_timeout_s` seconds counts as hung; after a lost rank training starts again from its checkpoint,
+    `max_restarts` times.
     """
 
     architecture: Architecture = "mlp"
@@ -119,6 +130,8 @@ class NeuralConfig(Section):
     patience: Annotated[int, Field(ge=0)] | None = None
     precision: Precision = "auto"
     activation_checkpointing: bool = False
+    data: Literal["auto", "resident", "stream", "dataloader"] = "auto"
+    dataloader: DataLoaderConfig = DataLoaderConfig()
     strategy: Strategy = "auto"
     model_parallel: Count | None = None
     checkpoint_minutes: Positive = 10.0

@@ -116,7 +116,7 @@ def read_predictions(
     names = _prediction_names(schema)
     found = pq.read_table(path, columns=[ROW_ID, SPLIT, *names], read_dictionary=[SPLIT], partitioning=None)
     splits: tuple[SplitName, ...] = ("train", "valid", "test")
-    split_N = np.concatenate([_codes(chunk, splits) for chunk in found[SPLIT].chunks])
+    split_N = np.concatenate([as_codes(chunk, splits) for chunk in found[SPLIT].chunks])
     row_id_N = found[ROW_ID].to_numpy()
     values_NC = np.empty((len(row_id_N), len(names)))
     for index, name in enumerate(names):
@@ -167,10 +167,10 @@ def _fill(
         numbers = codes = 0
         for column, feature in zip(batch.columns, features, strict=True):
             if feature.kind == "numeric":
-                numeric_NF[target, numbers] = _numbers(column)[wanted]
+                numeric_NF[target, numbers] = as_float32(column)[wanted]
                 numbers += 1
             else:
-                codes_NK[target, codes] = _codes(column, feature.levels)[wanted]
+                codes_NK[target, codes] = as_codes(column, feature.levels)[wanted]
                 codes += 1
         begin = end
 
@@ -186,7 +186,7 @@ def _batches(files: list[Path], features: tuple[Feature, ...]) -> Iterator[pa.Re
                 yield batch.select(names)
 
 
-def _numbers(column: pa.Array) -> NDArray[np.float32]:
+def as_float32(column: pa.Array) -> NDArray[np.float32]:
     """A column as float32; nulls become NaN, and what lies outside float32 the nearest infinity."""
     import pyarrow as pa
 
@@ -194,7 +194,7 @@ def _numbers(column: pa.Array) -> NDArray[np.float32]:
     return values
 
 
-def _codes(column: pa.DictionaryArray, levels: tuple[str, ...]) -> NDArray[np.int32]:
+def as_codes(column: pa.DictionaryArray, levels: tuple[str, ...]) -> NDArray[np.int32]:
     """Level codes by way of the batch's dictionary: a few look-ups instead of one per row."""
     code_of = {level: code for code, level in enumerate(levels)}
     words = column.dictionary.to_pylist()

@@ -9,6 +9,8 @@ G = F + M columns out, Q knots.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -45,15 +47,27 @@ class QuantileNormal(nn.Module):
     @classmethod
     def fit(cls, raw_NF: Tensor, *, generator: torch.Generator) -> QuantileNormal:
         """Fit on training rows, where they lie; beyond 100,000 on a sample drawn by `generator` (CPU)."""
-        rows, columns = raw_NF.shape
-        low_F, high_F, missing_F = _ranges(raw_NF)
-        if rows > _SAMPLE_ROWS:
-            chosen_S = torch.randperm(rows, generator=generator)[:_SAMPLE_ROWS].sort().values
-            raw_NF = raw_NF.index_select(0, chosen_S.to(raw_NF.device))
-        raw_NF = raw_NF.clamp(-_MOST, _MOST)
+        return cls.fit_blocks(torch.split(raw_NF, _CHUNK_ROWS), len(raw_NF), generator=generator)
+
+    @classmethod
+    def fit_blocks(cls, blocks: Iterable[Tensor], rows: int, *, generator: torch.Generator) -> QuantileNormal:
+        """Fit on `rows` training rows that come in blocks (B, F), none of which is kept."""
+        chosen_S = torch.randperm(rows, generator=generator)[:_SAMPLE_ROWS].sort().values
+        ranges: _Ranges | None = None
+        sample: list[Tensor] = []
+        first = 0
+        for raw_BF in blocks:
+            ranges = _Ranges(raw_BF) if ranges is None else ranges
+            ranges.add(raw_BF)
+            begin, end = torch.searchsorted(chosen_S, torch.tensor([first, first + len(raw_BF)])).tolist()
+            sample.append(raw_BF.index_select(0, (chosen_S[begin:end] - first).to(raw_BF.device)))
+            first += len(raw_BF)
+        assert ranges is not None and first == rows
+        raw_SF = torch.cat(sample).clamp_(-_MOST, _MOST)
+        low_F, high_F, missing_F = ranges.found()
         knots = max(min(rows // _ROWS_PER_KNOT, _MOST_KNOTS), 10)
-        parts = [_knots(raw_NF[:, column], knots) for column in range(columns)]
-        knots_FQ = torch.stack(parts) if parts else raw_NF.new_zeros((0, knots))
+        parts = [_knots(raw_SF[:, column], knots) for column in range(raw_SF.shape[1])]
+        knots_FQ = torch.stack(parts) if parts else raw_SF.new_zeros((0, knots))
         # The sample may lack the extremes, or the only other value of a nearly constant column.
         knots_FQ[:, 0], knots_FQ[:, -1] = low_F, high_F
         return cls(knots_FQ, missing_F.nonzero().flatten())
@@ -90,19 +104,27 @@ class QuantileNormal(nn.Module):
         return out_NG
 
 
-def _ranges(raw_NF: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+class _Ranges:
     """Per column the least and the greatest value (0 where there is none) and whether any is missing."""
-    infinity = float("inf")
-    low_F = raw_NF.new_full((raw_NF.shape[1],), infinity)
-    high_F = -low_F
-    missing_F = torch.zeros_like(low_F, dtype=torch.bool)
-    for chunk_BF in torch.split(raw_NF, _CHUNK_ROWS):
-        low_F = torch.minimum(low_F, chunk_BF.nan_to_num(nan=infinity, posinf=infinity).amin(0))
-        high_F = torch.maximum(high_F, chunk_BF.nan_to_num(nan=-infinity, neginf=-infinity).amax(0))
-        missing_F |= chunk_BF.isnan().any(0)
-    empty_F = low_F > high_F
-    low_F, high_F = low_F.masked_fill(empty_F, 0.0), high_F.masked_fill(empty_F, 0.0)
-    return low_F.clamp(-_MOST, _MOST), high_F.clamp(-_MOST, _MOST), missing_F
+
+    def __init__(self, like_BF: Tensor) -> None:
+        self._low_F = like_BF.new_full((like_BF.shape[1],), float("inf"))
+        self._high_F = -self._low_F
+        self._missing_F = torch.zeros_like(self._low_F, dtype=torch.bool)
+
+    def add(self, raw_BF: Tensor) -> None:
+        infinity = float("inf")
+        if len(raw_BF):
+            self._low_F = torch.minimum(self._low_F, raw_BF.nan_to_num(nan=infinity, posinf=infinity).amin(0))
+            self._high_F = torch.maximum(
+                self._high_F, raw_BF.nan_to_num(nan=-infinity, neginf=-infinity).amax(0)
+            )
+            self._missing_F |= raw_BF.isnan().any(0)
+
+    def found(self) -> tuple[Tensor, Tensor, Tensor]:
+        empty_F = self._low_F > self._high_F
+        low_F, high_F = self._low_F.masked_fill(empty_F, 0.0), self._high_F.masked_fill(empty_F, 0.0)
+        return low_F.clamp(-_MOST, _MOST), high_F.clamp(-_MOST, _MOST), self._missing_F
 
 
 def _knots(raw_S: Tensor, knots: int) -> Tensor:

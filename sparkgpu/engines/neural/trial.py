@@ -21,18 +21,22 @@ from numpy.typing import NDArray
 from sparkgpu.artifacts import FitRecord, RunPaths, write_text
 from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.checkpoint import Checkpoints, CurvePoint
-from sparkgpu.engines.neural.data import ResidentRows, ResidentSource, make_resident, raw_tensors
+from sparkgpu.engines.neural.data import ResidentSource, Source, mean_weight, raw_rows
+from sparkgpu.engines.neural.loader import LoadedSource
 from sparkgpu.engines.neural.model import TabularModel, save_model
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.shape import Shape
 from sparkgpu.engines.neural.objective import Objective
 from sparkgpu.engines.neural.optimizer import RECIPES
 from sparkgpu.engines.neural.preprocess import QuantileNormal
+from sparkgpu.engines.neural.residence import place_rows, pool_rows
 from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.stream import StreamedSource, fit_transform
 from sparkgpu.engines.neural.train import Report, Training, train
 from sparkgpu.errors import TrialError
 from sparkgpu.events import EventWriter
 from sparkgpu.plan import LanePlan, TrialSpec
+from sparkgpu.row_groups import RowGroups
 from sparkgpu.schema import SplitName, TableSchema
 from sparkgpu.table import read_rows, write_predictions
 
@@ -99,32 +103,58 @@ def run_rank(
         native_parameters=_native_parameters(model, training),
         device_proof=_device_proof(strategy, lane, resources),
         parameters=config.model_dump(mode="json"),
-        notes=training.notes,
+        notes=(*fitted.notes, *training.notes),
     )
 
 
 class _Fitted:
-    """The table on the device, and what was fitted on its training rows."""
+    """The training rows, where they are taken from, and what was fitted on them."""
 
     def __init__(
         self, spec: TrialSpec, config: NeuralConfig, schema: TableSchema, paths: RunPaths, strategy: Strategy
     ) -> None:
-        rows = read_rows(paths, schema, "train", fold=spec.fold)
-        self.num_train_rows = len(rows.row_id_N)
-        self.objective = Objective.fit(schema.task, rows.label_N, rows.weight_N)
-        raw_NF, codes_NK = raw_tensors(rows, strategy.device)
-        self.transform = QuantileNormal.fit(raw_NF, generator=torch.Generator().manual_seed(spec.seed))
-        train_rows = make_resident(rows, raw_NF, codes_NK, self.transform, self.objective)
-        self.source = ResidentSource(rows=train_rows)
-        del rows, raw_NF, codes_NK
+        device = strategy.device
+        self.residence, reason = place_rows(config, schema, schema.splits["train"], device)
+        self.notes = (reason,) if reason else ()
+        sampled = torch.Generator().manual_seed(spec.seed)
+        if self.residence == "stream":
+            own = read_rows(paths, schema, "train", fold=spec.fold, features=False)
+            self.num_train_rows = len(own.row_id_N)
+            groups = RowGroups(paths, schema, "train", fold=spec.fold)
+            self.objective = Objective.fit(schema.task, own.label_N, own.weight_N)
+            self.transform = fit_transform(groups, self.num_train_rows, generator=sampled).to(device)
+            self.source: Source = StreamedSource(
+                groups,
+                self.num_train_rows,
+                transform=self.transform,
+                objective=self.objective,
+                mean_weight=mean_weight(own.weight_N),
+                pool_rows=pool_rows(config, schema),
+                device=device,
+            )
+        else:
+            rows = read_rows(paths, schema, "train", fold=spec.fold)
+            self.num_train_rows = len(rows.row_id_N)
+            self.objective = Objective.fit(schema.task, rows.label_N, rows.weight_N)
+            raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N))
+            kept = torch.device("cpu") if self.residence == "dataloader" else device
+            raw = raw.to(kept)
+            del rows
+            self.transform = QuantileNormal.fit(raw.numeric_NG, generator=sampled)
+            if self.residence == "dataloader":
+                self.source = LoadedSource(raw.prepared(self.transform), config.dataloader, device)
+                self.transform.to(device)
+            else:
+                self.source = ResidentSource(rows=raw.prepared(self.transform))
+            del raw
         self.shape = Shape(
             num_numeric=self.transform.num_outputs,
             num_levels=tuple(len(feature.levels) for feature in schema.categorical),
             num_outputs=schema.num_outputs,
         )
         rows = read_rows(paths, schema, "valid", fold=spec.fold)
-        raw_NF, codes_NK = raw_tensors(rows, strategy.device)
-        self.valid: ResidentRows = make_resident(rows, raw_NF, codes_NK, self.transform, self.objective)
+        raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N)).to(device)
+        self.valid = raw.prepared(self.transform)
 
 
 def _train(

@@ -1,0 +1,90 @@
+"""Times training on the resident table against a DataLoader with the same network on the same rows.
+
+    python benchmarks/dataloader.py [--rows 200000] [--runs 3] [--workers 0 2] [--device cpu] [--threads N]
+
+One process, in turn (resident, DataLoader, resident, ...), one epoch each after one of warming up; quote the
+median of the ratios. MLP 256-256, batches of 1024, 30 numeric features, two classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from sparkgpu.config import DataLoaderConfig, NeuralConfig
+from sparkgpu.engines.neural.data import ResidentRows, ResidentSource, Source
+from sparkgpu.engines.neural.loader import LoadedSource
+from sparkgpu.engines.neural.nets.build import build_net
+from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.objective import Objective
+from sparkgpu.engines.neural.optimizer import RECIPES
+from sparkgpu.engines.neural.precision import choose_precision
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.train import train
+
+NUM_FEATURES = 30
+
+
+def make_rows(number: int) -> ResidentRows:
+    generator = torch.Generator().manual_seed(0)
+    numeric = torch.randn((number, NUM_FEATURES), generator=generator)
+    target = (numeric[:, 0] * numeric[:, 1] + numeric[:, 2] > 0).long()
+    return ResidentRows(
+        numeric_NG=numeric,
+        codes_NK=torch.empty((number, 0), dtype=torch.int32),
+        target_N=target,
+        weight_N=None,
+    )
+
+
+def rows_per_s(source: Source, valid: ResidentRows, device: torch.device) -> float:
+    """Training rows per second of one epoch, validation on a few rows included."""
+    config = NeuralConfig(
+        architecture="mlp", hidden=(256, 256), dropout=0.0, epochs=1, batch_size=1024, patience=0,
+        learning_rate=1e-3, weight_decay=1e-4, precision="float32",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    strategy = Strategy(device, choose_precision(config, device, str(device)))
+    shape = Shape(num_numeric=NUM_FEATURES, num_levels=(), num_outputs=2)
+    strategy.spread(build_net(config, shape), Objective(task="binary"))
+    start = time.perf_counter()
+    train(
+        strategy, source, valid, config=config, recipe=RECIPES["mlp"], seed=1,
+        report=lambda done, epoch, value: None,
+    )  # fmt: skip
+    return len(source) / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--workers", type=int, nargs="*", default=[0, 2])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    device = torch.device(options.device)
+    rows = make_rows(options.rows)
+    valid = rows.part(slice(0, 1024)).to(device)
+    resident = ResidentSource(rows=rows.to(device))
+    rows_per_s(ResidentSource(rows=rows.part(slice(0, 20_000)).to(device)), valid, device)
+    for workers in options.workers:
+        loaded = LoadedSource(rows, DataLoaderConfig(num_workers=workers), device)
+        pairs = [
+            (rows_per_s(resident, valid, device), rows_per_s(loaded, valid, device))
+            for _ in range(options.runs)
+        ]
+        ratios = sorted(ours / theirs for ours, theirs in pairs)
+        ours, theirs = (statistics.median(speeds) for speeds in zip(*pairs, strict=True))
+        print(
+            f"{workers} workers, {options.threads} threads: resident {ours:,.0f} rows/s, DataLoader "
+            f"{theirs:,.0f} rows/s, ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Wherever training rows lie, the same ones are trained on: on the device, streamed, through a DataLoader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from planted import fit, plant
+
+from sparkgpu.artifacts import RunPaths
+from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural import residence
+from sparkgpu.engines.neural.objective import Objective
+from sparkgpu.engines.neural.preprocess import QuantileNormal
+from sparkgpu.engines.neural.residence import place_rows
+from sparkgpu.engines.neural.stream import StreamedSource, fit_transform
+from sparkgpu.row_groups import RowGroups
+from sparkgpu.schema import TableSchema
+from sparkgpu.table import read_rows
+
+ROWS = 30_000
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunPaths, TableSchema]:
+    """A table whose training rows lie in many row groups, with weights."""
+    paths, schema = plant(
+        tmp_path_factory.mktemp("table"), "binary", rows=ROWS, weight_N=np.linspace(0.5, 2.0, ROWS)
+    )
+    file = paths.split("train") / "part-00000.parquet"
+    pq.write_table(pq.read_table(file, partitioning=None), file, row_group_size=1500)
+    return paths, schema
+
+
+def streamed(table: tuple[RunPaths, TableSchema], pool_rows: int = 4000) -> StreamedSource:
+    paths, schema = table
+    groups = RowGroups(paths, schema, "train")
+    rows = schema.splits["train"]
+    return StreamedSource(
+        groups,
+        rows,
+        transform=fit_transform(groups, rows, generator=torch.Generator().manual_seed(0)),
+        objective=Objective(task="binary"),
+        mean_weight=1.25,
+        pool_rows=pool_rows,
+        device=torch.device("cpu"),
+    )
+
+
+def seen(source: Any, *, epoch: int = 1, first: int = 0) -> list[torch.Tensor]:
+    """The transformed column `skewed`, nearly unique, of each batch."""
+    batches = source.batches(
+        seed=3, epoch=epoch, batch_size=256, first=first, part=lambda rows: slice(0, rows)
+    )
+    return [batch.numeric_NG[:, 0].clone() for batch, _ in batches]
+
+
+def test_an_epoch_holds_every_row_once_in_whole_batches(table: tuple[RunPaths, TableSchema]) -> None:
+    batches = seen(streamed(table))
+    rows = table[1].splits["train"]
+    assert [len(batch) for batch in batches] == [256] * (rows // 256) + [rows % 256]
+    whole = read_rows(*table, "train")
+    transform = QuantileNormal.fit(
+        torch.from_numpy(whole.numeric_NF), generator=torch.Generator().manual_seed(0)
+    )
+    expected = transform(torch.from_numpy(whole.numeric_NF))[:, 0]
+    torch.testing.assert_close(torch.cat(batches).sort().values, expected.sort().values)
+
+
+def test_a_batch_mixes_rows_from_far_apart(table: tuple[RunPaths, TableSchema]) -> None:
+    paths, schema = table
+    groups = RowGroups(paths, schema, "train")
+    row_id_N = np.concatenate([b.row_id_N for b in groups.blocks(np.random.default_rng(0))][:4])
+    assert row_id_N.max() - row_id_N.min() > ROWS / 3
+
+
+def test_an_epoch_repeats_itself_another_differs_and_a_restart_goes_on(
+    table: tuple[RunPaths, TableSchema],
+) -> None:
+    source = streamed(table)
+    first = seen(source)
+    assert all(map(torch.equal, seen(source), first))
+    assert not torch.equal(seen(source, epoch=2)[0], first[0])
+    assert all(map(torch.equal, seen(source, first=20), first[20:]))
+
+
+def test_streamed_training_learns_what_resident_training_does(table: tuple[RunPaths, TableSchema]) -> None:
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 256}
+    resident = fit(*table, name="resident", **settings)
+    stream = fit(*table, name="stream", data="stream", **settings)
+    assert abs(stream.accuracy() - resident.accuracy()) < 0.01 < 0.85 < stream.accuracy()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dataloader_gives_the_same_batches_and_so_the_same_network(tmp_path: Path, workers: int) -> None:
+    paths, schema = plant(tmp_path, "multiclass", rows=600)
+    resident = fit(paths, schema, name="resident", dropout=0.1, epochs=2)
+    options = {"num_workers": workers}
+    loaded = fit(paths, schema, name="loaded", dropout=0.1, epochs=2, data="dataloader", dataloader=options)
+    assert (loaded.test == resident.test).all()
+
+
+def test_folds_are_streamed_apart(tmp_path: Path) -> None:
+    paths, schema = plant(tmp_path, "binary", rows=600, folds=3)
+    ids = {
+        split: np.concatenate([b.row_id_N for b in RowGroups(paths, schema, split, fold=1).blocks()])
+        for split in ("train", "valid")
+    }
+    for split, found in ids.items():
+        assert (np.sort(found) == read_rows(paths, schema, split, fold=1).row_id_N).all()  # type: ignore[arg-type]
+
+
+def test_rows_that_do_not_fit_are_streamed_and_it_is_said(
+    table: tuple[RunPaths, TableSchema], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = torch.device("cpu")
+    assert place_rows(NeuralConfig(), table[1], 1000, cpu) == ("resident", None)
+    monkeypatch.setattr(residence, "_SHARE_OF_HOST", 0.0)
+    found, note = place_rows(NeuralConfig(), table[1], 50_000_000, cpu)
+    assert found == "stream"
+    assert note == (
+        "the training rows need 3.9 GiB and cpu can spare 0.0: they are streamed from the table's files"
+    )
+    assert place_rows(NeuralConfig(data="resident"), table[1], 50_000_000, cpu) == ("resident", None)
