@@ -82,7 +82,7 @@ def main() -> None:
         ours, theirs = (statistics.median(speeds) for speeds in zip(*pairs, strict=True))
         print(
             f"{workers} workers, {options.threads} threads: resident {ours:,.0f} rows/s, DataLoader "
-            f"{theirs:,.0f} rows/s, ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            f"{theirs:,.0f} rows/s, ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
         )
 
 

@@ -24,6 +24,7 @@ TreeEngine = Literal["h2o-xgboost", "xgboost", "lightgbm"]
 TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
 Architecture = Literal["tabm", "realmlp", "mlp", "resnet"]
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
+Schedule = Literal["constant", "cosine", "coslog4"]
 Strategy = Literal["auto", "single", "dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"]
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -108,24 +109,31 @@ class DataLoaderConfig(Section):
 
 
 class NeuralConfig(Section):
-    """``[neural]``. `patience` counts epochs without gain (0: no early stopping).
+    """``[neural]``.
 
-    `batch_size` is that of a step, whatever spreads it; `micro_batch_size` is how many of its rows a device
-    computes at once (None: all). `model_parallel` is over how many devices one copy of the network is cut by
-    tp, pp and their hybrids (None: all, or 2 in a hybrid). `data` says where training rows lie: on the
-    device, in the table's files, or behind a DataLoader for comparison. `checkpoint_minutes` is the time
-    between two checkpoints within an epoch; each epoch ends with one. A rank without progress for
-    `rank_timeout_s` seconds counts as hung; after a lost rank training starts again from its checkpoint,
-    `max_restarts` times.
+    `hidden` are the widths of the blocks. Of tabm, `members` is the number of predictions of a row (the k of
+    its paper), `num_bins` and `embedding_dim` belong to the piecewise-linear embeddings of numbers.
+    `schedule` is how the learning rate changes over `epochs`; `patience` counts epochs without gain (0: no
+    early stopping). `batch_size` is that of a step, whatever spreads it; `micro_batch_size` is how many of
+    its rows a device computes at once (None: all). `data` says where training rows lie: on the device, in
+    the table's files, or behind a DataLoader for comparison. `model_parallel` is over how many devices one
+    copy of the network is cut by tp, pp and their hybrids (None: all, or 2 in a hybrid).
+    `checkpoint_minutes` is the time between two checkpoints within an epoch; each epoch ends with one. A rank
+    without progress for `rank_timeout_s` seconds counts as hung; after a lost rank training starts again from
+    its checkpoint, `max_restarts` times.
     """
 
-    architecture: Architecture = "mlp"
+    architecture: Architecture = "tabm"
     hidden: tuple[Count, ...] | None = None
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    members: Count | None = None
+    num_bins: Annotated[int, Field(ge=1)] | None = None
+    embedding_dim: Count | None = None
     epochs: Count | None = None
     batch_size: Count | None = None
     micro_batch_size: Count | None = None
     learning_rate: Positive | None = None
+    schedule: Schedule | None = None
     weight_decay: NotNegative | None = None
     patience: Annotated[int, Field(ge=0)] | None = None
     precision: Precision = "auto"

@@ -122,14 +122,16 @@ def make_plan(
         for index, (device, port) in enumerate(zip(devices, ports, strict=True))
     )
     strategy, reason = choose_strategy(
-        _fill(config.neural, _neural_defaults(config.neural, preset)),
+        _fill(config.neural, _neural_defaults(config.neural, preset, devices[0].name)),
         num_devices=len(lanes),
         trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
         memory_bytes=min((gpu.memory_bytes for gpu in machine.gpus), default=None) if on_gpu else None,
     )
     if config.neural.strategy == "auto":
         reasons["strategy"] = reason
-    check_strategy(_fill(config.neural, _neural_defaults(config.neural, preset)), strategy, len(lanes))
+    check_strategy(
+        _fill(config.neural, _neural_defaults(config.neural, preset, devices[0].name)), strategy, len(lanes)
+    )
     repeats = config.repeats or (1 if strategy in GANG_STRATEGIES else len(lanes))
     if config.repeats is None:
         reasons["repeats"] = (
@@ -195,23 +197,48 @@ _TREE_PRESETS: dict[Preset, dict[str, float]] = {
     "balanced": {"ntrees": 1000, "learn_rate": 0.06, "early_stopping_rounds": 100},
     "best": {"ntrees": 4000, "learn_rate": 0.03, "early_stopping_rounds": 300},
 }
-_NEURAL_PRESETS: dict[Preset, dict[Architecture, dict[str, float | tuple[int, ...]]]] = {
+_Defaults = dict[Architecture, dict[str, float | str | tuple[int, ...]]]
+# "best" and, on a GPU, "balanced" are of the size that the TabM paper publishes; on a CPU "balanced" is half
+# as wide with half the members, a tenth of the work. "fast" is what two CPU cores train in a minute or so: for
+# large tables fewer members and no dropout, since there the network is short of capacity and epochs, not of
+# rows (docs/performance.md has the figures).
+_NEURAL_PRESETS: dict[Preset, _Defaults] = {
     "fast": {
+        "tabm": {
+            "hidden": (128, 128), "members": 8, "num_bins": 48, "embedding_dim": 8, "epochs": 30,
+            "patience": 5, "dropout": 0.1, "schedule": "cosine",
+        },
         "mlp": {"hidden": (256, 256), "epochs": 12, "patience": 3, "dropout": 0.1},
         "resnet": {"hidden": (128, 128), "epochs": 12, "patience": 3, "dropout": 0.1},
     },
     "balanced": {
+        "tabm": {
+            "hidden": (512, 512), "members": 32, "num_bins": 48, "embedding_dim": 16, "epochs": 200,
+            "patience": 16, "dropout": 0.1,
+        },
         "mlp": {"hidden": (512, 512, 512), "epochs": 100, "patience": 10, "dropout": 0.1},
         "resnet": {"hidden": (256, 256, 256), "epochs": 100, "patience": 10, "dropout": 0.1},
     },
     "best": {
+        "tabm": {
+            "hidden": (512, 512), "members": 32, "num_bins": 48, "embedding_dim": 16, "epochs": 400,
+            "patience": 32, "dropout": 0.1,
+        },
         "mlp": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
         "resnet": {"hidden": (256, 256, 256, 256), "epochs": 300, "patience": 30, "dropout": 0.15},
     },
-}
-_LEARNING: dict[Architecture, dict[str, float]] = {
-    "mlp": {"learning_rate": 1e-3, "weight_decay": 1e-4},
-    "resnet": {"learning_rate": 1e-3, "weight_decay": 1e-4},
+}  # fmt: skip
+_FAST_ON_MANY_ROWS: _Defaults = {
+    "tabm": {
+        "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 8, "dropout": 0.0,
+    },
+}  # fmt: skip
+_MANY_ROWS = 100_000
+_BALANCED_ON_CPU: _Defaults = {"tabm": {"hidden": (256, 256), "members": 16}}
+_LEARNING: _Defaults = {
+    "tabm": {"learning_rate": 2e-3, "weight_decay": 3e-4, "schedule": "constant"},
+    "mlp": {"learning_rate": 1e-3, "weight_decay": 1e-4, "schedule": "constant"},
+    "resnet": {"learning_rate": 1e-3, "weight_decay": 1e-4, "schedule": "constant"},
 }
 # Batch size by training rows, as the TabM paper sets it (Gorishniy et al., ICLR 2025).
 _BATCH_SIZES = ((32_000, 256), (108_000, 512))
@@ -226,7 +253,8 @@ def resolve_parameters(
     if trees.tree_method == "auto":
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if device.startswith("cuda") else "hist"})
     batch = next((size for rows, size in _BATCH_SIZES if train_rows < rows), 1024)
-    neural = _fill(config.neural, {**_neural_defaults(config.neural, preset), "batch_size": batch})
+    neural = _fill(config.neural, _neural_defaults(config.neural, preset, device, train_rows))
+    neural = _fill(neural, {"batch_size": batch})
     neural = _fill(neural, {"micro_batch_size": neural.batch_size})
     if neural.strategy == "auto":
         neural = neural.model_copy(update={"strategy": strategy})
@@ -234,8 +262,17 @@ def resolve_parameters(
     return config.model_copy(update={"preset": preset, "data": data, "trees": trees, "neural": neural})
 
 
-def _neural_defaults(config: NeuralConfig, preset: Preset) -> dict[str, Any]:
-    return {**_NEURAL_PRESETS[preset][config.architecture], **_LEARNING[config.architecture]}
+def _neural_defaults(
+    config: NeuralConfig, preset: Preset, device: str, train_rows: int = 0
+) -> dict[str, Any]:
+    """The network's parameters by architecture, preset and rows; few rows until the table is known."""
+    architecture = config.architecture
+    found = {**_LEARNING[architecture], **_NEURAL_PRESETS[preset][architecture]}
+    if preset == "fast" and train_rows >= _MANY_ROWS:
+        found |= _FAST_ON_MANY_ROWS.get(architecture, {})
+    if preset == "balanced" and not device.startswith("cuda"):
+        found |= _BALANCED_ON_CPU.get(architecture, {})
+    return found
 
 
 def _fill(section: SectionT, values: Mapping[str, Any]) -> SectionT:

@@ -20,6 +20,7 @@ from sparkgpu.table import read_predictions, read_rows
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
 QUICK: dict[str, Any] = {
+    "architecture": "mlp",
     "hidden": (32,), "dropout": 0.0, "epochs": 12, "batch_size": 64, "learning_rate": 1e-2,
     "weight_decay": 1e-4, "patience": 0,
 }  # fmt: skip

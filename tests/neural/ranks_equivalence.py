@@ -39,10 +39,18 @@ CASES: dict[str, dict[str, Any]] = {
     "mlp, activation checkpointing": {
         "architecture": "mlp", "hidden": (32, 24, 16, 8), "activation_checkpointing": True,
     },
+    "tabm": {
+        "architecture": "tabm", "hidden": (16, 16, 16, 16), "members": 4, "num_bins": 6, "embedding_dim": 3,
+    },
+    "tabm, odd depth": {
+        "architecture": "tabm", "hidden": (80, 16, 16, 16, 16), "members": 2, "num_bins": 6,
+        "embedding_dim": 3,
+    },
     "resnet": {"architecture": "resnet", "hidden": (16, 16, 16, 16)},
 }  # fmt: skip
-TASKS = {"mlp": "binary", "mlp, odd depth": "regression"}
-SHAPE = Shape(num_numeric=5, num_levels=(3, 50, 7), num_outputs=3)
+TASKS = {"mlp": "binary", "mlp, odd depth": "regression", "tabm": "binary", "tabm, odd depth": "regression"}
+NUM_LEVELS = (3, 50, 7)
+BINS = (*(torch.linspace(-2.0, 2.0, 7) for _ in range(4)), torch.tensor([0.0, 1.0]))
 
 
 def supports(case: str, strategy: str) -> bool:
@@ -54,7 +62,7 @@ def rows(number: int, task: str, seed: int) -> ResidentRows:
     generator = torch.Generator().manual_seed(seed)
     numeric = torch.randn((number, 5), generator=generator)
     codes = torch.stack(
-        [torch.randint(-1, n, (number,), generator=generator, dtype=torch.int32) for n in SHAPE.num_levels], 1
+        [torch.randint(-1, n, (number,), generator=generator, dtype=torch.int32) for n in NUM_LEVELS], 1
     )
     signal = numeric[:, 0] + numeric[:, 1] * numeric[:, 2] + codes[:, 1] % 3
     target = signal if task == "regression" else torch.bucketize(signal, torch.tensor([0.0, 1.5]))
@@ -84,9 +92,8 @@ def trained(
     strategy: Strategy, config: NeuralConfig, task: str
 ) -> tuple[dict[str, Tensor], Training, dict[str, Tensor]]:
     """The first batch's gradients, the training, and the final weights."""
-    shape = Shape(
-        num_numeric=5, num_levels=SHAPE.num_levels, num_outputs={"binary": 2, "regression": 1}.get(task, 3)
-    )
+    num_outputs = {"binary": 2, "regression": 1}.get(task, 3)
+    shape = Shape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=num_outputs, bins=BINS)
     torch.manual_seed(3)
     strategy.spread(build_net(config, shape), Objective(task=task))  # type: ignore[arg-type]
     source, valid = ResidentSource(rows=rows(299, task, 1)), rows(101, task, 2)

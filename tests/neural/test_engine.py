@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +20,20 @@ from sparkgpu.engines.neural.precision import choose_precision
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.table import read_rows
 
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "mlp": {},
+    "resnet": {"hidden": (32, 32)},
+    "tabm": {"hidden": (32, 16), "members": 4, "num_bins": 16, "embedding_dim": 4},
+}
 
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_the_network_learns_a_planted_relation_between_columns_and_classes(
-    task: str, tmp_path: Path, device: str
+    task: str, architecture: str, tmp_path: Path, device: str
 ) -> None:
-    found = fit(*plant(tmp_path, task), device)
+    settings = {"architecture": architecture, **ARCHITECTURES[architecture]}
+    found = fit(*plant(tmp_path, task), device, **settings)
     assert found.accuracy() > 0.85
     for row_id_N, values_NC in found.predictions.values():
         np.testing.assert_allclose(values_NC.sum(axis=1), 1.0, atol=1e-12)
@@ -33,9 +42,13 @@ def test_the_network_learns_a_planted_relation_between_columns_and_classes(
     assert {line[2] for line in found.curve[1:]} == {"log_loss"}
 
 
-def test_the_network_learns_a_planted_value_in_its_own_unit(tmp_path: Path, device: str) -> None:
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_network_learns_a_planted_value_in_its_own_unit(
+    architecture: str, tmp_path: Path, device: str
+) -> None:
     paths, schema = plant(tmp_path, "regression")
-    found = fit(paths, schema, device, epochs=25)
+    settings = {"architecture": architecture, **ARCHITECTURES[architecture]}
+    found = fit(paths, schema, device, epochs=25, **settings)
     assert found.r2() > 0.85
     valid = read_rows(paths, schema, "valid", features=False)
     rmse = float(np.sqrt(np.mean((found.predictions["valid"][1] - valid.label_N) ** 2)))
@@ -135,9 +148,13 @@ def test_a_column_of_many_categories_is_learned(tmp_path: Path, device: str) -> 
     assert found.accuracy() > 0.9
 
 
-def test_a_saved_model_predicts_the_same_after_loading(tmp_path: Path, device: str) -> None:
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_saved_model_predicts_the_same_after_loading(
+    architecture: str, tmp_path: Path, device: str
+) -> None:
     paths, schema = plant(tmp_path, "multiclass")
-    found = fit(paths, schema, device, epochs=2)
+    settings = {"architecture": architecture, **ARCHITECTURES[architecture]}
+    found = fit(paths, schema, device, epochs=2, **settings)
     model = load_model(found.folder, device)
     np.testing.assert_array_equal(model.predict(read_rows(paths, schema, "test")), found.test)
     saved = json.loads((found.folder / "model.json").read_text())

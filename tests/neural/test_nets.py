@@ -10,6 +10,7 @@ from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place, set_place
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, embedding_dim
 from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.tabm import FirstBlock, find_bins
 
 
 def test_embeddings_grow_slower_than_the_vocabulary_and_end_at_eight() -> None:
@@ -80,3 +81,38 @@ def test_dropout_masks_differ_between_steps_and_layers() -> None:
 def test_dropout_of_zero_passes_everything_on() -> None:
     x = torch.randn(5, 5)
     assert torch.equal(Dropout(0.0)(x), x) and torch.equal(Dropout(0.001)(x), x)
+
+
+def test_bins_hold_as_many_rows_each_and_a_common_value_takes_one_edge() -> None:
+    even = torch.linspace(-3, 3, 1001)
+    rare = torch.cat([torch.zeros(921), torch.linspace(1, 5, 80)])
+    two, constant = torch.tensor([0.0, 1.0]).repeat(501)[:1001].sort().values, torch.full((1001,), 2.0)
+    bins = find_bins(torch.stack([even, rare, two, constant], 1), 8)
+    torch.testing.assert_close(bins[0], torch.linspace(-3, 3, 9), atol=0.01, rtol=0)
+    assert bins[1][0] == 0 and len(bins[1]) == 9 and bins[1][-1] == 5
+    assert bins[2].tolist() == [0.0, 1.0] and bins[3].tolist() == [1.0, 3.0]
+
+
+def test_a_member_weighs_rows_or_the_layer_with_the_same_result() -> None:
+    torch.manual_seed(0)
+    block = FirstBlock([3, 2], 16, 0.0, members=4)
+    x = torch.randn(32, 5)
+    merged = block(x)
+    block.may_merge = False
+    assert merged.shape == (32, 4, 16)
+    torch.testing.assert_close(block(x), merged)
+
+
+@pytest.mark.parametrize(
+    ("num_numeric", "num_levels"), [(0, (3, 100)), (4, ()), (2, (100_000, 2)), (0, (50,))]
+)
+def test_tabm_takes_tables_of_any_kind_of_column(
+    num_numeric: int, num_levels: tuple[int, ...], device: str
+) -> None:
+    bins = tuple(torch.linspace(-1, 1, 5) for _ in range(num_numeric))
+    shape = Shape(num_numeric=num_numeric, num_levels=num_levels, num_outputs=3, bins=bins)
+    config = NeuralConfig(hidden=(8, 8), dropout=0.0, members=2, num_bins=4, embedding_dim=3)
+    net = build_net(config, shape).to(device)
+    codes = torch.tensor([[level - 1 for level in num_levels], [-1] * len(num_levels)], dtype=torch.int32)
+    out = net(torch.zeros(2, num_numeric, device=device), codes.to(device))
+    assert out.shape == (2, 2, 3) and out.isfinite().all()

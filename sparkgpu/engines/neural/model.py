@@ -22,13 +22,15 @@ from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.data import raw_tensors
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.tabm import find_bins
 from sparkgpu.engines.neural.objective import Objective
 from sparkgpu.engines.neural.preprocess import QuantileNormal
 from sparkgpu.engines.neural.strategies.base import eval_rows
 from sparkgpu.schema import TableSchema
 from sparkgpu.table import Rows
 
-_FORMAT = 1
+_FORMAT = 2
+_OF_THE_NETWORK = {"architecture", "hidden", "dropout", "members", "num_bins", "embedding_dim"}
 
 
 class TabularModel(nn.Module):
@@ -61,6 +63,14 @@ class TabularModel(nn.Module):
         return values
 
 
+def needed_bins(config: NeuralConfig, transform: QuantileNormal) -> tuple[Tensor, ...]:
+    """Bins for an architecture's piecewise-linear embeddings, from the transform alone."""
+    if config.architecture != "tabm":
+        return ()
+    assert config.num_bins is not None
+    return find_bins(transform.quantiles(), config.num_bins)
+
+
 def save_model(model: TabularModel, folder: Path, config: NeuralConfig, schema: TableSchema) -> None:
     """Write the model's two files, ``model.json`` last: its presence says that the model is complete."""
     state = {name: value.cpu() for name, value in model.state_dict().items()}
@@ -73,9 +83,7 @@ def save_model(model: TabularModel, folder: Path, config: NeuralConfig, schema: 
         {
             "format": _FORMAT,
             "architecture": {
-                "name": config.architecture,
-                "hidden": list(config.hidden or ()),
-                "dropout": config.dropout,
+                **config.model_dump(mode="json", include=_OF_THE_NETWORK),
                 "num_outputs": schema.num_outputs,
             },
             "task": objective.task,
@@ -102,15 +110,13 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel
     # Built from its knots, since it derives tables from them that are not saved.
     transform = QuantileNormal(state["transform.knots_FQ"], state["transform.missing_M"])
     architecture = saved["architecture"]
+    num_outputs = architecture.pop("num_outputs")
+    config = NeuralConfig.model_validate({**architecture, "hidden": tuple(architecture["hidden"])})
     shape = Shape(
         num_numeric=transform.num_outputs,
         num_levels=tuple(len(column["levels"]) for column in saved["categorical"]),
-        num_outputs=architecture["num_outputs"],
-    )
-    config = NeuralConfig(
-        architecture=architecture["name"],
-        hidden=tuple(architecture["hidden"]),
-        dropout=architecture["dropout"],
+        num_outputs=num_outputs,
+        bins=needed_bins(config, transform),
     )
     target = saved["target"]
     objective = Objective(task=saved["task"], mean=target["mean"], std=target["std"])

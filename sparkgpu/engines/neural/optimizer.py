@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,13 +25,23 @@ class Recipe:
 
     betas: tuple[float, float] = (0.9, 0.999)
     most_gradient_norm: float | None = 1.0
-    learning_rate: Schedule = lambda done: 1.0
     weight_decay: Schedule = lambda done: 1.0
     learning_rate_factor: Callable[[str], float] = lambda name: 1.0
     weight_decay_factor: Callable[[str], float] = lambda name: 1.0
 
 
-RECIPES: dict[str, Recipe] = {"mlp": Recipe(), "resnet": Recipe()}
+SCHEDULES: dict[str, Schedule] = {
+    "constant": lambda done: 1.0,
+    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
+    # Four cycles, each twice as long as the one before (Holzmüller et al., "Better by Default", 2024).
+    "coslog4": lambda done: 0.5 * (1 - math.cos(2 * math.pi * math.log2(1 + 15 * done))),
+}
+
+RECIPES: dict[str, Recipe] = {
+    "mlp": Recipe(),
+    "resnet": Recipe(),
+    "tabm": Recipe(),
+}
 
 
 def make_optimizer(module: nn.Module, config: NeuralConfig, recipe: Recipe) -> torch.optim.AdamW:
@@ -57,7 +68,7 @@ def make_optimizer(module: nn.Module, config: NeuralConfig, recipe: Recipe) -> t
 def set_progress(optimizer: torch.optim.Optimizer, config: NeuralConfig, recipe: Recipe, done: float) -> None:
     """Set learning rates and weight decays for a step taken when a share `done` of training is over."""
     assert config.learning_rate is not None and config.weight_decay is not None
-    rate = config.learning_rate * recipe.learning_rate(done)
+    rate = config.learning_rate * SCHEDULES[config.schedule or "constant"](done)
     decay = config.weight_decay * recipe.weight_decay(done)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["learning_rate_factor"]

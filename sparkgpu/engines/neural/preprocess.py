@@ -76,6 +76,13 @@ class QuantileNormal(nn.Module):
     def num_outputs(self) -> int:
         return self.knots_FQ.shape[0] + self.missing_M.shape[0]
 
+    def quantiles(self) -> Tensor:
+        """Evenly spaced quantiles (Q, G) of the training rows as they come out; 0 and 1 for indicators."""
+        z_QG: Tensor = self(self.knots_FQ.t()).clone()
+        columns = self.knots_FQ.shape[0]
+        z_QG[1::2, columns:] = 1.0
+        return z_QG
+
     def forward(self, raw_BF: Tensor) -> Tensor:
         raw_FB = raw_BF.t().contiguous()
         knots = self.knots_FQ.shape[1]

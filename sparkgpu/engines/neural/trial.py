@@ -23,7 +23,7 @@ from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.checkpoint import Checkpoints, CurvePoint
 from sparkgpu.engines.neural.data import ResidentSource, Source, mean_weight, raw_rows
 from sparkgpu.engines.neural.loader import LoadedSource
-from sparkgpu.engines.neural.model import TabularModel, save_model
+from sparkgpu.engines.neural.model import TabularModel, needed_bins, save_model
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.shape import Shape
 from sparkgpu.engines.neural.objective import Objective
@@ -151,6 +151,7 @@ class _Fitted:
             num_numeric=self.transform.num_outputs,
             num_levels=tuple(len(feature.levels) for feature in schema.categorical),
             num_outputs=schema.num_outputs,
+            bins=needed_bins(config, self.transform),
         )
         rows = read_rows(paths, schema, "valid", fold=spec.fold)
         raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N)).to(device)

@@ -8,13 +8,25 @@ from sparkgpu.engines.neural.nets.mlp import build_mlp
 from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.nets.resnet import build_resnet
 from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.tabm import build_tabm
 
 
 def build_net(config: NeuralConfig, shape: Shape) -> TabularNet:
     """The network that the configuration names, on the CPU, with weights from torch's random numbers."""
     assert config.hidden is not None and config.dropout is not None  # filled in by plan.resolve_parameters
-    build = {"mlp": build_mlp, "resnet": build_resnet}[config.architecture]
-    net = build(shape, hidden=config.hidden, dropout=config.dropout)
+    if config.architecture == "tabm":
+        assert config.members is not None and config.embedding_dim is not None
+        net = build_tabm(
+            shape,
+            hidden=config.hidden,
+            dropout=config.dropout,
+            members=config.members,
+            embedding_dim=config.embedding_dim,
+        )
+    elif config.architecture == "resnet":
+        net = build_resnet(shape, hidden=config.hidden, dropout=config.dropout)
+    else:
+        net = build_mlp(shape, hidden=config.hidden, dropout=config.dropout)
     number_layers(net)
     net.recompute = config.activation_checkpointing
     return net

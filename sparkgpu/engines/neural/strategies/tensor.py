@@ -19,11 +19,12 @@ from torch.distributed.tensor.parallel import (
 )
 
 from sparkgpu.engines.neural.data import ResidentRows
-from sparkgpu.engines.neural.nets.dropout import Place
+from sparkgpu.engines.neural.nets.dropout import Place, dropouts
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
 from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.resnet import ResidualBlock
+from sparkgpu.engines.neural.nets.tabm import FirstBlock
 from sparkgpu.engines.neural.precision import Precision
 from sparkgpu.engines.neural.strategies.sharded import Sharded, shard
 
@@ -71,13 +72,19 @@ def cut(net: TabularNet, mesh: DeviceMesh) -> None:
             }
             block.dropout.shard = (index, size)
         elif isinstance(block, MLPBlock):
+            if isinstance(block, FirstBlock):
+                block.may_merge = False
             plan[f"blocks.{number}.linear"] = RowwiseParallel() if inside_pair else ColwiseParallel()
             if not inside_pair:
                 block.dropout.shard = (index, size)
             inside_pair = not inside_pair
-    if inside_pair:
-        assert isinstance(net.output, Members)
+    if inside_pair and isinstance(net.output, Members):
         plan["output.layer"] = RowwiseParallel()
+    elif inside_pair:  # an output that cannot be cut takes whole rows: so does the block before it
+        last = list(net.blocks)[-1]
+        del plan[f"blocks.{last}.linear"]
+        for dropout in dropouts(net.blocks[last]):
+            dropout.shard = (0, 1)
     for name, module in net.named_modules():
         if isinstance(module, CategoryEmbeddings):
             for position, table in enumerate(module.tables):

@@ -1,0 +1,141 @@
+"""TabM-mini with piecewise-linear embeddings (Gorishniy et al., "TabM", ICLR 2025): many predictions a row.
+
+One network gives the predictions of M members that share all weights but two: what each multiplies its
+inputs with, and its output layer. The parts are those of the packages ``tabm`` and ``rtdl_num_embeddings``
+by the paper's authors; the dropout is ours, so that a mask depends on the place in training alone.
+
+Unlike the paper, which gives every level of a category an input of its own, a column with many levels is
+embedded: a hundred thousand levels would make that many inputs.
+
+B rows, G numeric inputs, K categorical columns, E embedding width, D width, M members, C outputs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from sparkgpu.engines.neural.nets.categories import OneHot
+from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
+from sparkgpu.engines.neural.nets.inputs import embedding_dim as category_dim
+from sparkgpu.engines.neural.nets.mlp import MLPBlock
+from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.nets.shape import Shape
+
+# The embeddings' package loads scikit-learn, and with it pandas, for bins from decision trees, which are not
+# used here: 1.6 s and 90 MB of every start. It does without where there is none.
+_absent = "sklearn" not in sys.modules
+if _absent:
+    sys.modules["sklearn"] = None  # type: ignore[assignment]
+try:
+    from rtdl_num_embeddings import PiecewiseLinearEmbeddings
+    from tabm import ElementwiseAffine, EnsembleView, LinearEnsemble
+finally:
+    if _absent:
+        del sys.modules["sklearn"]
+
+_MOST_ONE_HOT = 32  # levels of a column; more are embedded
+
+
+class TabMInput(nn.Module):
+    """Numbers and codes side by side (B, D); `widths` are those of the columns, as they come out."""
+
+    def __init__(self, shape: Shape, *, embedding_dim: int) -> None:
+        super().__init__()
+        # What takes two values gains nothing from an embedding: missing indicators stay as they are.
+        embedded = [column for column, edges in enumerate(shape.bins) if len(edges) > 2]
+        plain = [column for column, edges in enumerate(shape.bins) if len(edges) <= 2]
+        few = [column for column, levels in enumerate(shape.num_levels) if levels <= _MOST_ONE_HOT]
+        many = [column for column, levels in enumerate(shape.num_levels) if levels > _MOST_ONE_HOT]
+        for name, columns in (("embedded", embedded), ("plain", plain), ("few", few), ("many", many)):
+            self.register_buffer(name, torch.tensor(columns, dtype=torch.int64), persistent=False)
+        self.numeric: nn.Module | None = None
+        if embedded:
+            self.numeric = PiecewiseLinearEmbeddings(
+                [shape.bins[column] for column in embedded], embedding_dim, activation=False, version="B"
+            )
+        self.one_hot = OneHot([shape.num_levels[column] for column in few]) if few else None
+        self.embeddings = CategoryEmbeddings([shape.num_levels[column] for column in many]) if many else None
+        self.widths = (
+            *(embedding_dim for _ in embedded),
+            *(1 for _ in plain),
+            *(shape.num_levels[column] + 1 for column in few),
+            *sorted(
+                category_dim(shape.num_levels[column]) for column in many
+            ),  # as the embeddings order them
+        )
+
+    def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
+        parts: list[Tensor] = []
+        if self.numeric is not None:
+            parts.append(self.numeric(numeric_BG.index_select(1, self.get_buffer("embedded"))).flatten(1))
+        if len(self.get_buffer("plain")):
+            parts.append(numeric_BG.index_select(1, self.get_buffer("plain")))
+        if self.one_hot is not None:
+            parts.append(self.one_hot(codes_BK.index_select(1, self.get_buffer("few"))))
+        if self.embeddings is not None:
+            parts.append(self.embeddings(codes_BK.index_select(1, self.get_buffer("many"))))
+        return torch.cat(parts, dim=1)
+
+
+class FirstBlock(MLPBlock):
+    """A row (B, D) to its members' (B, M, D'): each weighs the inputs its own way, the layer is shared.
+
+    The weights of a member can go on the rows or on the layer, with the same result up to rounding. On the
+    layer it makes one product of the whole batch and all members, which is cheaper for batches larger than
+    the layer is wide.
+    """
+
+    def __init__(self, widths: Sequence[int], num_outputs: int, dropout: float, *, members: int) -> None:
+        super().__init__(sum(widths), num_outputs, dropout)
+        # A member weighs all inputs that stem from one column alike, at the start.
+        self.adapter = ElementwiseAffine(
+            (members, sum(widths)), bias=False, scaling_init="normal", scaling_init_chunks=list(widths)
+        )
+        self.view = EnsembleView(k=members)
+        self.may_merge = True
+        """Whether the layer's weights may be used without calling it: not of a layer cut over ranks."""
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        linear = self.linear
+        if self.may_merge and len(x_BD) > linear.out_features:
+            # (D, M, D') of all members, side by side.
+            weight_DMD = self.adapter.weight.t().unsqueeze(2) * linear.weight.t().unsqueeze(1)
+            hidden_BMD = (x_BD @ weight_DMD.flatten(1)).view(len(x_BD), -1, linear.out_features) + linear.bias
+        else:
+            hidden_BMD = linear(self.adapter(self.view(x_BD)))
+        out_BMD: Tensor = self.dropout(self.activation(hidden_BMD))
+        return out_BMD
+
+
+def build_tabm(
+    shape: Shape, *, hidden: Sequence[int], dropout: float, members: int, embedding_dim: int
+) -> TabularNet:
+    """A block for each width in `hidden`; `shape` has the bins."""
+    first = TabMInput(shape, embedding_dim=embedding_dim)
+    blocks: list[nn.Module] = [FirstBlock(first.widths, hidden[0], dropout, members=members)]
+    blocks += [MLPBlock(before, after, dropout) for before, after in pairwise(hidden)]
+    return TabularNet(first, blocks, LinearEnsemble(hidden[-1], shape.num_outputs, k=members))
+
+
+def find_bins(quantiles_QG: Tensor, num_bins: int) -> tuple[Tensor, ...]:
+    """Edges of at most `num_bins` bins for each prepared numeric column, from quantiles of its values.
+
+    Without ties these are the paper's bins, each holding as many rows as the next. A value that more rows
+    share counts no more than a bin does, so that the others get bins too: where nine rows of ten are 0, all
+    but a few of the paper's edges would be 0. Two edges at least; a constant column gets a bin around it.
+    """
+    bins = []
+    for column_Q in quantiles_QG.float().cpu().unbind(1):
+        values_U, count_U = torch.unique(column_Q, return_counts=True)
+        weight_U = count_U.clamp(max=-(-len(column_Q) // num_bins)).double()
+        place_U = (weight_U.cumsum(0) - weight_U[0]) / (weight_U.sum() - weight_U[0]).clamp(min=1)
+        places = torch.linspace(0.0, 1.0, num_bins + 1, dtype=torch.float64)
+        index = torch.searchsorted(place_U, places - 1e-9).clamp(max=len(values_U) - 1)
+        edges = torch.unique(values_U[index])
+        bins.append(edges if len(edges) > 1 else torch.stack([edges[0] - 1, edges[0] + 1]))
+    return tuple(bins)
