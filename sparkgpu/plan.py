@@ -121,8 +121,9 @@ def make_plan(
         )
         for index, (device, port) in enumerate(zip(devices, ports, strict=True))
     )
+    neural = _fill(config.neural, _neural_defaults(config.neural, preset, devices[0].name))
     strategy, reason = choose_strategy(
-        _fill(config.neural, _neural_defaults(config.neural, preset, devices[0].name)),
+        neural,
         num_devices=len(lanes),
         trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
         memory_bytes=min((gpu.memory_bytes for gpu in machine.gpus), default=None) if on_gpu else None,
@@ -199,9 +200,9 @@ _TREE_PRESETS: dict[Preset, dict[str, float]] = {
 }
 _Defaults = dict[Architecture, dict[str, float | str | tuple[int, ...]]]
 # "best" and, on a GPU, "balanced" are of the size that the TabM paper publishes; on a CPU "balanced" is half
-# as wide with half the members, a tenth of the work. "fast" is what two CPU cores train in a minute or so: for
-# large tables fewer members and no dropout, since there the network is short of capacity and epochs, not of
-# rows (docs/performance.md has the figures).
+# as wide with half the members, a tenth of the work. "fast" is what two CPU cores train in a minute or so:
+# for large tables fewer members and no dropout, since there the network is short of capacity and epochs, not
+# of rows (docs/performance.md has the figures).
 _NEURAL_PRESETS: dict[Preset, _Defaults] = {
     "fast": {
         "tabm": {
