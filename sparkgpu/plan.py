@@ -210,6 +210,7 @@ _NEURAL_PRESETS: dict[Preset, _Defaults] = {
             "patience": 5, "dropout": 0.1, "schedule": "cosine",
         },
         "mlp": {"hidden": (256, 256), "epochs": 12, "patience": 3, "dropout": 0.1},
+        "realmlp": {"hidden": (256, 256, 256), "epochs": 32, "patience": 32, "dropout": 0.15},
         "resnet": {"hidden": (128, 128), "epochs": 12, "patience": 3, "dropout": 0.1},
     },
     "balanced": {
@@ -218,6 +219,7 @@ _NEURAL_PRESETS: dict[Preset, _Defaults] = {
             "patience": 16, "dropout": 0.1,
         },
         "mlp": {"hidden": (512, 512, 512), "epochs": 100, "patience": 10, "dropout": 0.1},
+        "realmlp": {"hidden": (256, 256, 256), "epochs": 256, "patience": 256, "dropout": 0.15},
         "resnet": {"hidden": (256, 256, 256), "epochs": 100, "patience": 10, "dropout": 0.1},
     },
     "best": {
@@ -226,6 +228,7 @@ _NEURAL_PRESETS: dict[Preset, _Defaults] = {
             "patience": 32, "dropout": 0.1,
         },
         "mlp": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
+        "realmlp": {"hidden": (256, 256, 256), "epochs": 256, "patience": 256, "dropout": 0.15},
         "resnet": {"hidden": (256, 256, 256, 256), "epochs": 300, "patience": 30, "dropout": 0.15},
     },
 }  # fmt: skip
@@ -238,6 +241,7 @@ _MANY_ROWS = 100_000
 _BALANCED_ON_CPU: _Defaults = {"tabm": {"hidden": (256, 256), "members": 16}}
 _LEARNING: _Defaults = {
     "tabm": {"learning_rate": 2e-3, "weight_decay": 3e-4, "schedule": "constant"},
+    "realmlp": {"learning_rate": 0.04, "weight_decay": 2e-2, "schedule": "coslog4", "batch_size": 256},
     "mlp": {"learning_rate": 1e-3, "weight_decay": 1e-4, "schedule": "constant"},
     "resnet": {"learning_rate": 1e-3, "weight_decay": 1e-4, "schedule": "constant"},
 }
@@ -254,7 +258,8 @@ def resolve_parameters(
     if trees.tree_method == "auto":
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if device.startswith("cuda") else "hist"})
     batch = next((size for rows, size in _BATCH_SIZES if train_rows < rows), 1024)
-    neural = _fill(config.neural, _neural_defaults(config.neural, preset, device, train_rows))
+    defaults = _neural_defaults(config.neural, preset, device, task=task, train_rows=train_rows)
+    neural = _fill(config.neural, defaults)
     neural = _fill(neural, {"batch_size": batch})
     neural = _fill(neural, {"micro_batch_size": neural.batch_size})
     if neural.strategy == "auto":
@@ -264,7 +269,7 @@ def resolve_parameters(
 
 
 def _neural_defaults(
-    config: NeuralConfig, preset: Preset, device: str, train_rows: int = 0
+    config: NeuralConfig, preset: Preset, device: str, *, task: Task = "binary", train_rows: int = 0
 ) -> dict[str, Any]:
     """The network's parameters by architecture, preset and rows; few rows until the table is known."""
     architecture = config.architecture
@@ -273,6 +278,8 @@ def _neural_defaults(
         found |= _FAST_ON_MANY_ROWS.get(architecture, {})
     if preset == "balanced" and not device.startswith("cuda"):
         found |= _BALANCED_ON_CPU.get(architecture, {})
+    if architecture == "realmlp" and task == "regression":
+        found["learning_rate"] = 0.2
     return found
 
 

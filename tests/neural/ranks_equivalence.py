@@ -47,6 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
         "embedding_dim": 3,
     },
     "resnet": {"architecture": "resnet", "hidden": (16, 16, 16, 16)},
+    "realmlp": {"architecture": "realmlp", "hidden": (16, 16, 16, 16), "schedule": "coslog4"},
 }  # fmt: skip
 TASKS = {"mlp": "binary", "mlp, odd depth": "regression", "tabm": "binary", "tabm, odd depth": "regression"}
 NUM_LEVELS = (3, 50, 7)
@@ -55,7 +56,9 @@ BINS = (*(torch.linspace(-2.0, 2.0, 7) for _ in range(4)), torch.tensor([0.0, 1.
 
 def supports(case: str, strategy: str) -> bool:
     """Whether a case is made for a strategy; the configuration refuses the others."""
-    return not (strategy in ("pp", "dp_pp") and CASES[case].get("activation_checkpointing"))
+    if strategy in ("pp", "dp_pp"):
+        return not CASES[case].get("activation_checkpointing")
+    return not (strategy in ("tp", "dp_tp") and CASES[case]["architecture"] == "realmlp")
 
 
 def rows(number: int, task: str, seed: int) -> ResidentRows:

@@ -23,6 +23,7 @@ from sparkgpu.table import read_rows
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mlp": {},
     "resnet": {"hidden": (32, 32)},
+    "realmlp": {"hidden": (32, 32)},
     "tabm": {"hidden": (32, 16), "members": 4, "num_bins": 16, "embedding_dim": 4},
 }
 

@@ -8,7 +8,7 @@ import torch
 from sklearn.preprocessing import QuantileTransformer
 
 from sparkgpu.engines.neural import preprocess
-from sparkgpu.engines.neural.preprocess import QuantileNormal
+from sparkgpu.engines.neural.preprocess import QuantileNormal, RobustClip
 
 
 def fitted(raw_NF: torch.Tensor) -> QuantileNormal:
@@ -87,3 +87,27 @@ def test_the_whole_matrix_is_transformed_as_its_rows_are_and_in_place_where_it_f
     expected = transform(raw_NF)
     assert torch.equal(transform.transform(raw_NF.clone()), expected)
     assert transform.transform(raw_NF, in_place=True) is raw_NF and torch.equal(raw_NF, expected)
+
+
+def test_robust_clip_measures_in_quartiles_from_the_median_and_bends_what_is_far(device: str) -> None:
+    raw = torch.linspace(0.0, 100.0, 4001, device=device).unsqueeze(1)
+    found = RobustClip.fit(raw, generator=torch.Generator().manual_seed(0))
+    x = torch.tensor([50.0, 75.0, 100.0, 1e30, float("nan")], device=device).unsqueeze(1)
+    expected = [0.0, 0.5 / (1 + (0.5 / 3) ** 2) ** 0.5, 1.0 / (1 + 1 / 9) ** 0.5, 3.0, 0.0]
+    torch.testing.assert_close(found(x).flatten().cpu(), torch.tensor(expected), atol=2e-3, rtol=0)
+
+
+def test_robust_clip_scales_a_rare_value_by_the_range_and_leaves_a_constant_at_zero() -> None:
+    rare = torch.tensor([0.0] * 950 + [4.0] * 50).unsqueeze(1)
+    found = RobustClip.fit(rare, generator=torch.Generator().manual_seed(0))
+    assert found(torch.tensor([[0.0], [4.0]])).flatten().tolist() == pytest.approx(
+        [0.0, 2 / (1 + 4 / 9) ** 0.5]
+    )
+    constant = RobustClip.fit(torch.full((100, 1), 7.0), generator=torch.Generator().manual_seed(0))
+    assert constant(torch.tensor([[7.0], [9.0]])).flatten().tolist() == [0.0, 0.0]
+
+
+def test_robust_clip_tells_missing_apart() -> None:
+    raw = torch.tensor([[1.0], [float("nan")], [3.0], [5.0]] * 20)
+    found = RobustClip.fit(raw, generator=torch.Generator().manual_seed(0))
+    assert found(raw[:2]).shape == (2, 2) and found(raw[1:2]).tolist() == [[0.0, 1.0]]

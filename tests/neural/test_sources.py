@@ -43,7 +43,7 @@ def streamed(table: tuple[RunPaths, TableSchema], pool_rows: int = 4000) -> Stre
     return StreamedSource(
         groups,
         rows,
-        transform=fit_transform(groups, rows, generator=torch.Generator().manual_seed(0)),
+        transform=fit_transform(QuantileNormal, groups, rows, generator=torch.Generator().manual_seed(0)),
         objective=Objective(task="binary"),
         mean_weight=1.25,
         pool_rows=pool_rows,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sparkgpu.engines.neural.nets.dropout import derived_seed
 from sparkgpu.engines.neural.objective import Objective
-from sparkgpu.engines.neural.preprocess import QuantileNormal
+from sparkgpu.engines.neural.preprocess import NumericTransform
 from sparkgpu.table import Rows
 
 
@@ -67,7 +67,7 @@ class ResidentRows:
         """In memory that a GPU copies from while it computes."""
         return self._each(torch.Tensor.pin_memory)
 
-    def prepared(self, transform: QuantileNormal) -> ResidentRows:
+    def prepared(self, transform: NumericTransform) -> ResidentRows:
         """With raw numbers transformed, in their own memory where they fit."""
         return replace(self, numeric_NG=transform.transform(self.numeric_NG, in_place=True))
 

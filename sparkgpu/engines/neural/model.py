@@ -24,10 +24,18 @@ from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.shape import Shape
 from sparkgpu.engines.neural.nets.tabm import find_bins
 from sparkgpu.engines.neural.objective import Objective
-from sparkgpu.engines.neural.preprocess import QuantileNormal
+from sparkgpu.engines.neural.preprocess import NumericTransform, QuantileNormal, RobustClip
 from sparkgpu.engines.neural.strategies.base import eval_rows
 from sparkgpu.schema import TableSchema
 from sparkgpu.table import Rows
+
+TRANSFORMS: dict[str, type[NumericTransform]] = {
+    "tabm": QuantileNormal,
+    "realmlp": RobustClip,
+    "mlp": QuantileNormal,
+    "resnet": QuantileNormal,
+}
+"""The numeric transform of each architecture."""
 
 _FORMAT = 2
 _OF_THE_NETWORK = {"architecture", "hidden", "dropout", "members", "num_bins", "embedding_dim"}
@@ -39,7 +47,7 @@ class TabularModel(nn.Module):
     Predictions are float64: probabilities (B, C) in the order of the classes, or values (B,).
     """
 
-    def __init__(self, transform: QuantileNormal, net: nn.Module, objective: Objective) -> None:
+    def __init__(self, transform: NumericTransform, net: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.transform = transform
         self.net = net
@@ -63,7 +71,7 @@ class TabularModel(nn.Module):
         return values
 
 
-def needed_bins(config: NeuralConfig, transform: QuantileNormal) -> tuple[Tensor, ...]:
+def needed_bins(config: NeuralConfig, transform: NumericTransform) -> tuple[Tensor, ...]:
     """Bins for an architecture's piecewise-linear embeddings, from the transform alone."""
     if config.architecture != "tabm":
         return ()
@@ -87,7 +95,10 @@ def save_model(model: TabularModel, folder: Path, config: NeuralConfig, schema: 
                 "num_outputs": schema.num_outputs,
             },
             "task": objective.task,
-            "target": {"name": schema.target, "mean": objective.mean, "std": objective.std},
+            "target": {
+                "name": schema.target,
+                **{key: getattr(objective, key) for key in ("mean", "std", "low", "high")},
+            },
             "classes": list(schema.classes),
             "numeric": [feature.name for feature in schema.numeric],
             "numeric_with_indicator": [schema.numeric[i].name for i in model.transform.missing_M.tolist()],
@@ -108,8 +119,9 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel
     assert saved["format"] == _FORMAT
     state = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
     # Built from its knots, since it derives tables from them that are not saved.
-    transform = QuantileNormal(state["transform.knots_FQ"], state["transform.missing_M"])
     architecture = saved["architecture"]
+    kind = TRANSFORMS[architecture["architecture"]]
+    transform = kind(state["transform.knots_FQ"], state["transform.missing_M"])
     num_outputs = architecture.pop("num_outputs")
     config = NeuralConfig.model_validate({**architecture, "hidden": tuple(architecture["hidden"])})
     shape = Shape(
@@ -119,7 +131,8 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel
         bins=needed_bins(config, transform),
     )
     target = saved["target"]
-    objective = Objective(task=saved["task"], mean=target["mean"], std=target["std"])
+    target.pop("name")
+    objective = Objective(task=saved["task"], **target)
     model = TabularModel(transform, build_net(config, shape), objective)
     model.load_state_dict(state)
     return model.to(device).eval()

@@ -24,12 +24,16 @@ from sparkgpu.schema import Task
 class Objective:
     """Cross-entropy for classes; squared error on the standardised target for regression.
 
-    `mean` and `std` are the training target's, so that one learning rate serves every unit.
+    `mean` and `std` are the training target's, so that one learning rate serves every unit. Predictions stay
+    between `low` and `high` where these are given. `label_smoothing` concerns the training loss alone.
     """
 
     task: Task
     mean: float = 0.0
     std: float = 1.0
+    low: float | None = None
+    high: float | None = None
+    label_smoothing: float = 0.0
 
     @classmethod
     def fit(
@@ -62,16 +66,21 @@ class Objective:
         target_BM = target_B.unsqueeze(1).expand(outputs_BMC.shape[:2])
         if self.task == "regression":
             return functional.mse_loss(outputs_BMC.squeeze(2), target_BM, reduction="none").mean(1)
-        flat = functional.cross_entropy(outputs_BMC.flatten(0, 1), target_BM.flatten(), reduction="none")
+        flat = functional.cross_entropy(
+            outputs_BMC.flatten(0, 1),
+            target_BM.flatten(),
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        )
         return flat.view(target_BM.shape).mean(1)
 
     def loss_of_mean(self, outputs_BMC: Tensor, target_B: Tensor) -> Tensor:
         """The loss of each row (B,) with its members averaged as in `predict`: what validation watches."""
-        if outputs_BMC.shape[1] == 1:
-            return self.loss(outputs_BMC, target_B)
         outputs_BMC = outputs_BMC.float()
         if self.task == "regression":
-            return functional.mse_loss(outputs_BMC.mean(1).squeeze(1), target_B, reduction="none")
+            return functional.mse_loss(
+                self._within(outputs_BMC.mean(1).squeeze(1)), target_B, reduction="none"
+            )
         log_BMC = functional.log_softmax(outputs_BMC, dim=2)
         log_BC = log_BMC.logsumexp(1) - math.log(outputs_BMC.shape[1])
         return functional.nll_loss(log_BC, target_B, reduction="none")
@@ -83,5 +92,10 @@ class Objective:
     def predict(self, outputs_BMC: Tensor) -> Tensor:
         """Probabilities (B, C) whose rows sum to 1, or values (B,) in the target's unit, in float64."""
         if self.task == "regression":
-            return outputs_BMC.double().mean(1).squeeze(1) * self.std + self.mean
+            return self._within(outputs_BMC.double().mean(1).squeeze(1)) * self.std + self.mean
         return outputs_BMC.double().softmax(dim=2).mean(1)
+
+    def _within(self, standardised_B: Tensor) -> Tensor:
+        if self.low is None or self.high is None:
+            return standardised_B
+        return standardised_B.clamp((self.low - self.mean) / self.std, (self.high - self.mean) / self.std)

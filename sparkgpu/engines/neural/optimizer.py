@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch._dynamo  # the first optimizer imports it, which takes a second: better while the table is made
+from numpy.typing import NDArray
 from torch import nn
 
 from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural.objective import Objective
 
 Schedule = Callable[[float], float]
 """From the share of training done (0 to 1) to a factor of the initial value."""
@@ -20,14 +23,38 @@ Schedule = Callable[[float], float]
 class Recipe:
     """What an architecture's authors found to train it well, apart from what the configuration names.
 
-    `learning_rate_factor` and `weight_decay_factor` are those of a parameter by its name.
+    `weight_decay` and `dropout` are schedules. `factors` are those of learning rate and weight decay for a
+    parameter by its name.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
     most_gradient_norm: float | None = 1.0
     weight_decay: Schedule = lambda done: 1.0
-    learning_rate_factor: Callable[[str], float] = lambda name: 1.0
-    weight_decay_factor: Callable[[str], float] = lambda name: 1.0
+    dropout: Schedule | None = None
+    factors: Callable[[str], tuple[float, float]] = lambda name: (1.0, 1.0)
+    label_smoothing: float = 0.0
+    clips_predictions: bool = False
+
+    def objective(self, fitted: Objective, label_N: NDArray[Any]) -> Objective:
+        """The objective that this recipe trains, from what was fitted on the training labels."""
+        if fitted.task != "regression":
+            return replace(fitted, label_smoothing=self.label_smoothing)
+        if not self.clips_predictions:
+            return fitted
+        return replace(fitted, low=float(label_N.min()), high=float(label_N.max()))
+
+
+def _flat_then_cosine(done: float) -> float:
+    return 1.0 if done < 0.5 else 0.5 * (1 + math.cos(math.pi * (2 * done - 1)))
+
+
+def _realmlp_factors(name: str) -> tuple[float, float]:
+    *_, owner, own = name.split(".")
+    if owner == "scale":
+        return 6.0, 1.0
+    if owner in ("periodic", "activation"):
+        return 0.1, 1.0
+    return (0.1, 0.0) if own == "bias" else (1.0, 1.0)
 
 
 SCHEDULES: dict[str, Schedule] = {
@@ -41,6 +68,16 @@ RECIPES: dict[str, Recipe] = {
     "mlp": Recipe(),
     "resnet": Recipe(),
     "tabm": Recipe(),
+    # RealMLP-TD's (Holzmüller et al. 2024, table A.1).
+    "realmlp": Recipe(
+        betas=(0.9, 0.95),
+        most_gradient_norm=None,
+        weight_decay=_flat_then_cosine,
+        dropout=_flat_then_cosine,
+        factors=_realmlp_factors,
+        label_smoothing=0.1,
+        clips_predictions=True,
+    ),
 }
 
 
@@ -53,7 +90,7 @@ def make_optimizer(module: nn.Module, config: NeuralConfig, recipe: Recipe) -> t
     groups: dict[tuple[float, float, type], dict[str, object]] = {}
     for name, parameter in module.named_parameters():
         plain = name.replace("_orig_mod.", "").replace("module.", "")
-        factors = recipe.learning_rate_factor(plain), recipe.weight_decay_factor(plain)
+        factors = recipe.factors(plain)
         group = groups.setdefault(
             (*factors, type(parameter.data)),
             {"params": [], "learning_rate_factor": factors[0], "weight_decay_factor": factors[1]},

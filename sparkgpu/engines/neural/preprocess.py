@@ -1,6 +1,6 @@
-"""The numeric transform of the networks: each column to a standard normal by its quantiles, in torch.
+"""The numeric transforms of the networks, in torch: by a column's quantiles, or by its middle and spread.
 
-The transform is a module, so it is saved with the network, runs on its device, and sees raw values when the
+A transform is a module, so it is saved with the network, runs on its device, and sees raw values when the
 model is used later; during training it is applied once to the whole table. Fitted on training rows only.
 
 N rows (B of a batch, S of a sample), F numeric columns, M columns with missing values in training,
@@ -10,6 +10,7 @@ G = F + M columns out, Q knots.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -22,35 +23,27 @@ _MOST = torch.finfo(torch.float32).max / 4  # infinities become this: difference
 _REACH = 5.199337582605575  # where scikit-learn cuts the normal off: its quantile at 1e-7
 
 
-class QuantileNormal(nn.Module):
-    """Maps raw numbers (B, F) with NaN for missing to (B, G): normal scores, then M missing indicators.
+class NumericTransform(nn.Module):
+    """Maps raw numbers (B, F) with NaN for missing to (B, G): F columns on a common scale, M indicators.
 
-    Between knots the rank is interpolated; values seen several times get the middle rank of their tie, at
-    the ends as well, so that a rare 1 among zeros does not send the zeros to the far end. Missing becomes
-    0, the median; what lies beyond the training range counts as its end; a constant column becomes 0.
-    Apart from ties at the ends this is scikit-learn's ``QuantileTransformer(output_distribution="normal")``.
+    `knots_FQ` are evenly spaced quantiles of the training rows' values, all that is fitted.
     """
 
     knots_FQ: Tensor
-    mid_FQ: Tensor
     missing_M: Tensor
 
     def __init__(self, knots_FQ: Tensor, missing_M: Tensor) -> None:
         super().__init__()
         self.register_buffer("knots_FQ", knots_FQ)
-        first_FQ = torch.searchsorted(knots_FQ, knots_FQ)
-        last_FQ = torch.searchsorted(knots_FQ, knots_FQ, right=True) - 1
-        mid_FQ = (first_FQ + last_FQ).to(torch.float32) / 2
-        self.register_buffer("mid_FQ", mid_FQ, persistent=False)
         self.register_buffer("missing_M", missing_M)
 
     @classmethod
-    def fit(cls, raw_NF: Tensor, *, generator: torch.Generator) -> QuantileNormal:
+    def fit(cls, raw_NF: Tensor, *, generator: torch.Generator) -> Self:
         """Fit on training rows, where they lie; beyond 100,000 on a sample drawn by `generator` (CPU)."""
         return cls.fit_blocks(torch.split(raw_NF, _CHUNK_ROWS), len(raw_NF), generator=generator)
 
     @classmethod
-    def fit_blocks(cls, blocks: Iterable[Tensor], rows: int, *, generator: torch.Generator) -> QuantileNormal:
+    def fit_blocks(cls, blocks: Iterable[Tensor], rows: int, *, generator: torch.Generator) -> Self:
         """Fit on `rows` training rows that come in blocks (B, F), none of which is kept."""
         chosen_S = torch.randperm(rows, generator=generator)[:_SAMPLE_ROWS].sort().values
         ranges: _Ranges | None = None
@@ -84,21 +77,16 @@ class QuantileNormal(nn.Module):
         return z_QG
 
     def forward(self, raw_BF: Tensor) -> Tensor:
-        raw_FB = raw_BF.t().contiguous()
-        knots = self.knots_FQ.shape[1]
-        x_FB = raw_FB.nan_to_num(nan=0.0).clamp(self.knots_FQ[:, :1], self.knots_FQ[:, -1:])
-        # The last knot not above the value, and the next one; equal knots leave the weight at 0.
-        left_FB = torch.searchsorted(self.knots_FQ, x_FB, right=True).sub_(1)
-        lower_FB = self.knots_FQ.gather(1, left_FB)
-        upper_FB = self.knots_FQ.gather(1, (left_FB + 1).clamp_(max=knots - 1))
-        between_FB = ((x_FB - lower_FB) / (upper_FB - lower_FB)).nan_to_num_(nan=0.0)
-        rank_FB = torch.where(between_FB > 0, left_FB + between_FB, self.mid_FQ.gather(1, left_FB))
-        z_FB = torch.special.ndtri(rank_FB / (knots - 1)).clamp_(-_REACH, _REACH)
-        z_FB.masked_fill_(raw_FB.isnan(), 0.0)
+        """Missing becomes 0, the middle of each column."""
+        z_FB = self._scaled(raw_BF.t().contiguous()).masked_fill_(raw_BF.t().isnan(), 0.0)
         if self.missing_M.numel():
-            z_FB = torch.cat([z_FB, raw_FB.index_select(0, self.missing_M).isnan().to(z_FB.dtype)])
+            z_FB = torch.cat([z_FB, raw_BF.t().index_select(0, self.missing_M).isnan().to(z_FB.dtype)])
         z_BG: Tensor = z_FB.t()
         return z_BG
+
+    def _scaled(self, raw_FB: Tensor) -> Tensor:
+        """The columns (F, B) on their scale, in memory of its own; what becomes of NaN does not matter."""
+        raise NotImplementedError
 
     def transform(self, raw_NF: Tensor, *, in_place: bool = False) -> Tensor:
         """The whole matrix, chunk by chunk. `in_place` may overwrite `raw_NF` to save memory."""
@@ -109,6 +97,57 @@ class QuantileNormal(nn.Module):
                 end = begin + _CHUNK_ROWS
                 out_NG[begin:end] = self(raw_NF[begin:end])
         return out_NG
+
+
+class QuantileNormal(NumericTransform):
+    """Normal scores: each column to a standard normal by its quantiles.
+
+    Between knots the rank is interpolated; values seen several times get the middle rank of their tie, at
+    the ends as well, so that a rare 1 among zeros does not send the zeros to the far end. What lies beyond
+    the training range counts as its end; a constant column becomes 0. Apart from ties at the ends this is
+    scikit-learn's ``QuantileTransformer(output_distribution="normal")``.
+    """
+
+    mid_FQ: Tensor
+
+    def __init__(self, knots_FQ: Tensor, missing_M: Tensor) -> None:
+        super().__init__(knots_FQ, missing_M)
+        first_FQ = torch.searchsorted(knots_FQ, knots_FQ)
+        last_FQ = torch.searchsorted(knots_FQ, knots_FQ, right=True) - 1
+        mid_FQ = (first_FQ + last_FQ).to(torch.float32) / 2
+        self.register_buffer("mid_FQ", mid_FQ, persistent=False)
+
+    def _scaled(self, raw_FB: Tensor) -> Tensor:
+        knots = self.knots_FQ.shape[1]
+        x_FB = raw_FB.nan_to_num(nan=0.0).clamp(self.knots_FQ[:, :1], self.knots_FQ[:, -1:])
+        # The last knot not above the value, and the next one; equal knots leave the weight at 0.
+        left_FB = torch.searchsorted(self.knots_FQ, x_FB, right=True).sub_(1)
+        lower_FB = self.knots_FQ.gather(1, left_FB)
+        upper_FB = self.knots_FQ.gather(1, (left_FB + 1).clamp_(max=knots - 1))
+        between_FB = ((x_FB - lower_FB) / (upper_FB - lower_FB)).nan_to_num_(nan=0.0)
+        rank_FB = torch.where(between_FB > 0, left_FB + between_FB, self.mid_FQ.gather(1, left_FB))
+        z_FB: Tensor = torch.special.ndtri(rank_FB / (knots - 1)).clamp_(-_REACH, _REACH)
+        return z_FB
+
+
+class RobustClip(NumericTransform):
+    """Distances from the median in interquartile ranges, bent towards 3 where they are large (RealMLP).
+
+    A column whose quartiles are one value is scaled by its whole range instead; a constant one becomes 0.
+    """
+
+    def _scaled(self, raw_FB: Tensor) -> Tensor:
+        knots_FQ = self.knots_FQ
+        places = torch.tensor([0.25, 0.5, 0.75], device=knots_FQ.device)
+        low_F, middle_F, high_F = torch.quantile(knots_FQ, places, dim=1)
+        spread_F = high_F - low_F
+        half_range_F = (knots_FQ[:, -1] - knots_FQ[:, 0]) / 2
+        unit_F = torch.where(spread_F > 0, spread_F, half_range_F)
+        x_FB = raw_FB.clamp(-_MOST, _MOST).sub_(middle_F.unsqueeze(1))
+        x_FB = torch.where(unit_F.unsqueeze(1) > 0, x_FB / unit_F.unsqueeze(1), 0.0)
+        # As x / sqrt(1 + (x/3)^2), which overflows for large x.
+        bent_FB: Tensor = x_FB / torch.hypot(torch.ones_like(x_FB), x_FB / 3)
+        return bent_FB
 
 
 class _Ranges:

@@ -24,7 +24,7 @@ from torch import Tensor
 from sparkgpu.engines.neural.data import ResidentRows, raw_rows
 from sparkgpu.engines.neural.nets.dropout import derived_seed
 from sparkgpu.engines.neural.objective import Objective
-from sparkgpu.engines.neural.preprocess import QuantileNormal
+from sparkgpu.engines.neural.preprocess import NumericTransform
 from sparkgpu.row_groups import RowGroups
 from sparkgpu.table import Rows
 
@@ -39,7 +39,7 @@ class StreamedSource:
         groups: RowGroups,
         rows: int,
         *,
-        transform: QuantileNormal,
+        transform: NumericTransform,
         objective: Objective,
         mean_weight: float,
         pool_rows: int,
@@ -139,7 +139,9 @@ def _concatenated(parts: list[Rows]) -> Rows:
     )
 
 
-def fit_transform(groups: RowGroups, rows: int, *, generator: torch.Generator) -> QuantileNormal:
+def fit_transform(
+    kind: type[NumericTransform], groups: RowGroups, rows: int, *, generator: torch.Generator
+) -> NumericTransform:
     """The numeric transform, fitted block by block on the sample that the whole table would give."""
     blocks: Iterator[Tensor] = (torch.from_numpy(block.numeric_NF) for block in groups.blocks())
-    return QuantileNormal.fit_blocks(blocks, rows, generator=generator)
+    return kind.fit_blocks(blocks, rows, generator=generator)

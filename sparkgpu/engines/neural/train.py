@@ -159,7 +159,10 @@ class _Loop:
         )
         for batch, rows in batches:
             step = progress.epoch * steps + progress.step
-            set_progress(self._optimizer, config, self._recipe, step / (steps * config.epochs))
+            done = step / (steps * config.epochs)
+            set_progress(self._optimizer, config, self._recipe, done)
+            if self._recipe.dropout is not None:
+                strategy.scale_dropout(self._recipe.dropout(done))
             self.total += self._gradient(batch, rows, step)
             strategy.step(self._optimizer, self._recipe.most_gradient_norm)
             progress.step += 1

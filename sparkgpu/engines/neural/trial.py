@@ -23,12 +23,11 @@ from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.checkpoint import Checkpoints, CurvePoint
 from sparkgpu.engines.neural.data import ResidentSource, Source, mean_weight, raw_rows
 from sparkgpu.engines.neural.loader import LoadedSource
-from sparkgpu.engines.neural.model import TabularModel, needed_bins, save_model
+from sparkgpu.engines.neural.model import TRANSFORMS, TabularModel, needed_bins, save_model
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.shape import Shape
 from sparkgpu.engines.neural.objective import Objective
 from sparkgpu.engines.neural.optimizer import RECIPES
-from sparkgpu.engines.neural.preprocess import QuantileNormal
 from sparkgpu.engines.neural.residence import place_rows, pool_rows
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.stream import StreamedSource, fit_transform
@@ -114,6 +113,7 @@ class _Fitted:
         self, spec: TrialSpec, config: NeuralConfig, schema: TableSchema, paths: RunPaths, strategy: Strategy
     ) -> None:
         device = strategy.device
+        kind, recipe = TRANSFORMS[config.architecture], RECIPES[config.architecture]
         self.residence, reason = place_rows(config, schema, schema.splits["train"], device)
         self.notes = (reason,) if reason else ()
         sampled = torch.Generator().manual_seed(spec.seed)
@@ -121,8 +121,10 @@ class _Fitted:
             own = read_rows(paths, schema, "train", fold=spec.fold, features=False)
             self.num_train_rows = len(own.row_id_N)
             groups = RowGroups(paths, schema, "train", fold=spec.fold)
-            self.objective = Objective.fit(schema.task, own.label_N, own.weight_N)
-            self.transform = fit_transform(groups, self.num_train_rows, generator=sampled).to(device)
+            self.objective = recipe.objective(
+                Objective.fit(schema.task, own.label_N, own.weight_N), own.label_N
+            )
+            self.transform = fit_transform(kind, groups, self.num_train_rows, generator=sampled).to(device)
             self.source: Source = StreamedSource(
                 groups,
                 self.num_train_rows,
@@ -135,12 +137,14 @@ class _Fitted:
         else:
             rows = read_rows(paths, schema, "train", fold=spec.fold)
             self.num_train_rows = len(rows.row_id_N)
-            self.objective = Objective.fit(schema.task, rows.label_N, rows.weight_N)
+            self.objective = recipe.objective(
+                Objective.fit(schema.task, rows.label_N, rows.weight_N), rows.label_N
+            )
             raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N))
             kept = torch.device("cpu") if self.residence == "dataloader" else device
             raw = raw.to(kept)
             del rows
-            self.transform = QuantileNormal.fit(raw.numeric_NG, generator=sampled)
+            self.transform = kind.fit(raw.numeric_NG, generator=sampled)
             if self.residence == "dataloader":
                 self.source = LoadedSource(raw.prepared(self.transform), config.dataloader, device)
                 self.transform.to(device)

@@ -6,6 +6,7 @@ from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.nets.dropout import number_layers
 from sparkgpu.engines.neural.nets.mlp import build_mlp
 from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.nets.realmlp import build_realmlp
 from sparkgpu.engines.neural.nets.resnet import build_resnet
 from sparkgpu.engines.neural.nets.shape import Shape
 from sparkgpu.engines.neural.nets.tabm import build_tabm
@@ -23,6 +24,8 @@ def build_net(config: NeuralConfig, shape: Shape) -> TabularNet:
             members=config.members,
             embedding_dim=config.embedding_dim,
         )
+    elif config.architecture == "realmlp":
+        net = build_realmlp(shape, hidden=config.hidden, dropout=config.dropout)
     elif config.architecture == "resnet":
         net = build_resnet(shape, hidden=config.hidden, dropout=config.dropout)
     else:

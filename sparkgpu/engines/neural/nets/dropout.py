@@ -56,6 +56,10 @@ class Dropout(nn.Module):
         self.place: Place | None = None
         self._dropped = min(round(p * 256), 255)
 
+    def scale_to(self, factor: float) -> None:
+        """Drop `factor` times `p` from now on."""
+        self._dropped = min(round(self.p * factor * 256), 255)
+
     def extra_repr(self) -> str:
         return f"p={self.p}"
 

@@ -60,6 +60,11 @@ class Strategy:
     def parameters(self) -> list[nn.Parameter]:
         return list(self.module.parameters())
 
+    def scale_dropout(self, factor: float) -> None:
+        """Drop so much of what the layers were made to drop."""
+        for dropout in self._dropouts:
+            dropout.scale_to(factor)
+
     def part(self, rows: int) -> slice:
         """The rows of a batch of `rows` that this process computes: even shares, the last may be smaller."""
         share = -(-rows // self.data_size)

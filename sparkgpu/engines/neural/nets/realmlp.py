@@ -1,0 +1,139 @@
+"""RealMLP-TD (Holzmüller et al., "Better by Default", NeurIPS 2024): a perceptron whose parts and training
+were tuned together over many tables.
+
+Left out are two details of little effect: biases that start from the training data, and an input of one
+number for categories of two levels. Its transform is `preprocess.RobustClip`, its recipe in `optimizer`.
+
+B rows, G numeric inputs, K categorical columns, D width, H frequencies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sparkgpu.engines.neural.nets.categories import OneHot
+from sparkgpu.engines.neural.nets.dropout import Dropout
+from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
+from sparkgpu.engines.neural.nets.net import Members, TabularNet
+from sparkgpu.engines.neural.nets.shape import Shape
+
+_MOST_ONE_HOT = 8  # levels; more are embedded
+_FREQUENCIES = 16
+_FREQUENCY_STD = 0.1
+_PERIODIC_OUTPUTS = 3  # beside the number itself
+
+
+class PeriodicEmbeddings(nn.Module):
+    """PBLD: each number (B, G) beside three combinations of cosines of it (B, 4 G)."""
+
+    def __init__(self, num_numeric: int) -> None:
+        super().__init__()
+        bound = _FREQUENCIES**-0.5
+        self.frequency = nn.Parameter(torch.randn(num_numeric, _FREQUENCIES) * _FREQUENCY_STD)
+        self.phase = nn.Parameter(torch.empty(num_numeric, _FREQUENCIES).uniform_(-math.pi, math.pi))
+        self.weight = nn.Parameter(
+            torch.empty(num_numeric, _FREQUENCIES, _PERIODIC_OUTPUTS).uniform_(-bound, bound)
+        )
+        self.shift = nn.Parameter(torch.empty(num_numeric, _PERIODIC_OUTPUTS).uniform_(-bound, bound))
+        self.num_outputs = num_numeric * (1 + _PERIODIC_OUTPUTS)
+
+    def forward(self, x_BG: Tensor) -> Tensor:
+        wave_BGH = torch.cos(2 * math.pi * self.frequency * x_BG.unsqueeze(2) + self.phase)
+        mixed = torch.einsum("bgh,ghd->bgd", wave_BGH, self.weight) + self.shift
+        return torch.cat([x_BG.unsqueeze(2), mixed], dim=2).flatten(1)
+
+
+class Scale(nn.Module):
+    """A factor for each input, learned: a soft selection of features."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(width))
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        return x_BD * self.factor
+
+
+class RealMLPInput(nn.Module):
+    """Numbers and codes to scaled inputs (B, D)."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        few = [column for column, levels in enumerate(shape.num_levels) if levels <= _MOST_ONE_HOT]
+        many = [column for column, levels in enumerate(shape.num_levels) if levels > _MOST_ONE_HOT]
+        self.register_buffer("few", torch.tensor(few, dtype=torch.int64), persistent=False)
+        self.register_buffer("many", torch.tensor(many, dtype=torch.int64), persistent=False)
+        self.periodic = PeriodicEmbeddings(shape.num_numeric) if shape.num_numeric else None
+        self.one_hot = OneHot([shape.num_levels[column] for column in few]) if few else None
+        self.embeddings = CategoryEmbeddings([shape.num_levels[column] for column in many]) if many else None
+        parts = (self.periodic, self.one_hot, self.embeddings)
+        self.num_outputs = sum(part.num_outputs for part in parts if part is not None)
+        self.scale = Scale(self.num_outputs)
+
+    def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
+        parts: list[Tensor] = []
+        if self.periodic is not None:
+            parts.append(self.periodic(numeric_BG))
+        if self.one_hot is not None:
+            parts.append(self.one_hot(codes_BK.index_select(1, self.get_buffer("few"))))
+        if self.embeddings is not None:
+            parts.append(self.embeddings(codes_BK.index_select(1, self.get_buffer("many"))))
+        out_BD: Tensor = self.scale(torch.cat(parts, dim=1))
+        return out_BD
+
+
+class NTKLinear(nn.Linear):
+    """A linear layer in the neural tangent parametrisation: weights of size 1, inputs over their root."""
+
+    def __init__(self, in_features: int, out_features: int, *, zero: bool = False) -> None:
+        super().__init__(in_features, out_features)
+        for parameter in (self.weight, self.bias):
+            nn.init.zeros_(parameter) if zero else nn.init.normal_(parameter)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        return functional.linear(x_BD * self.in_features**-0.5, self.weight, self.bias)
+
+
+class ParametricActivation(nn.Module):
+    """An activation of which each unit learns how much of it to apply: all of it at the start."""
+
+    def __init__(self, width: int, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.share = nn.Parameter(torch.ones(width))
+        self._function = function
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        return x_BD + (self._function(x_BD) - x_BD) * self.share
+
+
+class RealMLPBlock(nn.Module):
+    """(B, D) to (B, D')."""
+
+    def __init__(
+        self, num_inputs: int, num_outputs: int, dropout: float, function: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__()
+        self.linear = NTKLinear(num_inputs, num_outputs)
+        self.activation = ParametricActivation(num_outputs, function)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        out_BD: Tensor = self.dropout(self.activation(self.linear(x_BD)))
+        return out_BD
+
+
+def build_realmlp(shape: Shape, *, hidden: Sequence[int], dropout: float) -> TabularNet:
+    """A block for each width in `hidden`; SELU for classes, Mish for a number."""
+    first = RealMLPInput(shape)
+    function = functional.mish if shape.num_outputs == 1 else functional.selu
+    blocks = [
+        RealMLPBlock(before, after, dropout, function)
+        for before, after in pairwise([first.num_outputs, *hidden])
+    ]
+    return TabularNet(first, blocks, Members(NTKLinear(hidden[-1], shape.num_outputs, zero=True)))
