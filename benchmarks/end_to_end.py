@@ -26,8 +26,8 @@ from typing import Any
 SAME_MODELS = (
     "trees.ntrees=200", "trees.max_depth=6", "trees.learn_rate=0.1", "trees.early_stopping_rounds=0",
     "trees.sample_rate=1.0", "trees.col_sample_rate=1.0", "trees.min_rows=1.0", "trees.reg_lambda=1.0",
-    "neural.hidden=[256,256]", "neural.epochs=10", "neural.batch_size=1024", "neural.patience=0",
-    "neural.dropout=0.0",
+    "neural.architecture=mlp", "neural.hidden=[256,256]", "neural.epochs=10",
+    "neural.batch_size=1024", "neural.patience=0", "neural.dropout=0.0",
 )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from sparkgpu.schema import Record, Task
 
 GIB = 2**30
 
+_BEST_REPEATS = 3
+
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
 
 
@@ -133,15 +135,22 @@ def make_plan(
     check_strategy(
         _fill(config.neural, _neural_defaults(config.neural, preset, devices[0].name)), strategy, len(lanes)
     )
-    repeats = config.repeats or (1 if strategy in GANG_STRATEGIES else len(lanes))
+    repeats, reason = _repeats(config, preset, strategy, len(lanes))
     if config.repeats is None:
-        reasons["repeats"] = (
-            "1: all devices train one network"
-            if strategy in GANG_STRATEGIES
-            else f"{repeats}, one for each lane"
-        )
+        reasons["repeats"] = reason
     trials = _trials(config, repeats, len(lanes), strategy)
     return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
+
+
+def _repeats(config: RunConfig, preset: Preset, strategy: Strategy, lanes: int) -> tuple[int, str]:
+    """How many seeds there are, and why when that was left open."""
+    if config.repeats is not None:
+        return config.repeats, "asked for"
+    if strategy in GANG_STRATEGIES:
+        return 1, "1: all devices train one network"
+    if preset == "best" and lanes < _BEST_REPEATS:
+        return _BEST_REPEATS, f"{_BEST_REPEATS}, whose predictions the blend averages, by the best preset"
+    return lanes, f"{lanes}, one for each lane"
 
 
 def _heap_bytes(machine: Machine, lanes: int) -> int:

@@ -45,6 +45,27 @@ def test_n_lanes_train_n_repeats_each_with_a_seed_and_a_lane_of_its_own() -> Non
     assert plan.reasons["repeats"] == "3, one for each lane"
 
 
+def test_the_best_preset_trains_several_seeds_for_the_blend_to_average() -> None:
+    plan = plan_of("preset=best", "devices.cpu_lanes=1")
+    assert names(plan) == ["trees-s7", "neural-s7", "trees-s8", "neural-s8", "trees-s9", "neural-s9"]
+    assert plan.reasons["repeats"] == "3, whose predictions the blend averages, by the best preset"
+
+
+def test_a_gang_is_one_network_on_the_devices_of_all_lanes() -> None:
+    plan = plan_of("devices.cpu_lanes=4", "neural.strategy=ddp")
+    assert names(plan) == ["trees-s7", "neural-s7"]
+    trees, neural = plan.trials
+    assert (trees.gang, trees.strategy) == ((0,), "single")
+    assert (neural.lane, neural.gang, neural.strategy) == (0, (0, 1, 2, 3), "ddp")
+    assert plan.reasons["repeats"] == "1: all devices train one network"
+
+
+def test_one_repeat_over_several_devices_becomes_a_gang_by_itself() -> None:
+    plan = plan_of("devices.cpu_lanes=2", "repeats=1")
+    assert plan.strategy == "ddp"
+    assert plan.reasons["strategy"] == "ddp: 1 repeat over 2 devices, each with a part of a batch"
+
+
 def test_repeats_that_were_asked_for_go_round_the_lanes() -> None:
     plan = plan_of("devices.cpu_lanes=2", "repeats=3", "trees.engine=lightgbm")
     assert [(t.name, t.lane) for t in plan.trials if t.model == "trees"] == [

@@ -47,16 +47,17 @@ class NumericTransform(nn.Module):
         """Fit on `rows` training rows that come in blocks (B, F), none of which is kept."""
         chosen_S = torch.randperm(rows, generator=generator)[:_SAMPLE_ROWS].sort().values
         ranges: _Ranges | None = None
-        sample: list[Tensor] = []
+        raw_SF = torch.empty(0)
         first = 0
         for raw_BF in blocks:
-            ranges = _Ranges(raw_BF) if ranges is None else ranges
+            if ranges is None:
+                ranges, raw_SF = _Ranges(raw_BF), raw_BF.new_empty((len(chosen_S), raw_BF.shape[1]))
             ranges.add(raw_BF)
             begin, end = torch.searchsorted(chosen_S, torch.tensor([first, first + len(raw_BF)])).tolist()
-            sample.append(raw_BF.index_select(0, (chosen_S[begin:end] - first).to(raw_BF.device)))
+            raw_SF[begin:end] = raw_BF.index_select(0, (chosen_S[begin:end] - first).to(raw_BF.device))
             first += len(raw_BF)
         assert ranges is not None and first == rows
-        raw_SF = torch.cat(sample).clamp_(-_MOST, _MOST)
+        raw_SF.clamp_(-_MOST, _MOST)
         low_F, high_F, missing_F = ranges.found()
         knots = max(min(rows // _ROWS_PER_KNOT, _MOST_KNOTS), 10)
         parts = [_knots(raw_SF[:, column], knots) for column in range(raw_SF.shape[1])]
