@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from sparkgpu.artifacts import RunPaths
 from sparkgpu.errors import DataError
 from sparkgpu.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
-from sparkgpu.table import Rows, as_codes, as_float32
+from sparkgpu.table import Rows, as_codes, as_float32, as_numpy
 
 _BLOCK_ROWS = 8_192
 _OPEN_GROUPS = 8  # read from at a time: enough to mix, few enough to keep their buffers
@@ -94,7 +94,7 @@ class RowGroups:
     def _decoded(self, batch: pa.RecordBatch) -> Rows:
         schema = self._schema
         if self._fold is not None:
-            in_fold = np.equal(batch.column(FOLD).to_numpy(), self._fold)
+            in_fold = np.equal(as_numpy(batch.column(FOLD)), self._fold)
             batch = batch.filter(pa.array(in_fold == self._in_fold))
         label: Any = np.int64 if schema.classes else np.float64
         numeric_NF = np.empty((batch.num_rows, len(schema.numeric)), dtype=np.float32)
@@ -104,9 +104,9 @@ class RowGroups:
         for place, feature in enumerate(schema.categorical):
             codes_NK[:, place] = as_codes(batch.column(feature.name), feature.levels)
         return Rows(
-            row_id_N=batch.column(ROW_ID).to_numpy().astype(np.int64),
-            label_N=batch.column(LABEL).to_numpy().astype(label),
-            weight_N=batch.column(WEIGHT).to_numpy().astype(np.float32) if schema.weighted else None,
+            row_id_N=as_numpy(batch.column(ROW_ID)).astype(np.int64),
+            label_N=as_numpy(batch.column(LABEL)).astype(label),
+            weight_N=as_numpy(batch.column(WEIGHT)).astype(np.float32) if schema.weighted else None,
             numeric_NF=numeric_NF,
             codes_NK=codes_NK,
         )

@@ -71,6 +71,8 @@ def run_rank(
         start = time.perf_counter()
         model, training = _train(spec, config, fitted, strategy, report, checkpoints)
         fit_s = time.perf_counter() - start
+    num_train_rows, notes = fitted.num_train_rows, fitted.notes
+    del fitted  # the table makes room for the rows to predict
     resources = _resources(strategy)
     on_trained()
     if model is None:
@@ -94,15 +96,15 @@ def run_rank(
         engine=spec.engine,
         fit_s=fit_s,
         predict_s=predict_s,
-        train_rows=fitted.num_train_rows,
-        train_rows_per_s=fitted.num_train_rows * len(training.curve) / fit_s,
+        train_rows=num_train_rows,
+        train_rows_per_s=num_train_rows * len(training.curve) / fit_s,
         peak_host_bytes=sum(found["host_bytes"] for found in resources),
         peak_device_bytes=max(found["device_bytes"] for found in resources) if on_gpu else None,
         best_iteration=training.best_epoch,
         native_parameters=_native_parameters(model, training),
         device_proof=_device_proof(strategy, lane, resources),
         parameters=config.model_dump(mode="json"),
-        notes=(*fitted.notes, *training.notes),
+        notes=(*notes, *training.notes),
     )
 
 
