@@ -82,7 +82,7 @@ def run(
     """
     with _as_source(data) as source:
         options: dict[str, Any] = {
-            **(_flat(config) if isinstance(config, Mapping) else {}),
+            **(configuration.dotted(config) if isinstance(config, Mapping) else {}),
             "data.source": source,
             "data.target": target,
             "data.task": task,
@@ -111,18 +111,6 @@ def _title(data: Any, source: str | None) -> str | None:
     if source is None or isinstance(data, Path) or str(data) == source:
         return None
     return data if isinstance(data, str) else f"{type(data).__module__.partition('.')[0]} DataFrame"
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys; a mapping of roles stays one value."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping) and dotted != "data.roles":
-            flat.update(_flat(value, f"{dotted}."))
-        else:
-            flat[dotted] = value
-    return flat
 
 
 @contextlib.contextmanager

@@ -196,6 +196,18 @@ def dump(config: RunConfig) -> str:
     return tomli_w.dumps(_plain(config.model_dump(mode="json", exclude_none=True)))
 
 
+def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys; a mapping of roles stays one value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and name != "data.roles":
+            flat.update(dotted(value, f"{name}."))
+        else:
+            flat[name] = value
+    return flat
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         scalars = {key: _plain(item) for key, item in value.items() if not isinstance(item, dict)}

@@ -38,7 +38,9 @@ def resumed_config(
         raise ConfigError(f"--resume --out {out}: no run.toml there. Name the folder of a run.")
     before = configuration.load(file=paths.config)
     asked = configuration.load(options=options, assignments=assignments)
-    known, wanted, default = (_flat(found.model_dump()) for found in (before, asked, RunConfig()))
+    known, wanted, default = (
+        configuration.dotted(found.model_dump()) for found in (before, asked, RunConfig())
+    )
     changed = {key for key, value in wanted.items() if value not in (default[key], known[key])}
     if refused := sorted(changed - _MAY_CHANGE):
         raise ConfigError(
@@ -72,13 +74,3 @@ def _repeats(paths: RunPaths) -> int | None:
         return None
     plan = Plan.model_validate(read_json(paths.plan))
     return len({trial.seed for trial in plan.trials})
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and key != "roles":
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
