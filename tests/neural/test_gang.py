@@ -25,7 +25,7 @@ from sparkgpu.errors import TrialError
 from sparkgpu.plan import Plan, TrialSpec
 from sparkgpu.schema import TableSchema
 
-SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "rank_timeout_s": 5.0}
+SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_a_rank_that_hangs_is_found_among_those_that_wait_for_it(
 ) -> None:
     stopper = when_training(table[0], "hung", lambda signs: os.kill(signs[0].process, signal.SIGSTOP))
     start = time.monotonic()
-    found = gang(table, "hung")
+    found = gang(table, "hung", rank_timeout_s=10.0)
     stopper.join()
     assert time.monotonic() - start < 60
     note = found.record.notes[-1]
