@@ -116,7 +116,8 @@ class NeuralConfig(Section):
     `schedule` is how the learning rate changes over `epochs`; `patience` counts epochs without gain (0: no
     early stopping). `batch_size` is that of a step, whatever spreads it; `micro_batch_size` is how many of
     its rows a device computes at once (None: all). `data` says where training rows lie: on the device, in
-    the table's files, or behind a DataLoader for comparison. `model_parallel` is over how many devices one
+    the table's files, or behind a DataLoader for comparison. `compile` is torch.compile, off because on the
+    CPU compiling takes longer than it saves. `model_parallel` is over how many devices one
     copy of the network is cut by tp, pp and their hybrids (None: all, or 2 in a hybrid).
     `checkpoint_minutes` is the time between two checkpoints within an epoch; each epoch ends with one. A rank
     without progress for `rank_timeout_s` seconds counts as hung; after a lost rank training starts again from
@@ -138,6 +139,7 @@ class NeuralConfig(Section):
     patience: Annotated[int, Field(ge=0)] | None = None
     precision: Precision = "auto"
     activation_checkpointing: bool = False
+    compile: bool = False
     data: Literal["auto", "resident", "stream", "dataloader"] = "auto"
     dataloader: DataLoaderConfig = DataLoaderConfig()
     strategy: Strategy = "auto"

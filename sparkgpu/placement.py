@@ -60,6 +60,8 @@ def check_strategy(config: NeuralConfig, strategy: Strategy, num_devices: int) -
     asked = f'neural.strategy = "{strategy}"'
     hidden = config.hidden
     assert hidden is not None
+    if config.compile and strategy not in ("single", "ddp"):
+        raise ConfigError(f'{asked} and neural.compile exclude each other; compile with "single" or "ddp".')
     if strategy not in GANG_STRATEGIES:
         return
     if num_devices < 2 and strategy != "dp":

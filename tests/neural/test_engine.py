@@ -213,6 +213,14 @@ def test_what_a_cpu_computes_in_software_only_is_refused(precision: str) -> None
     )
 
 
+@pytest.mark.slow
+def test_a_compiled_network_learns_the_same(tmp_path: Path, device: str) -> None:
+    paths, schema = plant(tmp_path, "binary", rows=600)
+    plain = fit(paths, schema, device, dropout=0.1, epochs=2)
+    compiled = fit(paths, schema, device, dropout=0.1, epochs=2, name="compiled", compile=True)
+    np.testing.assert_allclose(compiled.test, plain.test, atol=1e-4)
+
+
 def test_bfloat16_trains_too(tmp_path: Path, device: str) -> None:
     found = fit(*plant(tmp_path, "binary", rows=600), device, precision="bfloat16")
     assert found.accuracy() > 0.8

@@ -78,6 +78,10 @@ def test_hybrids_have_copies_of_the_network_each_cut() -> None:
             'neural.strategy = "pp" does not scale losses as float16 needs; choose precision "bfloat16".',
         ),
         (
+            {"compile": True}, "fsdp", 2,
+            'neural.strategy = "fsdp" and neural.compile exclude each other; compile with "single" or "ddp".',
+        ),
+        (
             {"activation_checkpointing": True}, "pp", 2,
             'neural.strategy = "pp" and neural.activation_checkpointing exclude each other: a stage computes '
             "another micro-batch in between. Leave one out; a smaller neural.micro_batch_size saves memory "

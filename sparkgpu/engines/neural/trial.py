@@ -175,6 +175,8 @@ def _train(
     """Train; the finished model on the leading rank, None on the others."""
     net = build_net(config, fitted.shape)
     strategy.spread(net, fitted.objective)
+    if config.compile:
+        strategy.module.compile()
     try:
         training = train(
             strategy,
