@@ -14,6 +14,10 @@ from sparkgpu.errors import DeviceError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# As lanes set it, and before anything loads MKL: its sums otherwise differ in their last bits by where in
+# memory a matrix happens to lie.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 

@@ -76,7 +76,7 @@ def plan(lanes: int = 2, repeats: int = 2) -> Plan:
         trials=tuple(
             TrialSpec.model_validate(
                 {"name": f"{model}-s{7 + i}", "model": model, "engine": "x", "seed": 7 + i, "fold": None,
-                 "lane": i % lanes}
+                 "lane": i % lanes, "gang": (i % lanes,)}
             )
             for i in range(repeats)
             for model in ("trees", "neural")

@@ -47,7 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
         "embedding_dim": 3,
     },
     "resnet": {"architecture": "resnet", "hidden": (16, 16, 16, 16)},
-    "realmlp": {"architecture": "realmlp", "hidden": (16, 16, 16, 16), "schedule": "coslog4"},
+    "realmlp": {"architecture": "realmlp", "hidden": (16, 16, 16, 16), "learning_rate": 0.04},
 }  # fmt: skip
 TASKS = {"mlp": "binary", "mlp, odd depth": "regression", "tabm": "binary", "tabm, odd depth": "regression"}
 NUM_LEVELS = (3, 50, 7)

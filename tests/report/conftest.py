@@ -65,6 +65,7 @@ def make_run(
                 "name": f"{model}-s{7 + repeat}" + (f"-f{fold}" if fold is not None else ""), "model": model,
                 "engine": "torch" if model == "neural" else "h2o-xgboost", "seed": 7 + repeat, "fold": fold,
                 "lane": repeat,
+                "gang": (repeat,),
             }
         )
         for repeat in range(repeats)
