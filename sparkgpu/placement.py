@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from sparkgpu.config import NeuralConfig, Strategy
-from sparkgpu.errors import ConfigError
+from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.words import counted
 
 GANG_STRATEGIES: frozenset[Strategy] = frozenset({"dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"})
@@ -96,6 +96,15 @@ def check_strategy(config: NeuralConfig, strategy: Strategy, num_devices: int) -
         raise ConfigError(
             f"{asked} and neural.activation_checkpointing exclude each other: a stage computes another "
             "micro-batch in between. Leave one out; a smaller neural.micro_batch_size saves memory as well."
+        )
+
+
+def check_precision(config: NeuralConfig, device: str) -> None:
+    """Refuse a number format that a kind of device has not; raises `DeviceError`."""
+    if not device.startswith("cuda") and config.precision in ("float16", "tf32"):
+        raise DeviceError(
+            f'neural.precision = "{config.precision}": a CPU computes it in software only, many times '
+            'slower; set it to "float32" or "auto".'
         )
 
 

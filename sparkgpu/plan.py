@@ -15,7 +15,7 @@ from sparkgpu.config import Architecture, NeuralConfig, Preset, RunConfig, Strat
 from sparkgpu.devices import Device, Machine
 from sparkgpu.errors import DeviceError
 from sparkgpu.events import Branch
-from sparkgpu.placement import GANG_STRATEGIES, check_strategy, choose_strategy
+from sparkgpu.placement import GANG_STRATEGIES, check_precision, check_strategy, choose_strategy
 from sparkgpu.schema import Record, Task
 
 GIB = 2**30
@@ -135,6 +135,7 @@ def make_plan(
     check_strategy(
         _fill(config.neural, _neural_defaults(config.neural, preset, devices[0].name)), strategy, len(lanes)
     )
+    check_precision(config.neural, devices[0].name)
     repeats, reason = _repeats(config, preset, strategy, len(lanes))
     if config.repeats is None:
         reasons["repeats"] = reason

@@ -13,6 +13,7 @@ import torch
 
 from sparkgpu.config import NeuralConfig
 from sparkgpu.errors import DeviceError
+from sparkgpu.placement import check_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +46,7 @@ def choose_precision(config: NeuralConfig, device: torch.device, device_name: st
     """
     asked = config.precision
     if device.type == "cpu":
-        if asked in ("float16", "tf32"):
-            raise DeviceError(
-                f'neural.precision = "{asked}": a CPU computes it in software only, many times slower; set '
-                'it to "float32" or "auto".'
-            )
+        check_precision(config, device.type)
         return Precision(device_type="cpu", dtype=torch.bfloat16 if asked == "bfloat16" else None)
     supported = torch.cuda.is_bf16_supported(including_emulation=False)
     if asked == "bfloat16" and not supported:
