@@ -33,6 +33,7 @@ from sparkgpu.plan import LanePlan, Plan, TrialSpec
 from sparkgpu.processes import die_with_parent
 
 _REPORT_EVERY_S = 0.4
+_MEETING_S = 60.0
 _WAIT_LONGER_S = 15.0  # than the gang waits before it looks for a hung rank: first the rank is named
 
 
@@ -87,7 +88,8 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--trial", required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--parent", type=int, help="the process that must be this one's parent")
+    parser.add_argument("--meet", choices=("file", "agent"), default="file")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -95,7 +97,8 @@ def main() -> None:
     pulse = Pulse(attempt, rank)
     paths = RunPaths(root=arguments.run)
     try:
-        _run(arguments.trial, paths, arguments.folder, attempt, pulse, rank, world_size)
+        store = _store(arguments.meet, attempt, world_size)
+        _run(arguments.trial, paths, arguments.folder, attempt, pulse, store, rank, world_size)
         write_text(attempt / f"rank-{rank}.done", "")
     except SparkgpuError as error:
         traceback.print_exc()
@@ -115,8 +118,33 @@ def main() -> None:
     _leave(0)
 
 
+def _store(meet: str, attempt: Path, world_size: int) -> Store:
+    """Where the ranks find each other: in a file on one machine, at torchrun's own store on several.
+
+    That store outlives an attempt, and with it the addresses of ranks that are gone: hence the prefix.
+    """
+    if meet == "file":
+        return dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
+    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    tcp = dist.TCPStore(  # type: ignore[attr-defined]
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        world_size,
+        is_master=not agents and os.environ["RANK"] == "0",
+        timeout=timedelta(seconds=_MEETING_S),
+    )
+    return dist.PrefixStore(f"ranks/{attempt.name}", tcp)  # type: ignore[attr-defined]
+
+
 def _run(
-    trial: str, paths: RunPaths, folder: Path, attempt: Path, pulse: Pulse, rank: int, world_size: int
+    trial: str,
+    paths: RunPaths,
+    folder: Path,
+    attempt: Path,
+    pulse: Pulse,
+    store: Store,
+    rank: int,
+    world_size: int,
 ) -> None:
     plan = Plan.model_validate(read_json(paths.plan))
     spec = next(spec for spec in plan.trials if spec.name == trial)
@@ -127,7 +155,6 @@ def _run(
         config = config.model_copy(update={"micro_batch_size": read_json(smaller)["micro_rows"]})
     device = usable_device(lane, int(os.environ["LOCAL_RANK"]))
     torch.set_num_threads(lane.neural_threads)
-    store = dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
     join(config, device, store, rank, world_size)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = pulse.beat

@@ -29,27 +29,27 @@ class CategoryEmbeddings(nn.Module):
     """Codes (B, K) to vectors (B, D): one embedding per column, its first row for missing and unknown.
 
     Columns whose embeddings are equally wide share one table, stacked: a handful of look-ups a step instead
-    of one per column.
+    of one per column. `dim` is the width of all of them; None leaves it to `embedding_dim`.
     """
 
-    def __init__(self, num_levels: Sequence[int]) -> None:
+    def __init__(self, num_levels: Sequence[int], *, dim: int | None = None) -> None:
         super().__init__()
         columns_by_dim: dict[int, list[int]] = {}
         for column, levels in enumerate(num_levels):
-            columns_by_dim.setdefault(embedding_dim(levels), []).append(column)
+            columns_by_dim.setdefault(dim or embedding_dim(levels), []).append(column)
         self.tables = nn.ModuleList()
         self._places: list[tuple[str, str]] = []
-        for dim, columns in sorted(columns_by_dim.items()):
+        for width, columns in sorted(columns_by_dim.items()):
             rows = torch.tensor([num_levels[column] + 1 for column in columns])
             first = rows.cumsum(0) - rows + 1  # the row of code 0: code -1 takes the one before it
-            names = (f"columns_{dim}", f"first_{dim}")
+            names = (f"columns_{width}", f"first_{width}")
             self.register_buffer(names[0], torch.tensor(columns), persistent=False)
             self.register_buffer(names[1], first.to(torch.int32), persistent=False)
             self._places.append(names)
-            table = nn.Embedding(int(rows.sum()), dim)
-            nn.init.uniform_(table.weight, -(dim**-0.5), dim**-0.5)
+            table = nn.Embedding(int(rows.sum()), width)
+            nn.init.uniform_(table.weight, -(width**-0.5), width**-0.5)
             self.tables.append(table)
-        self.num_outputs = sum(dim * len(columns) for dim, columns in columns_by_dim.items())
+        self.num_outputs = sum(width * len(columns) for width, columns in columns_by_dim.items())
 
     def forward(self, codes_BK: Tensor) -> Tensor:
         parts = [

@@ -24,6 +24,7 @@ from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.shape import Shape
 
 _MOST_ONE_HOT = 8  # levels; more are embedded
+_EMBEDDING_DIM = 8
 _FREQUENCIES = 16
 _FREQUENCY_STD = 0.1
 _PERIODIC_OUTPUTS = 3  # beside the number itself
@@ -71,7 +72,12 @@ class RealMLPInput(nn.Module):
         self.register_buffer("many", torch.tensor(many, dtype=torch.int64), persistent=False)
         self.periodic = PeriodicEmbeddings(shape.num_numeric) if shape.num_numeric else None
         self.one_hot = OneHot([shape.num_levels[column] for column in few]) if few else None
-        self.embeddings = CategoryEmbeddings([shape.num_levels[column] for column in many]) if many else None
+        self.embeddings: CategoryEmbeddings | None = None
+        if many:
+            levels = [shape.num_levels[column] for column in many]
+            self.embeddings = CategoryEmbeddings(levels, dim=_EMBEDDING_DIM)
+            for table in self.embeddings.tables:
+                nn.init.normal_(table.get_parameter("weight"))
         parts = (self.periodic, self.one_hot, self.embeddings)
         self.num_outputs = sum(part.num_outputs for part in parts if part is not None)
         self.scale = Scale(self.num_outputs)
