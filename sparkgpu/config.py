@@ -44,6 +44,16 @@ def _gpu_names(value: Any) -> Any:
     return tuple(text for name in names if (text := str(name).strip()))
 
 
+def _spark_settings(value: Any) -> Any:
+    """Settings of Spark by their whole names, from TOML's dotted keys (``spark.executor.memory = "4g"``)."""
+    if not isinstance(value, Mapping):
+        return value
+    named = ((name.removeprefix("spark."), item) for name, item in dotted(value).items())
+    return {
+        f"spark.{name}": str(item).lower() if isinstance(item, bool) else str(item) for name, item in named
+    }
+
+
 class Section(BaseModel):
     """Base of the sections: immutable, unknown keys refused, no value of another type taken for its own."""
 
@@ -78,6 +88,21 @@ class DevicesConfig(Section):
 
     gpus: Annotated[Literal["all"] | tuple[str, ...] | None, BeforeValidator(_gpu_names)] = None
     cpu_lanes: Count | None = None
+
+
+class ClusterConfig(Section):
+    """``[cluster]``: where a run goes past one machine.
+
+    `master` is a Spark master (``spark://host:7077``, ``yarn``, ``k8s://...``; under spark-submit that of the
+    command) and `spark` are settings of Spark for it. `lanes` says what executors are: one H2O cloud and
+    one gang of ranks over all of them, or a lane each. `executors` is how many to wait for (None: those that
+    come).
+    """
+
+    master: str | None = None
+    spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
+    lanes: Literal["cloud", "executors"] = "cloud"
+    executors: Count | None = None
 
 
 class TreesConfig(Section):
@@ -158,6 +183,7 @@ class RunConfig(Section):
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
     devices: DevicesConfig = DevicesConfig()
+    cluster: ClusterConfig = ClusterConfig()
     trees: TreesConfig = TreesConfig()
     neural: NeuralConfig = NeuralConfig()
 
@@ -199,15 +225,18 @@ def dump(config: RunConfig) -> str:
 
 
 def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys; a mapping of roles stays one value."""
+    """Nested mappings as dotted keys; a mapping whose keys are the user's stays one value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and name != "data.roles":
+        if isinstance(value, Mapping) and name not in _OWN_KEYS:
             flat.update(dotted(value, f"{name}."))
         else:
             flat[name] = value
     return flat
+
+
+_OWN_KEYS = ("data.roles", "cluster.spark")
 
 
 def _plain(value: Any) -> Any:

@@ -50,8 +50,14 @@ class TrialError(SparkgpuError):
     exit_code = 5
 
 
+class ExecutorLostError(TrialError):
+    """An executor of a Spark cluster went away, and with it the H2O cloud and the network's ranks."""
+
+    kind = "lost"
+
+
 _BY_KIND: dict[str, type[SparkgpuError]] = {
-    error.kind: error for error in (ConfigError, DeviceError, DataError, TrialError)
+    error.kind: error for error in (ConfigError, DeviceError, DataError, TrialError, ExecutorLostError)
 }
 
 

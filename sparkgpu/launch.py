@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from sparkgpu.artifacts import RunPaths, read_json, write_json
-from sparkgpu.errors import TrialError, error_of_kind
+from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
 from sparkgpu.events import Branch, Event, EventReader
 from sparkgpu.plan import LanePlan, Plan, prepares_table
 from sparkgpu.processes import end_groups
@@ -132,7 +132,7 @@ class Crew:
             ending = _ending(worker.process.returncode)
             message = f"lane {worker.lane.index}: the {worker.branch} worker {ending}; see {lane.log}."
             found = {"kind": "trial", "message": message}
-        if worker.prepares and not table_is_there:
+        if (worker.prepares and not table_is_there) or found["kind"] == ExecutorLostError.kind:
             raise error_of_kind(found["kind"], found["message"])
         write_json(lane.root / "error.json", {"branch": worker.branch, **found})
         for name in left:
@@ -230,12 +230,9 @@ def lane_environment(
 
     `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang.
     """
-    inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
-    if "PYTHONPATH" in environ:
-        inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))
     threads = str(lane.tree_threads if branch == "trees" else lane.neural_threads)
     return {
-        **inherited,
+        **outside_environment(environ),
         **(_NEURAL_ENVIRONMENT if branch == "neural" else {}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": visible,
@@ -253,6 +250,14 @@ def lane_environment(
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
     }
+
+
+def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what an outer Spark, Slurm step or notebook has set for itself."""
+    inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
+    if "PYTHONPATH" in environ:
+        inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))
+    return inherited
 
 
 def _without_spark(python_path: str, spark_home: str | None) -> str:

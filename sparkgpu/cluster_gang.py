@@ -1,0 +1,111 @@
+"""Runs one network trial as a gang of ranks in the executors of a Spark application.
+
+Spark's TorchDistributor starts a torchrun in each slot of a barrier stage. It says little about failures (a
+failed rank can even pass for a good one), so each rank leaves a marker and a log of its own in the run
+directory, and those are what counts here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_text
+from sparkgpu.config import NeuralConfig
+from sparkgpu.errors import DeviceError, TrialError, error_of_kind
+from sparkgpu.plan import TrialSpec
+
+if TYPE_CHECKING:
+    from pyspark.ml.torch.distributor import TorchDistributor
+
+_TOO_FEW_SLOTS = "SPARK-24819"  # how Spark marks a barrier stage that does not fit
+
+
+def make_distributor(num_ranks: int, *, use_gpu: bool) -> TorchDistributor:
+    """A distributor for `num_ranks` slots; make it in the thread that has the session."""
+    from pyspark.ml.torch.distributor import TorchDistributor
+
+    return TorchDistributor(num_processes=num_ranks, local_mode=False, use_gpu=use_gpu)
+
+
+def run_trial(
+    distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
+) -> FitRecord:
+    """Train with one rank in each slot. `config` is resolved.
+
+    Raises `DeviceError` where the slots are too few, `TrialError` where a rank failed, with its last words.
+    """
+    num_ranks = distributor.num_processes
+    trial = paths.trial(spec.name)
+    folder = trial.root / "gang"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    trial.rank_logs.mkdir(exist_ok=True)
+    write_text(folder / "config.json", config.model_dump_json())
+    arguments = ["--run", str(paths.root), "--trial", spec.name, "--folder", str(folder), "--meet", "agent"]
+    failure: Exception | None = None
+    try:
+        distributor.run(run_rank, arguments, str(trial.rank_logs))
+    except Exception as error:  # of py4j, of Spark's own, or of pickling what did not come back
+        failure = error
+    if failure is not None and _TOO_FEW_SLOTS in str(failure):
+        raise DeviceError(
+            f"{spec.name}: {num_ranks} ranks found fewer slots than that. Give the application more cores "
+            "(or GPUs), or spread the network over fewer with spark.cores.max."
+        )
+    refused = folder / "refused.json"
+    if refused.exists():
+        found = read_json(refused)
+        raise error_of_kind(found["kind"], found["message"])
+    if lost := _lost(folder, trial.rank_logs, num_ranks):
+        raise TrialError(f"{spec.name}: {lost}. The ranks' logs are in {trial.rank_logs}.") from failure
+    record = FitRecord.model_validate(read_json(folder / "record.json"))
+    shutil.rmtree(folder)
+    return record
+
+
+def run_rank(arguments: Sequence[str], logs: str) -> None:
+    """Called by torchrun in an executor: one rank, in a process that ends with this one."""
+    rank, gpus = os.environ["RANK"], os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
+    log = Path(logs) / f"rank-{rank}.log"
+    command = [
+        sys.executable,
+        "-m",
+        "sparkgpu.engines.neural.ranks",
+        *arguments,
+        "--parent",
+        str(os.getpid()),
+    ]
+    with log.open("ab") as file:
+        place = f"rank {rank} on {socket.gethostname()}, in {Path.cwd()}, GPUs {gpus}\n"
+        file.write(place.encode())
+        file.flush()
+        subprocess.run(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, check=True)
+
+
+def _lost(folder: Path, logs: Path, num_ranks: int) -> str | None:
+    """Which rank failed first and with what; None when all are done."""
+    attempt = max(folder.glob("attempt-*"), default=folder / "attempt-0")
+    missing = [rank for rank in range(num_ranks) if not (attempt / f"rank-{rank}.done").exists()]
+    if not missing:
+        return None
+    errors = {rank: attempt / f"rank-{rank}.error.json" for rank in missing}
+    found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
+    silent = [rank for rank in missing if rank not in found]
+    # A rank that was killed leaves nothing, and the others then fail for want of it.
+    if silent:
+        lines = _tail(logs / f"rank-{silent[0]}.log")
+        what = f"its last output: {lines[-1].strip()!r}" if lines else "it had written nothing"
+        return f"rank {silent[0]} of {num_ranks} was killed or never started; {what}"
+    first = min(found, key=lambda rank: found[rank]["at"])
+    return f"rank {first} of {num_ranks} failed with {found[first]['message']}"
+
+
+def _tail(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
