@@ -24,8 +24,9 @@ from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_json
 from sparkgpu.cluster_plan import Executor, make_cluster_plan
 from sparkgpu.config import RunConfig
 from sparkgpu.demo import DEMO, write_demo
-from sparkgpu.errors import ExecutorLostError
+from sparkgpu.errors import ExecutorLostError, TrialError
 from sparkgpu.events import Branch, EventWriter
+from sparkgpu.executor_lanes import run_lanes
 from sparkgpu.plan import Plan, TrialSpec
 from sparkgpu.prepare import prepare
 from sparkgpu.processes import die_with_parent
@@ -59,17 +60,23 @@ class _Application:
 
     def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
         """Prepare the table where it is not there yet, then train what is not done."""
-        left = {
-            branch: [spec for spec in plan.of(0, branch) if not self.paths.trial(spec.name).done.exists()]
-            for branch in _BRANCHES
-        }
+        if self.config.cluster.lanes == "executors":
+            self._table()
+            self.failed = not run_lanes(self.session, self.paths, [found.host for found in executors])
+        else:
+            self._run_cloud(plan, executors)
+
+    def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
+        """One H2O cloud and one gang of ranks over all executors."""
+        trials = {branch: plan.of(0, branch) for branch in _BRANCHES}
+        trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
         # Made in this thread, which has the session.
         distributor = cluster_gang.make_distributor(
             plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
         )
         # H2O starts by tasks of its own, for which the ranks leave no slot: before them, and meanwhile the
         # table is prepared.
-        cloud = InBackground(lambda: self._start_cloud(executors)) if left["trees"] else None
+        cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left else None
         schema = self._table()
         config = plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
         self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
@@ -78,12 +85,12 @@ class _Application:
         networks = InBackground(
             lambda: self._run_trials(
                 "neural",
-                left["neural"],
+                trials["neural"],
                 lambda spec: cluster_gang.run_trial(distributor, spec, config.neural, self.paths),
             )
         )
         if context is not None:
-            self._train_trees(context, plan, schema, config, left["trees"])
+            self._train_trees(context, plan, schema, config, trials["trees"])
         networks.result()
 
     def _table(self) -> TableSchema:
@@ -118,7 +125,7 @@ class _Application:
         plan: Plan,
         schema: TableSchema,
         config: RunConfig,
-        trials: list[TrialSpec],
+        trials: tuple[TrialSpec, ...],
     ) -> None:
         from sparkgpu.spark.h2o_context import stopping
 
@@ -135,7 +142,7 @@ class _Application:
             )
 
     def _run_trials(
-        self, branch: Branch, trials: list[TrialSpec], run_trial: Callable[[TrialSpec], FitRecord]
+        self, branch: Branch, trials: tuple[TrialSpec, ...], run_trial: Callable[[TrialSpec], FitRecord]
     ) -> None:
         if not run_trials(trials, self.paths, self.events[branch], run_trial):
             self.failed = True
@@ -197,6 +204,8 @@ def main() -> None:
 
 
 def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
+    from py4j.protocol import Py4JError
+
     from sparkgpu.spark.cluster_session import await_executors, check_executors, cluster_session
 
     config = configuration.load(file=arguments.config)
@@ -220,8 +229,13 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
         )
         watcher.start()
         application = _Application(session, arguments, config)
-        application.run(plan, executors)
-        ended.set()
+        try:
+            application.run(plan, executors)
+        except Py4JError as error:  # while the JVM is there to say what it is
+            traceback.print_exc()
+            raise TrialError(described(error)["message"]) from None
+        finally:
+            ended.set()
         watcher.join()
         return 5 if application.failed else 0
 

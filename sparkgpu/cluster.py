@@ -20,8 +20,9 @@ from sparkgpu.artifacts import RunPaths, read_json, write_json
 from sparkgpu.errors import ExecutorLostError, SparkgpuError, TrialError, error_of_kind
 from sparkgpu.events import Branch, Event, EventReader
 from sparkgpu.launch import Crew, Outcome, Worker, outside_environment
-from sparkgpu.plan import Plan
+from sparkgpu.plan import Plan, prepares_table
 from sparkgpu.processes import end_groups
+from sparkgpu.resume import clear_unfinished
 from sparkgpu.submitted import ClusterSettings
 
 _POLL_S = 0.1
@@ -69,10 +70,7 @@ class ClusterCrew:
             on_event(
                 0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; once more without it")
             )
-            own = self._paths.lane(0)
-            for branch in _BRANCHES:
-                own.error(branch).unlink(missing_ok=True)
-                own.events(branch).unlink(missing_ok=True)
+            clear_unfinished(self._paths)
             try:
                 self.plan = self._start()
             except SparkgpuError as error:
@@ -120,19 +118,22 @@ class ClusterCrew:
 
     def _crew(self) -> Crew:
         assert self._process is not None
-        own = self._paths.lane(0)
-        write_json(own.lane, self.plan.lanes[0])
         workers = [
             Worker(
-                lane=self.plan.lanes[0],
+                lane=lane,
                 branch=branch,
                 process=self._process,
-                reader=EventReader(own.events(branch)),
-                prepares=branch == "trees",
+                reader=EventReader(self._paths.lane(lane.index).events(branch)),
+                prepares=prepares_table(self._paths, lane.index, branch),
             )
+            for lane in self.plan.lanes
             for branch in _BRANCHES
+            if prepares_table(self._paths, lane.index, branch) or self._is_left(lane.index, branch)
         ]
         return Crew(self._paths, self.plan, workers)
+
+    def _is_left(self, lane: int, branch: Branch) -> bool:
+        return any(not self._paths.trial(spec.name).done.exists() for spec in self.plan.of(lane, branch))
 
     def _given_up(self, reason: str) -> Outcome:
         names = [trial.name for trial in self.plan.trials]

@@ -45,7 +45,8 @@ class _Worker:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
         self.config: RunConfig = configuration.load(file=paths.config)
-        self.lane: LanePlan = self.plan.lanes[lane]
+        # From its own file: only on the lane's machine are ports and memory known.
+        self.lane = LanePlan.model_validate(read_json(paths.lane(lane).lane))
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source

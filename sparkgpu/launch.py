@@ -129,8 +129,8 @@ class Crew:
         if file.exists():
             found = read_json(file)
         else:
-            ending = _ending(worker.process.returncode)
-            message = f"lane {worker.lane.index}: the {worker.branch} worker {ending}; see {lane.log}."
+            ended = ending(worker.process.returncode)
+            message = f"lane {worker.lane.index}: the {worker.branch} worker {ended}; see {lane.log}."
             found = {"kind": "trial", "message": message}
         if (worker.prepares and not table_is_there) or found["kind"] == ExecutorLostError.kind:
             raise error_of_kind(found["kind"], found["message"])
@@ -146,7 +146,8 @@ def _note(worker: Worker, event: Event) -> None:
         worker.failed[event.trial] = event.text
 
 
-def _ending(status: int) -> str:
+def ending(status: int) -> str:
+    """How a worker ended that did not say why."""
     if status < 0:
         return f"was killed by signal {-status}" + (" (out of memory?)" if status == -9 else "")
     return f"ended with status {status} without saying why"
@@ -160,21 +161,40 @@ def crew(
     workers: list[Worker] = []
     try:
         for lane in plan.lanes:
-            folder = paths.lane(lane.index)
-            folder.root.mkdir(parents=True, exist_ok=True)
-            write_json(folder.lane, lane)
-            for branch in _BRANCHES:
-                trials = [paths.trial(trial.name) for trial in plan.of(lane.index, branch)]
-                prepares = prepares_table(paths, lane.index, branch)
-                if not prepares and all(trial.done.exists() for trial in trials):
-                    continue
-                visible = plan.visible_devices(lane.index, branch)
-                environment = partial(lane_environment, lane, branch, visible=visible, environ=environ)
-                workers.append(_start(paths, lane, branch, prepares, scratch, source, title, environment))
+            workers += start_lane(
+                paths, plan, lane, scratch=scratch, source=source, title=title, environ=environ,
+                visible=partial(plan.visible_devices, lane.index),
+            )  # fmt: skip
         yield Crew(paths, plan, workers)
         _wait_closed(workers)
     finally:
         end_groups([worker.process for worker in workers])
+
+
+def start_lane(
+    paths: RunPaths,
+    plan: Plan,
+    lane: LanePlan,
+    *,
+    scratch: Path,
+    source: str,
+    title: str,
+    environ: Mapping[str, str],
+    visible: Callable[[Branch], str],
+) -> list[Worker]:
+    """Start the workers of one lane that have something to do; `visible` is what CUDA may see in each."""
+    folder = paths.lane(lane.index)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    write_json(folder.lane, lane)
+    workers = []
+    for branch in _BRANCHES:
+        trials = [paths.trial(trial.name) for trial in plan.of(lane.index, branch)]
+        prepares = prepares_table(paths, lane.index, branch)
+        if not prepares and all(trial.done.exists() for trial in trials):
+            continue
+        environment = partial(lane_environment, lane, branch, visible=visible(branch), environ=environ)
+        workers.append(_start(paths, lane, branch, prepares, scratch, source, title, environment))
+    return workers
 
 
 def _wait_closed(workers: list[Worker]) -> None:

@@ -123,7 +123,7 @@ def make_plan(
         reasons["devices"] = "every visible GPU" if on_gpu else "the CPU, since no GPU is visible here"
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
     threads = max(1, machine.cores // len(devices))
-    heap = _heap_bytes(machine, len(devices))
+    heap = heap_bytes(machine, len(devices))
     reasons["memory"] = (
         f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
         f"{machine.memory_bytes / GIB:.0f} GiB"
@@ -200,7 +200,8 @@ def _repeats(config: RunConfig, preset: Preset, strategy: Strategy, lanes: int) 
     return lanes, f"{lanes}, one for each lane"
 
 
-def _heap_bytes(machine: Machine, lanes: int) -> int:
+def heap_bytes(machine: Machine, lanes: int) -> int:
+    """The Java heap of each of `lanes` lanes on a machine. Raises `DeviceError` when there is too little."""
     # XGBoost and torch hold their data outside the Java heap, so it gets the smaller part of the share.
     heap = min(machine.memory_bytes // 4 // lanes, 64 * GIB)
     if heap < 0.75 * GIB:
