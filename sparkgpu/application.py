@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.5
+_NOTICED_S = 5.0  # after which Spark knows of an executor that closed its connections
 _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 
@@ -144,7 +146,15 @@ class _Application:
     def _run_trials(
         self, branch: Branch, trials: tuple[TrialSpec, ...], run_trial: Callable[[TrialSpec], FitRecord]
     ) -> None:
-        if not run_trials(trials, self.paths, self.events[branch], run_trial):
+        def run_unless_lost(spec: TrialSpec) -> FitRecord:
+            try:
+                return run_trial(spec)
+            except Exception:
+                # It may be the first sign of a lost executor; then the watcher ends this process.
+                time.sleep(_NOTICED_S)
+                raise
+
+        if not run_trials(trials, self.paths, self.events[branch], run_unless_lost):
             self.failed = True
 
 

@@ -29,9 +29,23 @@ _TOO_FEW_SLOTS = "SPARK-24819"  # how Spark marks a barrier stage that does not 
 
 def make_distributor(num_ranks: int, *, use_gpu: bool) -> TorchDistributor:
     """A distributor for `num_ranks` slots; make it in the thread that has the session."""
-    from pyspark.ml.torch.distributor import TorchDistributor
+    from pyspark.ml.torch import distributor
 
-    return TorchDistributor(num_processes=num_ranks, local_mode=False, use_gpu=use_gpu)
+    # Its own would listen on every interface, without a login, for what ranks print; ours print to files.
+    distributor.LogStreamingServer = _NoServer  # type: ignore[attr-defined]
+    return distributor.TorchDistributor(num_processes=num_ranks, local_mode=False, use_gpu=use_gpu)
+
+
+class _NoServer:
+    """In place of TorchDistributor's log server; -1 is how it says that there is none."""
+
+    port = -1
+
+    def start(self, spark_host_address: str = "") -> None:
+        """Opens nothing."""
+
+    def shutdown(self) -> None:
+        """Nothing was opened."""
 
 
 def run_trial(

@@ -27,8 +27,13 @@ def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int
     command line), and runs without Flow, REPL, node port and Flow proxy (see ``jvm/``). Each process can
     do this once: a second context in one JVM's life ends the JVM.
     """
+    for folder in ("h2o-log", "h2o-flows", "h2o-ice"):
+        (scratch / folder).mkdir(exist_ok=True)
     conf = (
         _guarded(name, scratch)
+        .setLogLevel("WARN")
+        .setLogDir(str(scratch / "h2o-log"))
+        .setFlowDir(str(scratch / "h2o-flows"))
         .setBasePort(port_base)
         .setNthreads(threads)
         # -disable_net leaves out the port between nodes, which no login guards; one node needs none.
@@ -55,6 +60,7 @@ def start_cloud(
         _guarded(name, scratch)
         .setNumH2OWorkers(num_nodes)
         .setNthreads(threads)
+        .setLogLevel("INFO")  # into each executor's own working folder
         .setInternalSecureConnectionsEnabled()
         # A cloud that lost a node is given up here, with its application; Sparkling Water would end the JVM.
         .setKillOnUnhealthyClusterDisabled()
@@ -75,16 +81,11 @@ def _guarded(name: str, scratch: Path) -> H2OConf:
     descriptor = os.open(login, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"{_USER}: {password}\n")
-    for folder in ("h2o-log", "h2o-flows", "h2o-ice"):
-        (scratch / folder).mkdir(exist_ok=True)
     return (
         H2OConf()
         .setInternalClusterMode()
         .setCloudName(name)
         .setReplDisabled()
-        .setLogLevel("WARN")
-        .setLogDir(str(scratch / "h2o-log"))
-        .setFlowDir(str(scratch / "h2o-flows"))
         .setHashLoginEnabled()
         .setLoginConf(str(login))
         .setUserName(_USER)

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from running import REPOSITORY
 
 from sparkgpu.java import find_java
 
-REPOSITORY = Path(__file__).parents[2]
 _START_S = 60.0
 
 
