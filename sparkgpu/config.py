@@ -48,7 +48,9 @@ def _spark_settings(value: Any) -> Any:
     """Settings of Spark by their whole names, from TOML's dotted keys (``spark.executor.memory = "4g"``)."""
     if not isinstance(value, Mapping):
         return value
-    named = ((name.removeprefix("spark."), item) for name, item in dotted(value).items())
+    named = [(name.removeprefix("spark."), item) for name, item in dotted(value).items()]
+    if not all(isinstance(item, (str, bool, int, float)) for _, item in named):
+        raise ValueError("each setting of Spark is a text, a number, true or false")
     return {
         f"spark.{name}": str(item).lower() if isinstance(item, bool) else str(item) for name, item in named
     }
