@@ -72,18 +72,21 @@ class _Application:
         """One H2O cloud and one gang of ranks over all executors."""
         trials = {branch: plan.of(0, branch) for branch in _BRANCHES}
         trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
+        by_h2o = self.config.trees.engine == "h2o-xgboost"
         # Made in this thread, which has the session.
         distributor = cluster_gang.make_distributor(
             plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
         )
         # H2O starts by tasks of its own, for which the ranks leave no slot: before them, and meanwhile the
         # table is prepared.
-        cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left else None
+        cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
         schema = self._table()
         config = plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
         self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
-        with self.events["trees"].phase("starting H2O"):
-            context = cloud.result() if cloud else None
+        context = None
+        if cloud:
+            with self.events["trees"].phase("starting H2O"):
+                context = cloud.result()
         networks = InBackground(
             lambda: self._run_trials(
                 "neural",
@@ -93,6 +96,17 @@ class _Application:
         )
         if context is not None:
             self._train_trees(context, plan, schema, config, trials["trees"])
+        elif trees_left:
+            from sparkgpu.engines.trees import spark_xgboost
+
+            self._run_trials(
+                "trees",
+                trials["trees"],
+                lambda spec: spark_xgboost.run_trial(
+                    self.session, spec, config.trees, schema, self.paths, self.shared, self.events["trees"],
+                    num_workers=sum(executor.slots for executor in executors),
+                ),
+            )  # fmt: skip
         networks.result()
 
     def _table(self) -> TableSchema:

@@ -58,12 +58,12 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
         raise DeviceError(
             f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost turns to the '
             'CPU without a word. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
-            'or trees.tree_method = "hist".'
+            'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
         )
-    if config.cluster.lanes == "cloud" and config.trees.engine != "h2o-xgboost":
+    if config.cluster.lanes == "cloud" and config.trees.engine == "lightgbm":
         raise ConfigError(
-            f'trees.engine = "{config.trees.engine}" trains on one machine; on a cluster set cluster.lanes = '
-            '"executors", or trees.engine = "h2o-xgboost" for one model over all executors.'
+            'trees.engine = "lightgbm" trains on one machine; on a cluster set cluster.lanes = "executors", '
+            'or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.'
         )
 
 
@@ -115,10 +115,10 @@ def _cloud(
         )
     if strategy == "single":
         num_ranks = 1
-    if lanes[0].device != "cpu" and len(lanes) > 1:
+    if lanes[0].device != "cpu" and len(lanes) > 1 and config.trees.engine == "h2o-xgboost":
         reasons["trees"] = (
             "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
-            '"executors" does, one node for each trial'
+            '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'
         )
     # A rank has the cores of one task; the trees' threads beside it are H2O's.
     ranked = tuple(

@@ -75,7 +75,9 @@ class Plan(Record):
     def tree_device(self) -> str:
         """Where trees train: H2O turns to the CPU in a cloud of several nodes, whatever they have."""
         trees = [trial for trial in self.trials if trial.model == "trees"]
-        in_cloud = self.master is not None and any(len(trial.gang) > 1 for trial in trees)
+        in_cloud = self.master is not None and any(
+            len(trial.gang) > 1 and trial.engine == "h2o-xgboost" for trial in trees
+        )
         return "cpu" if in_cloud else self.lanes[0].device
 
     @property

@@ -117,14 +117,14 @@ def executors_of(session: SparkSession) -> tuple[Executor, ...]:
         if executor.id() == "driver" or not host:  # it has one once it can be used
             continue
         gpus = executor.resources().get("gpu")
-        addresses = gpus.get().addresses() if gpus.isDefined() else None
+        addresses = tuple(gpus.get().addresses()) if gpus.isDefined() else ()
         found.append(
             Executor(
                 id=executor.id(),
                 host=host,
                 cores=executor.totalCores(),
                 task_cpus=task_cpus,
-                gpus=tuple(addresses.apply(i) for i in range(addresses.length())) if addresses else (),
+                gpus=addresses,
             )
         )
     return tuple(sorted(found, key=lambda executor: int(executor.id)))

@@ -132,6 +132,23 @@ def test_each_executor_can_be_a_lane(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "metric", "at_least"), [("wine", "accuracy", 0.8), ("diabetes", "r2", 0.2)])
+def test_the_xgboost_engine_trains_one_model_over_the_executors(
+    name: str, metric: str, at_least: float, tmp_path: Path
+) -> None:
+    table = write_table(name, tmp_path)
+    with standalone(tmp_path) as cluster:
+        run = finished(
+            cluster.submit(table, "--target", "target", *NETWORK, "--set", "trees.engine=xgboost"),
+            tmp_path / "out", tmp_path, within_s=300, environ=spark_environment(),
+        )  # fmt: skip
+    trees = next(trial for trial in run.metrics["trials"] if trial["model"] == "trees")
+    assert trees["device_proof"] == {"device": "cpu", "num_workers": 2}
+    assert trees["metrics"]["test"][metric] > at_least
+    assert (run.paths.trial(trees["name"]).root / "model.ubj").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(bool(os.environ.get("SPARKGPU_REAL_GPUS")), reason="the GPUs declared here are not there")
 def test_a_task_sees_the_gpu_that_spark_gave_it_and_no_other(tmp_path: Path) -> None:
     table = write_table("breast_cancer", tmp_path)

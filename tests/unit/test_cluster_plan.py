@@ -56,6 +56,13 @@ def test_the_trees_of_a_cloud_with_gpus_say_that_they_train_on_the_cpu() -> None
     assert resolved.trees.tree_method == "hist"
 
 
+def test_one_xgboost_model_over_the_executors_uses_their_gpus() -> None:
+    plan = plan_of("trees.engine=xgboost", on=executors(2, gpus=1))
+    assert "trees" not in plan.reasons
+    resolved = plan.resolved(config.load(), task="binary", train_rows=1000)
+    assert resolved.trees.tree_method == "gpu_hist"
+
+
 def test_lanes_on_executors_are_as_many_repeats_each_on_its_own_gpu() -> None:
     plan = plan_of("cluster.lanes=executors", on=executors(2, gpus=1))
     assert [(trial.name, trial.gang) for trial in plan.trials] == [
@@ -77,8 +84,9 @@ def test_folds_go_round_the_executors() -> None:
         (
             ["trees.tree_method=gpu_hist"], 1, DeviceError,
             'trees.tree_method = "gpu_hist": in a cloud of 2 nodes H2O XGBoost turns to the CPU without a '
-            'word. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), or '
-            'trees.tree_method = "hist".',
+            'word. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), trees.engine = '
+            '"xgboost" (one model over all GPUs), or trees.tree_method = "hist".',
+
         ),
         (
             ["devices.gpus=all"], 0, DeviceError,
@@ -93,7 +101,8 @@ def test_folds_go_round_the_executors() -> None:
         (
             ["trees.engine=lightgbm"], 0, ConfigError,
             'trees.engine = "lightgbm" trains on one machine; on a cluster set cluster.lanes = "executors", '
-            'or trees.engine = "h2o-xgboost" for one model over all executors.',
+            'or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.',
+
         ),
         (
             ["neural.strategy=dp"], 0, ConfigError,

@@ -1,4 +1,4 @@
-"""A run goes to the cluster that its configuration or the spark-submit around it names, else it stays here."""
+"""A run goes to the cluster that its configuration or the spark-submit around it names, or stays here."""
 
 from __future__ import annotations
 
