@@ -80,6 +80,21 @@ class DevicesConfig(Section):
     cpu_lanes: Count | None = None
 
 
+class ClusterConfig(Section):
+    """``[cluster]``: where a run goes past one machine.
+
+    `nodes` are the machines that one network trains on, started by a launcher (`sparkgpu.nodes`).
+    `interface` names the network interface between them, `infiniband` whether NCCL may use InfiniBand and
+    `p2p_level` how far apart two GPUs may be that talk past the host's memory, in NCCL's words; None leaves
+    each to NCCL and gloo.
+    """
+
+    nodes: Count = 1
+    interface: str | None = None
+    infiniband: bool | None = None
+    p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = None
+
+
 class TreesConfig(Section):
     """``[trees]``, in H2O's spelling. `tree_method="gpu_hist"` means hist on the lane's GPU."""
 
@@ -158,6 +173,7 @@ class RunConfig(Section):
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
     devices: DevicesConfig = DevicesConfig()
+    cluster: ClusterConfig = ClusterConfig()
     trees: TreesConfig = TreesConfig()
     neural: NeuralConfig = NeuralConfig()
 

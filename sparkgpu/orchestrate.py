@@ -30,6 +30,7 @@ from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, Tria
 from sparkgpu.java import find_java
 from sparkgpu.launch import Crew, Outcome, crew
 from sparkgpu.monitor import Monitor
+from sparkgpu.nodes import launcher_words, network_environment
 from sparkgpu.plan import Plan, make_plan, resolve_parameters
 from sparkgpu.ports import reserved_ports
 from sparkgpu.resume import clear_unfinished
@@ -89,6 +90,8 @@ def run(
             'trees.tree_method = "gpu_hist": no GPU is visible here. Set it to "hist" to train on the CPU.'
         )
     find_java(environ)
+    if config.cluster.nodes > 1 and not dry_run:
+        launcher_words(environ)  # refused here, not when the table is ready
     with reserved_ports(len(devices)) as ports:
         plan = make_plan(config, machine, devices, ports)
         if dry_run:
@@ -105,7 +108,9 @@ def run(
         write_json(paths.env, _environment(machine))
         display.plan(plan, title, config.data.target)
         with scratch_folder() as scratch:
-            workers = crew(paths, plan, scratch=scratch, source=source, title=title, environ=environ)
+            # What the batch script has set itself stands.
+            settings = {**network_environment(config.cluster), **environ}
+            workers = crew(paths, plan, scratch=scratch, source=source, title=title, environ=settings)
             trained = _train(config, display, paths, plan, workers)
     metrics = _finish(paths, plan, trained, started, machine)
     display.finish(metrics, paths)

@@ -48,7 +48,7 @@ class LanePlan(Record):
 class TrialSpec(Record):
     """One engine with one seed and one fold, on one lane or, as a gang, on the devices of several.
 
-    `lane` runs it, `gang` are the lanes whose devices it takes.
+    `lane` runs it, `gang` are the lanes whose devices it takes, on each of `nodes` machines.
     """
 
     name: str
@@ -59,6 +59,12 @@ class TrialSpec(Record):
     lane: int
     gang: tuple[int, ...]
     strategy: Strategy = "single"
+    nodes: int = 1
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that train it together, where its strategy takes several."""
+        return self.nodes * len(self.gang)
 
 
 class Plan(Record):
@@ -124,22 +130,22 @@ def make_plan(
         for index, (device, port) in enumerate(zip(devices, ports, strict=True))
     )
     neural = _fill(config.neural, _neural_defaults(config.neural, preset, devices[0].name))
+    nodes = config.cluster.nodes
     strategy, reason = choose_strategy(
         neural,
-        num_devices=len(lanes),
+        num_devices=nodes * len(lanes),
+        nodes=nodes,
         trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
         memory_bytes=min((gpu.memory_bytes for gpu in machine.gpus), default=None) if on_gpu else None,
     )
     if config.neural.strategy == "auto":
         reasons["strategy"] = reason
-    check_strategy(
-        _fill(config.neural, _neural_defaults(config.neural, preset, devices[0].name)), strategy, len(lanes)
-    )
+    check_strategy(neural, strategy, nodes * len(lanes), nodes=nodes)
     check_precision(config.neural, devices[0].name)
     repeats, reason = _repeats(config, preset, strategy, len(lanes))
     if config.repeats is None:
         reasons["repeats"] = reason
-    trials = _trials(config, repeats, len(lanes), strategy)
+    trials = _trials(config, repeats, len(lanes), strategy, nodes)
     return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
 
 
@@ -165,7 +171,9 @@ def _heap_bytes(machine: Machine, lanes: int) -> int:
     return heap
 
 
-def _trials(config: RunConfig, repeats: int, lanes: int, strategy: Strategy) -> tuple[TrialSpec, ...]:
+def _trials(
+    config: RunConfig, repeats: int, lanes: int, strategy: Strategy, nodes: int
+) -> tuple[TrialSpec, ...]:
     folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
     trials = []
     for position, (repeat, fold) in enumerate((r, f) for r in range(repeats) for f in folds):
@@ -185,6 +193,7 @@ def _trials(config: RunConfig, repeats: int, lanes: int, strategy: Strategy) -> 
                         "lane": lane,
                         "gang": tuple(range(lanes)) if is_gang else (lane,),
                         "strategy": strategy if model == "neural" else "single",
+                        "nodes": nodes if is_gang else 1,
                     }
                 )
             )
