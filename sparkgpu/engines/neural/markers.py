@@ -20,9 +20,12 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 def rank_arguments(spec: TrialSpec, paths: RunPaths, folder: Path) -> list[str]:
-    """What follows ``python`` or ``torchrun``: the rank's module and the trial it belongs to."""
+    """What follows ``python`` or ``torchrun``: the rank's module and the trial it belongs to.
+
+    No option of it may begin like two of torchrun's, which would take it for its own and complain.
+    """
     return [
-        "-m", "sparkgpu.engines.neural.ranks", "--run", str(paths.root), "--trial", spec.name,
+        "-m", "sparkgpu.engines.neural.ranks", "--run-dir", str(paths.root), "--trial", spec.name,
         "--folder", str(folder),
     ]  # fmt: skip
 
@@ -61,9 +64,8 @@ def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
     errors = {rank: attempt / f"rank-{rank}.error.json" for rank in missing}
     found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
     explained = {*absent, *found, *(rank for rank in missing if _was_asked_to_end(attempt, rank))}
-    if silent := [
-        rank for rank in missing if rank not in explained
-    ]:  # the others then fail, or are ended, for want of it
+    # The others then fail, or are ended, for want of the one that was killed.
+    if silent := [rank for rank in missing if rank not in explained]:
         return f"rank {silent[0]} of {num_ranks} was killed (out of memory?){_last_output(logs, silent[0])}"
     if found:
         first = min(found, key=lambda rank: found[rank]["at"])

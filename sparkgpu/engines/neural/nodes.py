@@ -20,7 +20,7 @@ from sparkgpu.errors import TrialError
 from sparkgpu.nodes import LAUNCHER, launcher_words
 from sparkgpu.plan import TrialSpec
 
-# This machine's alone: its scratch folder, and the names of its GPUs; the launcher gives each machine its own.
+# This machine's alone: its scratch folder and its GPUs; the launcher gives each machine its own.
 _NOT_FOR_OTHERS = ("TMPDIR", "CUDA_VISIBLE_DEVICES")
 
 
@@ -36,7 +36,7 @@ def run_trial(spec: TrialSpec, config: NeuralConfig, paths: RunPaths) -> FitReco
     logs.mkdir(exist_ok=True)
     write_text(folder / "config.json", config.model_dump_json())
     launcher = launcher_words()
-    arguments = [*markers.rank_arguments(spec, paths, folder), "--meet", "agent", "--logs", str(logs)]
+    arguments = [*markers.rank_arguments(spec, paths, folder), "--meet", "agent", "--output", str(logs)]
     output = logs / "launcher.log"
     with output.open("ab") as log:
         status = subprocess.run(

@@ -85,21 +85,21 @@ def make_strategy(name: str, config: NeuralConfig, device: torch.device, device_
 def main() -> None:
     """Run one rank; exit status 1 asks for another attempt."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--trial", required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--parent", type=int, help="the process that must be this one's parent")
     parser.add_argument("--meet", choices=("file", "agent"), default="file")
-    parser.add_argument("--logs", type=Path, help="where to leave a log of this rank's own")
+    parser.add_argument("--output", type=Path, help="the folder for a log of this rank alone")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if arguments.logs is not None:
-        _redirect(arguments.logs / f"rank-{rank}.log")
+    if arguments.output is not None:
+        _redirect(arguments.output / f"rank-{rank}.log")
     number, tcp = meet() if arguments.meet == "agent" else (restarts(), None)
     attempt = arguments.folder / f"attempt-{number}"
     pulse = Pulse(attempt, rank)
-    paths = RunPaths(root=arguments.run)
+    paths = RunPaths(root=arguments.run_dir)
     try:
         store = tcp or dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
         _run(arguments.trial, paths, arguments.folder, attempt, pulse, store, rank, world_size)
