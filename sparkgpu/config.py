@@ -25,6 +25,7 @@ TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
 Architecture = Literal["tabm", "realmlp", "mlp", "resnet"]
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Schedule = Literal["constant", "cosine", "coslog4"]
+Model = Literal["trees", "neural"]
 Strategy = Literal["auto", "single", "dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"]
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -165,11 +166,15 @@ class NeuralConfig(Section):
 
 
 class RunConfig(Section):
-    """One run. `repeats` None: one per lane. `preset` None: fast on CPU, balanced on GPU."""
+    """One run. `repeats` None: one per lane. `preset` None: fast on CPU, balanced on GPU.
+
+    `models` are what is trained; with one alone there is nothing to compare, and no blend.
+    """
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 7
     repeats: Count | None = None
     preset: Preset | None = None
+    models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("trees", "neural")
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
     devices: DevicesConfig = DevicesConfig()

@@ -50,6 +50,10 @@ class TrialError(SparkgpuError):
     exit_code = 5
 
 
+class NoticeToStop(KeyboardInterrupt):
+    """A batch system's word that the run's time is nearly over: like Ctrl-C, but networks are saved first."""
+
+
 _BY_KIND: dict[str, type[SparkgpuError]] = {
     error.kind: error for error in (ConfigError, DeviceError, DataError, TrialError)
 }

@@ -236,8 +236,8 @@ def lane_environment(
 ) -> dict[str, str]:
     """The environment of a worker: set before it starts, since CUDA and OpenMP read it when they load.
 
-    `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang; `nodes` how many machines its
-    networks train on.
+    `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang; `nodes` how many machines
+    its networks train on.
     """
     inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
     if "PYTHONPATH" in environ:

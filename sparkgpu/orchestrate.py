@@ -26,7 +26,7 @@ from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
 from sparkgpu.config import RunConfig
 from sparkgpu.demo import DEMO, DEMO_TARGET, DEMO_TITLE
 from sparkgpu.devices import Machine, choose_devices, find_machine
-from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, TrialError
+from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.java import find_java
 from sparkgpu.launch import Crew, Outcome, crew
 from sparkgpu.monitor import Monitor
@@ -34,6 +34,7 @@ from sparkgpu.nodes import launcher_words, network_environment
 from sparkgpu.plan import Plan, make_plan, resolve_parameters
 from sparkgpu.ports import reserved_ports
 from sparkgpu.resume import clear_unfinished
+from sparkgpu.saving import save_networks
 from sparkgpu.schema import TableSchema
 from sparkgpu.scratch import scratch_folder
 from sparkgpu.source import find_source
@@ -189,7 +190,11 @@ def _train(
             started as workers,
             Monitor(paths.telemetry, lambda: [os.getpid(), *workers.process_ids()], gpus=gpus) as monitor,
         ):
-            outcome = workers.follow(display.event, on_table)
+            try:
+                outcome = workers.follow(display.event, on_table)
+            except NoticeToStop:
+                save_networks(paths, plan)
+                raise
             begin = time.perf_counter()
             # While the workers close Spark and H2O.
             schema = paths.read_schema()

@@ -115,6 +115,7 @@ def make_plan(
         f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
         f"{machine.memory_bytes / GIB:.0f} GiB"
     )
+    alone = on_gpu or len(set(config.models)) == 1  # no branch has to share the cores
     lanes = tuple(
         LanePlan(
             index=index,
@@ -122,8 +123,8 @@ def make_plan(
             cuda_visible_devices=device.visible,
             device_name=device.title,
             threads=threads,
-            tree_threads=threads if device.kind == "cuda" else max(1, threads - threads // 2),
-            neural_threads=threads if device.kind == "cuda" else max(1, threads // 2),
+            tree_threads=threads if alone else max(1, threads - threads // 2),
+            neural_threads=threads if alone else max(1, threads // 2),
             heap_bytes=heap,
             port_base=port,
         )
@@ -180,6 +181,8 @@ def _trials(
         seed = config.seed + repeat
         suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
         for model, engine in (("trees", config.trees.engine), ("neural", "torch")):
+            if model not in config.models:
+                continue
             is_gang = model == "neural" and strategy in GANG_STRATEGIES
             lane = 0 if is_gang else position % lanes
             trials.append(

@@ -75,6 +75,7 @@ def clear_unfinished(paths: RunPaths) -> None:
             file.unlink()
     shutil.rmtree(paths.report, ignore_errors=True)
     paths.metrics.unlink(missing_ok=True)
+    paths.checkpoint_request.unlink(missing_ok=True)
 
 
 def _repeats(paths: RunPaths) -> int | None:
