@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 
 from sparkgpu import __version__
 from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
+from sparkgpu.slurm.command import slurm
 from sparkgpu.words import clean
 
 _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
@@ -22,6 +23,9 @@ _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
 app = typer.Typer(
     name="sparkgpu", help=_HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
 )
+
+
+app.add_typer(slurm, name="slurm")
 
 
 @app.callback()

@@ -96,6 +96,22 @@ class ClusterConfig(Section):
     p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = None
 
 
+class SlurmConfig(Section):
+    """``[slurm]``: what `sparkgpu slurm write` puts into its scripts; a run itself reads none of it.
+
+    `cpus_per_node` None takes whole nodes. `modules` are loaded, then the lines of `setup` run (None: this
+    project's activation). `notice_s` is how long before the time limit a run is told to save and stop.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    time: str | None = None
+    cpus_per_node: Count | None = None
+    modules: tuple[str, ...] = ()
+    setup: tuple[str, ...] | None = None
+    notice_s: Count = 180
+
+
 class TreesConfig(Section):
     """``[trees]``, in H2O's spelling. `tree_method="gpu_hist"` means hist on the lane's GPU."""
 
@@ -179,6 +195,7 @@ class RunConfig(Section):
     split: SplitConfig = SplitConfig()
     devices: DevicesConfig = DevicesConfig()
     cluster: ClusterConfig = ClusterConfig()
+    slurm: SlurmConfig = SlurmConfig()
     trees: TreesConfig = TreesConfig()
     neural: NeuralConfig = NeuralConfig()
 
