@@ -44,6 +44,11 @@ class TrialPaths:
         return self.root / "ranks"
 
     @property
+    def gang(self) -> Path:
+        """What ranks on several machines leave for each other and for the worker, while they train."""
+        return self.root / "gang"
+
+    @property
     def error(self) -> Path:
         return self.root / "error.json"
 
@@ -109,6 +114,11 @@ class RunPaths:
     @property
     def telemetry(self) -> Path:
         return self.root / "telemetry.csv"
+
+    @property
+    def checkpoint_request(self) -> Path:
+        """While this file is there, every network that trains writes one checkpoint as soon as it can."""
+        return self.root / "checkpoint-request"
 
     @property
     def metrics(self) -> Path:

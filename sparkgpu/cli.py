@@ -14,7 +14,8 @@ import typer
 from typer.exceptions import TyperException
 
 from sparkgpu import __version__
-from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, SparkgpuError
+from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
+from sparkgpu.slurm.command import slurm
 from sparkgpu.words import clean
 
 _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
@@ -22,6 +23,9 @@ _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
 app = typer.Typer(
     name="sparkgpu", help=_HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
 )
+
+
+app.add_typer(slurm, name="slurm")
 
 
 @app.callback()
@@ -105,6 +109,8 @@ def main(arguments: list[str] | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
         # A batch system ends a job with SIGTERM: it is taken like Ctrl-C, so that the lanes are ended too.
         signal.signal(signal.SIGTERM, _interrupt)
+        # Some time before, if it is asked to, it gives notice with SIGUSR1.
+        signal.signal(signal.SIGUSR1, _give_notice)
     try:
         status = app(arguments, standalone_mode=False) or EXIT_DONE
         if status == EXIT_INTERRUPTED:  # typer makes Ctrl-C a status, without a word
@@ -131,6 +137,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _give_notice(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # once is enough, and a second would end the saving
+    raise NoticeToStop
 
 
 def _say(message: str) -> None:

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_text
+from sparkgpu.artifacts import FitRecord, RunPaths, write_text
 from sparkgpu.config import NeuralConfig
-from sparkgpu.errors import DeviceError, TrialError, error_of_kind
+from sparkgpu.engines.neural import markers
+from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.plan import TrialSpec
 
 if TYPE_CHECKING:
@@ -57,15 +58,15 @@ def run_trial(
     """
     num_ranks = distributor.num_processes
     trial = paths.trial(spec.name)
-    folder = trial.root / "gang"
-    shutil.rmtree(folder, ignore_errors=True)
+    folder, logs = trial.gang, trial.rank_logs
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
     folder.mkdir(parents=True)
-    trial.rank_logs.mkdir(exist_ok=True)
+    logs.mkdir(exist_ok=True)
     write_text(folder / "config.json", config.model_dump_json())
-    arguments = ["--run", str(paths.root), "--trial", spec.name, "--folder", str(folder), "--meet", "agent"]
+    arguments = [*markers.rank_arguments(spec, paths, folder), "--meet", "agent"]
     failure: Exception | None = None
     try:
-        distributor.run(run_rank, arguments, str(trial.rank_logs))
+        distributor.run(run_rank, arguments, str(logs))
     except Exception as error:  # of py4j, of Spark's own, or of pickling what did not come back
         failure = error
     if failure is not None and _TOO_FEW_SLOTS in str(failure):
@@ -73,13 +74,14 @@ def run_trial(
             f"{spec.name}: {num_ranks} ranks found fewer slots than that. Give the application more cores "
             "(or GPUs), or spread the network over fewer with spark.cores.max."
         )
-    refused = folder / "refused.json"
-    if refused.exists():
-        found = read_json(refused)
-        raise error_of_kind(found["kind"], found["message"])
-    if lost := _lost(folder, trial.rank_logs, num_ranks):
-        raise TrialError(f"{spec.name}: {lost}. The ranks' logs are in {trial.rank_logs}.") from failure
-    record = FitRecord.model_validate(read_json(folder / "record.json"))
+    if refused := markers.refusal(folder):
+        raise refused
+    attempts = markers.attempts(folder)
+    if not attempts:
+        raise TrialError(f"{spec.name}: no rank started ({failure}); the lane's log says more.") from failure
+    if lost := markers.loss(attempts[-1], num_ranks, logs):
+        raise TrialError(f"{spec.name}: {lost}. The ranks' logs are in {logs}.") from failure
+    record = markers.finished_record(folder, ())
     shutil.rmtree(folder)
     return record
 
@@ -101,25 +103,3 @@ def run_rank(arguments: Sequence[str], logs: str) -> None:
         file.write(place.encode())
         file.flush()
         subprocess.run(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, check=True)
-
-
-def _lost(folder: Path, logs: Path, num_ranks: int) -> str | None:
-    """Which rank failed first and with what; None when all are done."""
-    attempt = max(folder.glob("attempt-*"), default=folder / "attempt-0")
-    missing = [rank for rank in range(num_ranks) if not (attempt / f"rank-{rank}.done").exists()]
-    if not missing:
-        return None
-    errors = {rank: attempt / f"rank-{rank}.error.json" for rank in missing}
-    found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
-    silent = [rank for rank in missing if rank not in found]
-    # A rank that was killed leaves nothing, and the others then fail for want of it.
-    if silent:
-        lines = _tail(logs / f"rank-{silent[0]}.log")
-        what = f"its last output: {lines[-1].strip()!r}" if lines else "it had written nothing"
-        return f"rank {silent[0]} of {num_ranks} was killed or never started; {what}"
-    first = min(found, key=lambda rank: found[rank]["at"])
-    return f"rank {first} of {num_ranks} failed with {found[first]['message']}"
-
-
-def _tail(log: Path) -> list[str]:
-    return log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []

@@ -25,6 +25,7 @@ TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
 Architecture = Literal["tabm", "realmlp", "mlp", "resnet"]
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Schedule = Literal["constant", "cosine", "coslog4"]
+Model = Literal["trees", "neural"]
 Strategy = Literal["auto", "single", "dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"]
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -99,12 +100,37 @@ class ClusterConfig(Section):
     command) and `spark` are settings of Spark for it. `lanes` says what executors are: one H2O cloud and
     one gang of ranks over all of them, or a lane each. `executors` is how many to wait for (None: those that
     come).
+
+    `nodes` are the machines that one network trains on, started by a launcher (`sparkgpu.nodes`).
+    `interface` names the network interface between them, `infiniband` whether NCCL may use InfiniBand and
+    `p2p_level` how far apart two GPUs may be that talk past the host's memory, in NCCL's words; None leaves
+    each to NCCL and gloo.
     """
 
     master: str | None = None
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
     lanes: Literal["cloud", "executors"] = "cloud"
     executors: Count | None = None
+    nodes: Count = 1
+    interface: str | None = None
+    infiniband: bool | None = None
+    p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = None
+
+
+class SlurmConfig(Section):
+    """``[slurm]``: what `sparkgpu slurm write` puts into its scripts; a run itself reads none of it.
+
+    `cpus_per_node` None takes whole nodes. `modules` are loaded, then the lines of `setup` run (None: this
+    project's activation). `notice_s` is how long before the time limit a run is told to save and stop.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    time: str | None = None
+    cpus_per_node: Count | None = None
+    modules: tuple[str, ...] = ()
+    setup: tuple[str, ...] | None = None
+    notice_s: Count = 180
 
 
 class TreesConfig(Section):
@@ -177,15 +203,20 @@ class NeuralConfig(Section):
 
 
 class RunConfig(Section):
-    """One run. `repeats` None: one per lane. `preset` None: fast on CPU, balanced on GPU."""
+    """One run. `repeats` None: one per lane. `preset` None: fast on CPU, balanced on GPU.
+
+    `models` are what is trained; with one alone there is nothing to compare, and no blend.
+    """
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 7
     repeats: Count | None = None
     preset: Preset | None = None
+    models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("trees", "neural")
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
     devices: DevicesConfig = DevicesConfig()
     cluster: ClusterConfig = ClusterConfig()
+    slurm: SlurmConfig = SlurmConfig()
     trees: TreesConfig = TreesConfig()
     neural: NeuralConfig = NeuralConfig()
 

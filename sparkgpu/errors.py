@@ -56,6 +56,10 @@ class ExecutorLostError(TrialError):
     kind = "lost"
 
 
+class NoticeToStop(KeyboardInterrupt):
+    """A batch system's word that the run's time is nearly over: like Ctrl-C, but networks are saved first."""
+
+
 _BY_KIND: dict[str, type[SparkgpuError]] = {
     error.kind: error for error in (ConfigError, DeviceError, DataError, TrialError, ExecutorLostError)
 }

@@ -55,7 +55,8 @@ def evaluate(
         for model in ("trees", "neural")
         if any(trial.spec.model == model for trial in scored)
     }
-    models = [_model_entry(model, plan, scored) for model in ("trees", "neural")]
+    planned = {spec.model for spec in plan.trials}
+    models = [_model_entry(model, plan, scored) for model in ("trees", "neural") if model in planned]
     if len(pooled) == 2:
         weights = blend.blend_weights(
             schema.task, labels.all("valid").label_N, {name: found["valid"] for name, found in pooled.items()}

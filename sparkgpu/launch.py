@@ -47,10 +47,9 @@ _NEURAL_ENVIRONMENT = {
     # Keep the memory of a step for the next one: handing it back costs hundreds of page faults a step.
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
-    # Ranks of one machine meet on loopback; nothing of theirs listens elsewhere.
-    "GLOO_SOCKET_IFNAME": "lo",
-    "NCCL_SOCKET_IFNAME": "lo",
 }
+# Ranks of one machine meet on loopback; nothing of theirs listens elsewhere.
+_ONE_MACHINE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 @dataclass(kw_only=True)
@@ -192,7 +191,10 @@ def start_lane(
         prepares = prepares_table(paths, lane.index, branch)
         if not prepares and all(trial.done.exists() for trial in trials):
             continue
-        environment = partial(lane_environment, lane, branch, visible=visible(branch), environ=environ)
+        nodes = max((trial.nodes for trial in plan.of(lane.index, branch)), default=1)
+        environment = partial(
+            lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
+        )
         workers.append(_start(paths, lane, branch, prepares, scratch, source, title, environment))
     return workers
 
@@ -244,16 +246,24 @@ def _start(
 
 
 def lane_environment(
-    lane: LanePlan, branch: Branch, scratch: Path, *, visible: str, environ: Mapping[str, str]
+    lane: LanePlan,
+    branch: Branch,
+    scratch: Path,
+    *,
+    visible: str,
+    environ: Mapping[str, str],
+    nodes: int = 1,
 ) -> dict[str, str]:
     """The environment of a worker: set before it starts, since CUDA and OpenMP read it when they load.
 
-    `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang.
+    `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang; `nodes` how many machines
+    its networks train on.
     """
     threads = str(lane.tree_threads if branch == "trees" else lane.neural_threads)
     return {
         **outside_environment(environ),
         **(_NEURAL_ENVIRONMENT if branch == "neural" else {}),
+        **(_ONE_MACHINE if branch == "neural" and nodes == 1 else {}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": visible,
         "OMP_NUM_THREADS": threads,

@@ -27,13 +27,15 @@ from sparkgpu.cluster import ClusterCrew, cluster_crew
 from sparkgpu.config import RunConfig
 from sparkgpu.demo import DEMO, DEMO_TARGET, DEMO_TITLE
 from sparkgpu.devices import Machine, choose_devices, find_machine
-from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, TrialError
+from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.java import find_java
 from sparkgpu.launch import Crew, Outcome, crew
 from sparkgpu.monitor import Monitor
+from sparkgpu.nodes import launcher_words, network_environment
 from sparkgpu.plan import Plan, make_plan
 from sparkgpu.ports import reserved_ports
 from sparkgpu.resume import clear_unfinished
+from sparkgpu.saving import save_networks
 from sparkgpu.schema import TableSchema
 from sparkgpu.scratch import scratch_folder
 from sparkgpu.source import find_source
@@ -96,6 +98,8 @@ def run(
         raise DeviceError(
             'trees.tree_method = "gpu_hist": no GPU is visible here. Set it to "hist" to train on the CPU.'
         )
+    if config.cluster.nodes > 1 and not dry_run:
+        launcher_words(environ)  # refused here, not when the table is ready
     with reserved_ports(len(devices)) as ports:
         plan = make_plan(config, machine, devices, ports)
         if dry_run:
@@ -105,7 +109,9 @@ def run(
         write_json(paths.plan, plan)
         display.plan(plan, title, config.data.target)
         with scratch_folder() as scratch:
-            workers = crew(paths, plan, scratch=scratch, source=source, title=title, environ=environ)
+            # What the batch script has set itself stands.
+            shared = {**network_environment(config.cluster), **environ}
+            workers = crew(paths, plan, scratch=scratch, source=source, title=title, environ=shared)
             trained = _train(config, display, paths, plan, workers)
     return _finished(display, paths, plan, trained, started, machine)
 
@@ -240,7 +246,11 @@ def _train(
             started as workers,
             Monitor(paths.telemetry, lambda: [os.getpid(), *workers.process_ids()], gpus=gpus) as monitor,
         ):
-            outcome = workers.follow(display.event, on_table)
+            try:
+                outcome = workers.follow(display.event, on_table)
+            except NoticeToStop:
+                save_networks(paths, plan)
+                raise
             begin = time.perf_counter()
             # While the workers close Spark and H2O.
             schema = paths.read_schema()

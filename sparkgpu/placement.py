@@ -18,11 +18,12 @@ _USABLE = 0.5  # of a device's memory; the other half is for the table and the a
 
 
 def choose_strategy(
-    config: NeuralConfig, *, num_devices: int, trials: int, memory_bytes: int | None
+    config: NeuralConfig, *, num_devices: int, trials: int, memory_bytes: int | None, nodes: int = 1
 ) -> tuple[Strategy, str]:
     """The strategy of a run's neural trials, and the reason in words.
 
-    `trials` is how many there would be with one on each device; `memory_bytes` that of the smallest GPU.
+    `trials` is how many there would be with one on each device; `memory_bytes` that of the smallest GPU;
+    `num_devices` counts those of all `nodes` machines.
     """
     if config.strategy != "auto":
         return config.strategy, "asked for"
@@ -32,6 +33,9 @@ def choose_strategy(
             f"fsdp: weights, gradients and optimizer state take {needed / 2**30:.1f} GiB, more than a device "
             "can spare, so they are cut over all"
         )
+    if nodes > 1:
+        place = f"{num_devices} devices of {nodes} machines"
+        return "ddp", f"ddp: one network on {place}, each with a part of a batch"
     if num_devices > 1 and trials < num_devices:
         return (
             "ddp",
@@ -55,9 +59,17 @@ def ways(config: NeuralConfig, strategy: Strategy, num_devices: int) -> tuple[in
     return num_devices, 1
 
 
-def check_strategy(config: NeuralConfig, strategy: Strategy, num_devices: int) -> None:
-    """Refuse what a strategy cannot split. `config` has its layers; raises `ConfigError`."""
+def check_strategy(config: NeuralConfig, strategy: Strategy, num_devices: int, *, nodes: int = 1) -> None:
+    """Refuse what a strategy cannot split over the devices of all `nodes` machines.
+
+    `config` has its layers; raises `ConfigError`.
+    """
     asked = f'neural.strategy = "{strategy}"'
+    if nodes > 1 and strategy in ("single", "dp"):
+        raise ConfigError(
+            f'{asked} stays within one process, but cluster.nodes = {nodes}; choose "ddp" or another that '
+            "has a process for each device, or set cluster.nodes = 1."
+        )
     hidden = config.hidden
     assert hidden is not None
     if config.compile and strategy not in ("single", "ddp"):

@@ -44,7 +44,7 @@ class LanePlan(Record):
 class TrialSpec(Record):
     """One engine with one seed and one fold, on one lane or, as a gang, on the devices of several.
 
-    `lane` runs it, `gang` are the lanes whose devices it takes.
+    `lane` runs it, `gang` are the lanes whose devices it takes, on each of `nodes` machines.
     """
 
     name: str
@@ -55,6 +55,12 @@ class TrialSpec(Record):
     lane: int
     gang: tuple[int, ...]
     strategy: Strategy = "single"
+    nodes: int = 1
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that train it together, where its strategy takes several."""
+        return self.nodes * len(self.gang)
 
 
 class Plan(Record):
@@ -130,6 +136,7 @@ def make_plan(
         f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
         f"{machine.memory_bytes / GIB:.0f} GiB"
     )
+    alone = on_gpu or len(set(config.models)) == 1  # no branch has to share the cores
     lanes = tuple(
         LanePlan(
             index=index,
@@ -137,26 +144,28 @@ def make_plan(
             cuda_visible_devices=device.visible,
             device_name=device.title,
             threads=threads,
-            tree_threads=threads if device.kind == "cuda" else max(1, threads - threads // 2),
-            neural_threads=threads if device.kind == "cuda" else max(1, threads // 2),
+            tree_threads=threads if alone else max(1, threads - threads // 2),
+            neural_threads=threads if alone else max(1, threads // 2),
             heap_bytes=heap,
             port_base=port,
         )
         for index, (device, port) in enumerate(zip(devices, ports, strict=True))
     )
+    nodes = config.cluster.nodes
     strategy = spread(
         config,
         preset,
         reasons,
         device=devices[0].name,
-        num_devices=len(lanes),
+        num_devices=nodes * len(lanes),
+        nodes=nodes,
         trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
         memory_bytes=min((gpu.memory_bytes for gpu in machine.gpus), default=None) if on_gpu else None,
     )
     repeats, reason = _repeats(config, preset, strategy, len(lanes))
     if config.repeats is None:
         reasons["repeats"] = reason
-    trials = lay_out_trials(config, repeats, len(lanes), strategy)
+    trials = lay_out_trials(config, repeats, len(lanes), strategy, nodes=nodes)
     return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
 
 
@@ -176,17 +185,18 @@ def spread(
     *,
     device: str,
     num_devices: int,
+    nodes: int = 1,
     trials: int,
     memory_bytes: int | None,
 ) -> Strategy:
     """How each network is spread (see `choose_strategy`), checked; the reason added where it was open."""
     neural = fill(config.neural, neural_defaults(config.neural, preset, device))
     strategy, reason = choose_strategy(
-        neural, num_devices=num_devices, trials=trials, memory_bytes=memory_bytes
+        neural, num_devices=num_devices, nodes=nodes, trials=trials, memory_bytes=memory_bytes
     )
     if config.neural.strategy == "auto":
         reasons["strategy"] = reason
-    check_strategy(neural, strategy, num_devices)
+    check_strategy(neural, strategy, num_devices, nodes=nodes)
     check_precision(config.neural, device)
     return strategy
 
@@ -215,7 +225,7 @@ def heap_bytes(machine: Machine, lanes: int) -> int:
 
 
 def lay_out_trials(
-    config: RunConfig, repeats: int, lanes: int, strategy: Strategy, *, cloud: bool = False
+    config: RunConfig, repeats: int, lanes: int, strategy: Strategy, *, nodes: int = 1, cloud: bool = False
 ) -> tuple[TrialSpec, ...]:
     """The trials of each seed and fold, shared out over the lanes; in a `cloud` each takes all of them."""
     folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
@@ -224,6 +234,8 @@ def lay_out_trials(
         seed = config.seed + repeat
         suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
         for model, engine in (("trees", config.trees.engine), ("neural", "torch")):
+            if model not in config.models:
+                continue
             is_gang = cloud or (model == "neural" and strategy in GANG_STRATEGIES)
             lane = 0 if is_gang else position % lanes
             trials.append(
@@ -237,6 +249,7 @@ def lay_out_trials(
                         "lane": lane,
                         "gang": tuple(range(lanes)) if is_gang else (lane,),
                         "strategy": strategy if model == "neural" else "single",
+                        "nodes": nodes if is_gang else 1,
                     }
                 )
             )

@@ -19,7 +19,8 @@ from sparkgpu.plan import Plan
 
 _MAY_CHANGE = {
     "devices.gpus", "devices.cpu_lanes", "neural.strategy", "neural.model_parallel",
-    "neural.micro_batch_size", "neural.max_restarts", "neural.rank_timeout_s",
+    "neural.micro_batch_size", "neural.max_restarts", "neural.rank_timeout_s", "cluster.nodes",
+    "cluster.interface", "cluster.infiniband", "cluster.p2p_level",
 }  # fmt: skip
 
 
@@ -47,12 +48,20 @@ def resumed_config(
             f"--resume --out {out}: {refused[0]} cannot change, a run goes on as it was begun; only devices "
             "and the network's strategy may. Leave it out, or start a new run."
         )
-    neural = before.neural.model_copy(
-        update={key.removeprefix("neural."): wanted[key] for key in changed if key.startswith("neural.")}
-    )
+
+    def new(section: str) -> dict[str, Any]:
+        return {key.removeprefix(section): wanted[key] for key in changed if key.startswith(section)}
+
+    neural = before.neural.model_copy(update=new("neural."))
+    cluster = before.cluster.model_copy(update=new("cluster."))
     devices = asked.devices if asked.devices != DevicesConfig() else before.devices
     return before.model_copy(
-        update={"devices": devices, "neural": neural, "repeats": _repeats(paths) or before.repeats}
+        update={
+            "devices": devices,
+            "neural": neural,
+            "cluster": cluster,
+            "repeats": _repeats(paths) or before.repeats,
+        }
     )
 
 
@@ -66,6 +75,7 @@ def clear_unfinished(paths: RunPaths) -> None:
             file.unlink()
     shutil.rmtree(paths.report, ignore_errors=True)
     paths.metrics.unlink(missing_ok=True)
+    paths.checkpoint_request.unlink(missing_ok=True)
 
 
 def _repeats(paths: RunPaths) -> int | None:

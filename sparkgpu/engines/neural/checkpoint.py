@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 # A key for each parameter: strategies group parameters differently, and a stage has only its own.
 _FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
-_ASKED_EVERY = 50  # steps between two looks at the leading rank's clock
+_ASKED_EVERY = 50  # steps between two looks at the leading rank's clock and at the run directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,25 +70,37 @@ class Progress:
 
 
 class Checkpoints:
-    """The checkpoints of one trial in `folder`; all ranks of a trial call each method together."""
+    """The checkpoints of one trial in `folder`; all ranks of a trial call each method together.
 
-    def __init__(self, folder: Path, *, minutes: float) -> None:
+    One is asked for out of turn by the file `request`.
+    """
+
+    def __init__(self, folder: Path, *, minutes: float, request: Path | None = None) -> None:
         self._folder = folder
+        self._request = request
+        self._answered = False
         self._interval_s = minutes * 60
         self._saved_at = time.monotonic()
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint within the epoch is due, by the leading rank's clock."""
-        if not dist.is_initialized():
-            return time.monotonic() - self._saved_at >= self._interval_s
+        """Whether a checkpoint within the epoch is due: by the leading rank's clock, or as it is asked."""
         if step % _ASKED_EVERY:
             return False
-        answer = torch.tensor(int(time.monotonic() - self._saved_at >= self._interval_s))
+        if not dist.is_initialized():
+            return self._asked_for()
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        answer = torch.tensor(int(self._asked_for()), device=device)
         dist.broadcast(answer, src=0)
         return bool(answer)
 
+    def _asked_for(self) -> bool:
+        if time.monotonic() - self._saved_at >= self._interval_s:
+            return True
+        return self._request is not None and not self._answered and self._request.exists()
+
     def save(self, strategy: Strategy, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write a checkpoint; it is there, whole, when this returns on the leading rank."""
+        asked = self._request is not None and self._request.exists()
         name = f"epoch-{progress.epoch:05d}-step-{progress.step:07d}"
         temporary = self._folder / f".{name}"
         if strategy.leads:
@@ -110,6 +122,7 @@ class Checkpoints:
                 if other.name != name:
                     shutil.rmtree(other)
         self._saved_at = time.monotonic()
+        self._answered = self._answered or asked
 
     def load(self, strategy: Strategy, optimizer: torch.optim.Optimizer) -> Progress | None:
         """Put network and optimizer back to the last checkpoint; None when there is none."""

@@ -1,4 +1,4 @@
-"""Runs one trial of the torch engine: in this process, or as a gang of ranks on several lanes' devices."""
+"""Runs one trial of the torch engine: in this process, or as a gang of ranks on several lanes or machines."""
 
 from __future__ import annotations
 
@@ -44,6 +44,10 @@ def run_trial(
     Raises `DeviceError` when the lane's GPU cannot be used, `TrialError` when training diverges or a rank
     is lost.
     """
+    if spec.nodes > 1:
+        from sparkgpu.engines.neural import nodes
+
+        return nodes.run_trial(spec, config, paths)
     if spec.strategy not in ("single", "dp"):
         from sparkgpu.engines.neural import gang  # the elastic launcher takes a moment to import
 

@@ -24,8 +24,9 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_text
 from sparkgpu.config import NeuralConfig
+from sparkgpu.engines.neural.markers import finished_record, rank_arguments, refusal
 from sparkgpu.engines.neural.pulse import STACK_SIGNAL, TRAINING, Sign, read_sign, stack_file
-from sparkgpu.errors import TrialError, error_of_kind
+from sparkgpu.errors import TrialError
 from sparkgpu.events import EventWriter
 from sparkgpu.plan import LanePlan, TrialSpec
 
@@ -67,17 +68,13 @@ def run_trial(
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
         shutdown_timeout=5,
     )
-    command = [
-        "-m", "sparkgpu.engines.neural.ranks", "--run", str(paths.root), "--trial", spec.name,
-        "--folder", str(folder), "--parent", str(os.getpid()),
-    ]  # fmt: skip
+    command = [*rank_arguments(spec, paths, folder), "--parent", str(os.getpid())]
     watcher = _Watcher(folder, logs, num_ranks, config.rank_timeout_s)
     watcher.start()
     try:
         elastic_launch(launch, sys.executable)(*command)
     except ChildFailedError as error:
-        refused = _refusal(folder)
-        if refused is not None:
+        if refused := refusal(folder):
             raise refused from None
         failure = error.get_first_failure()[1]
         watcher.stop()
@@ -89,23 +86,9 @@ def run_trial(
         ) from None
     finally:
         watcher.stop()
-    refused = _refusal(folder)
-    if refused is not None:
+    if refused := refusal(folder):
         raise refused
-    record = FitRecord.model_validate(read_json(folder / "record.json"))
-    notes = [f"started again from the last checkpoint: {loss}" for loss in watcher.losses]
-    smaller = folder / "smaller.json"
-    if smaller.exists():
-        notes.append(read_json(smaller)["note"])
-    return record.model_copy(update={"notes": (*record.notes, *notes)})
-
-
-def _refusal(folder: Path) -> Exception | None:
-    file = folder / "refused.json"
-    if not file.exists():
-        return None
-    found = read_json(file)
-    return error_of_kind(found["kind"], found["message"])
+    return finished_record(folder, watcher.losses)
 
 
 class _Watcher(threading.Thread):

@@ -3,6 +3,7 @@
 A rank that waits for another one in a collective operation looks just like one that hangs, so the time of
 the last step does not tell which of them is at fault; the Python stack does, which a rank writes when it is
 sent `STACK_SIGNAL`, from within whatever C code it is in. A rank that cannot even do that is the one.
+A rank that is asked to end leaves its stack as well, which tells it from one that was killed.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Pulse:
         self._state, self._beats = STARTING, 0
         self._stacks = stack_file(folder, rank).open("w", encoding="utf-8")
         faulthandler.register(STACK_SIGNAL, file=self._stacks, all_threads=False)
+        self._last_stack = ended_file(folder, rank).open("w", encoding="utf-8")
+        faulthandler.register(signal.SIGTERM, file=self._last_stack, all_threads=False, chain=True)
         self.beat()
 
     def beat(self, state: int | None = None) -> None:
@@ -66,6 +69,11 @@ def read_sign(folder: Path, rank: int) -> Sign | None:
 
 def pulse_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.pulse"
+
+
+def ended_file(folder: Path, rank: int) -> Path:
+    """Empty until the rank is asked to end."""
+    return folder / f"rank-{rank}.ended"
 
 
 def stack_file(folder: Path, rank: int) -> Path:

@@ -21,6 +21,7 @@ from torch.distributed.distributed_c10d import Store
 from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
 from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.engine import usable_device
+from sparkgpu.engines.neural.meeting import meet, restarts
 from sparkgpu.engines.neural.precision import choose_precision
 from sparkgpu.engines.neural.pulse import FINISHING, TRAINING, Pulse
 from sparkgpu.engines.neural.strategies.base import Strategy
@@ -33,7 +34,6 @@ from sparkgpu.plan import LanePlan, Plan, TrialSpec
 from sparkgpu.processes import die_with_parent
 
 _REPORT_EVERY_S = 0.4
-_MEETING_S = 60.0
 _WAIT_LONGER_S = 15.0  # than the gang waits before it looks for a hung rank: first the rank is named
 
 
@@ -87,19 +87,23 @@ def make_strategy(name: str, config: NeuralConfig, device: torch.device, device_
 def main() -> None:
     """Run one rank; exit status 1 asks for another attempt."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--trial", required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--parent", type=int, help="the process that must be this one's parent")
     parser.add_argument("--meet", choices=("file", "agent"), default="file")
+    parser.add_argument("--output", type=Path, help="the folder for a log of this rank alone")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    attempt = arguments.folder / f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    if arguments.output is not None:
+        _redirect(arguments.output / f"rank-{rank}.log")
+    number, tcp = meet() if arguments.meet == "agent" else (restarts(), None)
+    attempt = arguments.folder / f"attempt-{number}"
     pulse = Pulse(attempt, rank)
-    paths = RunPaths(root=arguments.run)
+    paths = RunPaths(root=arguments.run_dir)
     try:
-        store = _store(arguments.meet, attempt, world_size)
+        store = tcp or dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
         _run(arguments.trial, paths, arguments.folder, attempt, pulse, store, rank, world_size)
         write_text(attempt / f"rank-{rank}.done", "")
     except SparkgpuError as error:
@@ -120,22 +124,12 @@ def main() -> None:
     _leave(0)
 
 
-def _store(meet: str, attempt: Path, world_size: int) -> Store:
-    """Where the ranks find each other: in a file on one machine, at torchrun's own store on several.
-
-    That store outlives an attempt, and with it the addresses of ranks that are gone: hence the prefix.
-    """
-    if meet == "file":
-        return dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
-    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    tcp = dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        world_size,
-        is_master=not agents and os.environ["RANK"] == "0",
-        timeout=timedelta(seconds=_MEETING_S),
-    )
-    return dist.PrefixStore(f"ranks/{attempt.name}", tcp)  # type: ignore[attr-defined]
+def _redirect(log: Path) -> None:
+    """From now on all output of this process, native libraries' as well, goes to `log`."""
+    with log.open("ab", buffering=0) as file:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(file.fileno(), stream.fileno())
 
 
 def _run(

@@ -64,7 +64,9 @@ def run_rank(
         torch.cuda.reset_peak_memory_stats(strategy.device)
     trial = paths.trial(spec.name)
     trial.root.mkdir(parents=True, exist_ok=True)
-    checkpoints = Checkpoints(trial.checkpoints, minutes=config.checkpoint_minutes)
+    checkpoints = Checkpoints(
+        trial.checkpoints, minutes=config.checkpoint_minutes, request=paths.checkpoint_request
+    )
     with events.phase("reading the table", spec.name):
         fitted = _Fitted(spec, config, schema, paths, strategy)
     with events.phase("training", spec.name):

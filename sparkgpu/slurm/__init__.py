@@ -1,0 +1,1 @@
+"""Batch scripts for Slurm: written, checked without a cluster, submitted, and followed."""

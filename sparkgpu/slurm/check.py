@@ -1,0 +1,190 @@
+"""Finds what does not fit together in a batch script, before a job waits hours to fail of it.
+
+Nothing here needs a cluster; where Slurm's commands are, they are asked as well. Each mismatch is a sentence
+that says what stands where and what it should be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparkgpu.devices import Device, Gpu, Machine
+from sparkgpu.errors import SparkgpuError
+from sparkgpu.nodes import network_environment
+from sparkgpu.plan import Plan, make_plan
+from sparkgpu.saving import SAVE_WITHIN_S
+from sparkgpu.slurm.queue import objection
+from sparkgpu.slurm.script import Options, Script, read_script
+from sparkgpu.words import counted
+
+_MEMORY = 2**40  # of a machine that is not known yet: enough for any plan
+_DAYS = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def mismatches(file: Path) -> list[str]:
+    """What is wrong with the script, one sentence each; raises `ConfigError` when it cannot be read."""
+    script = read_script(file)
+    found = [*_times(script), *_log(script), *_variables(script)]
+    try:
+        plan = _plan(script)
+    except SparkgpuError as error:
+        return [*found, str(error)]
+    found += _several(script, plan) if script.torchrun is not None else _alone(script)
+    if not found and (refused := objection(file)):
+        found.append(f"Slurm would refuse the job: {refused}.")
+    return found
+
+
+def _plan(script: Script) -> Plan:
+    """The plan that the run would make on a node such as the script asks for."""
+    config = script.config
+    gpus = _gpus(script.directives)
+    if config.devices.cpu_lanes is not None:
+        lanes = config.devices.cpu_lanes
+        devices = tuple(Device(kind="cpu", name="cpu", title="CPU", visible="") for _ in range(lanes))
+        machine = Machine(cores=lanes, memory_bytes=_MEMORY)
+    else:
+        asked = config.devices.gpus
+        count = gpus if asked in (None, "all") else len(asked)
+        cards = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="", memory_bytes=_MEMORY) for i in range(count))
+        machine = Machine(cores=max(count, 1), memory_bytes=_MEMORY, gpus=cards)
+        devices = tuple(
+            Device(kind="cuda", name=f"cuda:{gpu.index}", title="", visible=gpu.uuid) for gpu in cards
+        ) or (Device(kind="cpu", name="cpu", title="CPU", visible=""),)
+    return make_plan(config, machine, devices, tuple(range(20000, 20000 + 8 * len(devices), 8)))
+
+
+def _several(script: Script, plan: Plan) -> Iterator[str]:
+    """One torchrun on each node, with a rank for each device."""
+    asked, srun, torchrun = script.directives, script.srun, script.torchrun
+    assert srun is not None and torchrun is not None
+    nodes = script.config.cluster.nodes
+    for place, options, name in (
+        ("#SBATCH", asked, "nodes"), ("srun", srun, "nodes"), ("torchrun", torchrun, "nnodes")
+    ):  # fmt: skip
+        if (value := _number(options, name)) is not None and value != nodes:
+            yield f"{place} --{name}={value}, but the run has cluster.nodes = {nodes}; make them equal."
+    for place, options in (("#SBATCH", asked), ("srun", srun)):
+        tasks = _number(options, "ntasks-per-node")
+        if tasks is not None and tasks != 1:
+            yield (
+                f"{place} --ntasks-per-node={tasks} would start {counted(tasks, 'torchrun')} on a node, and "
+                "each starts all ranks of it; set it to 1."
+            )
+    lanes = len(plan.lanes)
+    ranks = _number(torchrun, "nproc-per-node")
+    gpus = _gpus(asked)
+    on_cpu = script.config.devices.cpu_lanes is not None
+    if ranks is None:
+        yield "torchrun has no --nproc-per-node, so it starts one rank; set it to the devices of a node."
+    elif ranks != lanes:
+        devices = f"--cpu-lanes {lanes}" if on_cpu else f"{counted(lanes, 'GPU')} of a node"
+        yield f"torchrun --nproc-per-node={ranks}, but the run has {devices}; make them equal."
+    if (of_step := _gpus(srun)) and of_step != gpus:
+        asked_gpus = counted(gpus, "GPU")
+        yield f"srun --gpus-per-node={of_step}, but #SBATCH asks for {asked_gpus} a node; make them equal."
+    if gpus and not on_cpu and ranks is not None and ranks > gpus:
+        yield f"{counted(ranks, 'rank')} on a node with {counted(gpus, 'GPU')}: a rank needs one of its own."
+    cpus = _number(asked, "cpus-per-task")
+    if cpus is not None and ranks is not None and cpus < ranks:
+        yield f"#SBATCH --cpus-per-task={cpus} leaves {ranks} ranks less than a CPU each; ask for {ranks}."
+    restarts = _number(torchrun, "max-restarts")
+    if restarts is not None and restarts != script.config.neural.max_restarts:
+        yield (
+            f"torchrun --max-restarts={restarts}, but the run has neural.max_restarts = "
+            f"{script.config.neural.max_restarts}; make them equal."
+        )
+    if torchrun.get("rdzv-backend", "") != "c10d":
+        yield "torchrun on several nodes needs --rdzv-backend=c10d and an endpoint on the first node."
+    if not any(trial.nodes > 1 for trial in plan.trials):
+        yield "the launcher stays unused, since no network trains on several nodes; set cluster.nodes."
+
+
+def _alone(script: Script) -> Iterator[str]:
+    """One process on one node, which starts all others itself."""
+    nodes, tasks = _number(script.directives, "nodes"), _number(script.directives, "ntasks-per-node")
+    if script.config.cluster.nodes > 1:
+        yield (
+            f"cluster.nodes = {script.config.cluster.nodes}, but the script exports no SPARKGPU_LAUNCHER to "
+            "start ranks with; add --set cluster.nodes=1 to the run, or write network.sbatch."
+        )
+    elif nodes is not None and nodes != 1:
+        yield f"#SBATCH --nodes={nodes}, but this run uses one and the others stand idle; set it to 1."
+    tasks = tasks if tasks is not None else _number(script.directives, "ntasks")
+    if tasks is not None and tasks != 1:
+        yield f"#SBATCH asks for {tasks} tasks, but the run is one process that starts its own; set it to 1."
+    asked = script.config.devices.gpus
+    gpus = _gpus(script.directives)
+    if asked is not None and not gpus:
+        yield "the run asks for GPUs, but #SBATCH has no --gpus-per-node; add it, or run with --cpu-lanes."
+    elif asked is not None and asked != "all" and len(asked) != gpus:
+        yield f"--gpus {','.join(asked)}, but #SBATCH --gpus-per-node={gpus}; make them equal."
+    elif gpus and script.config.devices.cpu_lanes is not None:
+        yield f"#SBATCH --gpus-per-node={gpus}, but the run trains on CPU lanes; leave it out."
+
+
+def _times(script: Script) -> Iterator[str]:
+    """A job that can go on must be told to stop in time, and hand the word on."""
+    signal = script.directives.get("signal")
+    if "requeue" in script.directives and signal is None:
+        yield (
+            "#SBATCH --requeue without --signal: the time limit would end the run without a checkpoint; add "
+            f"--signal=B:USR1@{SAVE_WITHIN_S:.0f} or more."
+        )
+    if signal is None:
+        return
+    found = re.fullmatch(r"(?:[RB]+:)?(\w+)@(\d+)", signal)
+    if found is None or not signal.startswith("B:") or found[1] not in ("USR1", "SIGUSR1", "10"):
+        yield f"#SBATCH --signal={signal}: only B:USR1@SECONDS reaches the script; use that."
+        return
+    if not re.search(r"^\s*trap\s.*\bUSR1\b", script.text, re.MULTILINE):
+        yield f"#SBATCH --signal={signal}, but no trap in the script hands USR1 on to the run; add it."
+    limit = _seconds(script.directives.get("time", ""))
+    if limit is not None and limit <= int(found[2]):
+        yield (
+            f"#SBATCH --time={script.directives['time']} is over before its notice of {found[2]} s; give the "
+            "job more time or less notice."
+        )
+
+
+def _log(script: Script) -> Iterator[str]:
+    output = script.directives.get("output")
+    if output and not (folder := Path(output).parent).is_dir():
+        yield f"#SBATCH --output={output}: there is no folder {folder}, and Slurm makes none; make it."
+
+
+def _variables(script: Script) -> Iterator[str]:
+    """Variables of the script go before the configuration, so they must not say something else."""
+    for name, value in network_environment(script.config.cluster).items():
+        found = script.variables.get(name, value)
+        if found != value:
+            yield f"the script exports {name}={found}, but [cluster] means {value}; make them equal."
+
+
+def _gpus(options: Options) -> int:
+    """GPUs of a node, by ``--gpus-per-node`` or ``--gres`` (``2``, ``h100:2``, ``gpu:h100:2``)."""
+    text = options.get("gpus-per-node") or options.get("gres", "")
+    last = text.rpartition(":")[2]
+    return int(last) if last.isdigit() else 1 if text else 0
+
+
+def _number(options: Options, name: str) -> int | None:
+    value = options.get(name, "")
+    return int(value) if value.isdigit() else None
+
+
+def _seconds(limit: str) -> int | None:
+    """A time limit of Slurm's: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s."""
+    found = _DAYS.fullmatch(limit)
+    if found is None:
+        return None
+    days, *rest = (int(part) if part else None for part in found.groups())
+    numbers = [part for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(numbers) == 3:
+        return (numbers[0] * 60 + numbers[1]) * 60 + numbers[2]
+    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0)

@@ -1,0 +1,113 @@
+"""``sparkgpu slurm``: the commands, which read options and print; the work is done beside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+slurm = typer.Typer(
+    help="Write, check and submit Slurm scripts, and see how the jobs stand.", no_args_is_help=True
+)
+
+_Scripts = Annotated[list[Path], typer.Argument(metavar="FILE.sbatch...", help="Batch scripts.")]
+
+
+@slurm.command()
+def write(
+    source: Annotated[str | None, typer.Argument(help="The table, as `sparkgpu run` takes it.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that one network trains on.")] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=0, help="GPUs of a node; 0 for CPUs alone.")] = 1,
+    ranks_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks on a node without GPUs.")] = None,
+    cpus_per_node: Annotated[
+        int | None, typer.Option(min=1, help="CPUs of a node; left out, whole nodes are taken.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="Slurm's partition.")] = None,
+    account: Annotated[str | None, typer.Option(help="Slurm's account.")] = None,
+    time: Annotated[str | None, typer.Option(help="The time limit, such as 04:00:00.")] = None,
+    modules: Annotated[str | None, typer.Option(help="Modules to load, separated by commas.")] = None,
+    setup: Annotated[
+        list[str] | None, typer.Option(help="A line that sets the environment up; again for more.")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A run.toml to start from.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One configuration key.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="A folder that all nodes see.")] = Path("slurm"),
+) -> None:
+    """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
+    from sparkgpu import config as configuration
+    from sparkgpu.slurm.check import mismatches
+    from sparkgpu.slurm.scripts import Shape, write_scripts
+    from sparkgpu.source import find_source
+
+    options: dict[str, Any] = {
+        "data.source": source,
+        "data.target": target,
+        "cluster.nodes": nodes,
+        "neural.strategy": strategy,
+        "slurm.cpus_per_node": cpus_per_node,
+        "slurm.partition": partition,
+        "slurm.account": account,
+        "slurm.time": time,
+        "slurm.modules": [name.strip() for name in modules.split(",")] if modules else None,
+        "slurm.setup": setup or None,
+    }
+    found = configuration.load(file=config, options=options, assignments=assignments or ())
+    if found.data.source is not None:
+        table = find_source(found.data.source)
+        lasting = table.location if table.format else table.name  # a job starts in another folder
+        found = found.model_copy(update={"data": found.data.model_copy(update={"source": lasting})})
+    shape = Shape(gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node or gpus_per_node or 1)
+    wrong = 0
+    for file in write_scripts(found, shape, out):
+        typer.echo(file)
+        for sentence in mismatches(file):
+            wrong = 2
+            typer.echo(f"  {sentence}", err=True)
+    raise typer.Exit(wrong)
+
+
+@slurm.command()
+def check(files: _Scripts) -> None:
+    """Say where nodes, tasks, GPUs, ranks, strategy and time of a script do not fit; needs no cluster."""
+    from sparkgpu.slurm.check import mismatches
+
+    wrong = 0
+    for file in files:
+        sentences = mismatches(file)
+        wrong = wrong or (2 if sentences else 0)
+        typer.echo(f"{file}: {'fits' if not sentences else ''}".rstrip())
+        for sentence in sentences:
+            typer.echo(f"  {sentence}")
+    raise typer.Exit(wrong)
+
+
+@slurm.command()
+def submit(files: _Scripts) -> None:
+    """Check scripts and hand them to sbatch; each job's number is printed."""
+    from sparkgpu.errors import ConfigError
+    from sparkgpu.slurm import queue
+    from sparkgpu.slurm.check import mismatches
+
+    for file in files:
+        if sentences := mismatches(file):
+            raise ConfigError(f"{file}: {sentences[0]} `sparkgpu slurm check {file}` says all.")
+    for file in files:
+        typer.echo(queue.submit(file))
+
+
+@slurm.command()
+def status(
+    numbers: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB...]", help="Left out: your jobs in the queue.")
+    ] = None,
+) -> None:
+    """Say how jobs stand, one line for each."""
+    from sparkgpu.slurm import queue
+
+    for job in queue.jobs(numbers or queue.own_jobs()):
+        typer.echo(job.sentence)

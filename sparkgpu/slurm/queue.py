@@ -1,0 +1,106 @@
+"""Asks Slurm's own commands: submits scripts and says how jobs stand. Works without job accounting."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkgpu.errors import ConfigError, DeviceError
+
+_FIELD = re.compile(r"(?:^| )([A-Za-z:]+)=(\S*)")
+_NO_CONTROLLER = re.compile(r"unable to contact|configuration source|connection refused", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One job as ``scontrol show job`` tells of it."""
+
+    number: str
+    name: str
+    state: str
+    reason: str
+    exit_code: str
+    run_time: str
+    restarts: str
+    nodes: str
+    log: Path
+
+    @property
+    def sentence(self) -> str:
+        again = "" if self.restarts == "0" else f", started again {self.restarts} times"
+        why = "" if self.reason in ("None", "") else f" ({self.reason})"
+        where = "" if self.nodes in ("", "(null)") else f" on {self.nodes}"
+        ended = f", exit code {self.exit_code}" if self.state not in ("PENDING", "RUNNING") else ""
+        so_far = f"{self.state}{why}{where}, {self.run_time}{ended}{again}"
+        return f"{self.number} {self.name}: {so_far}; log {self.log}"
+
+
+def submit(script: Path) -> str:
+    """Hand a script to sbatch; the job's number. Raises `ConfigError` with sbatch's own words."""
+    found = _ask("sbatch", "--parsable", str(script))
+    if found.returncode:
+        raise ConfigError(f"{script}: sbatch refused it: {_last_line(found.stderr)}")
+    return found.stdout.strip().partition(";")[0]
+
+
+def objection(script: Path) -> str | None:
+    """What Slurm has against a script, without submitting it; None when nothing, or nobody to ask is here."""
+    if shutil.which("sbatch") is None:
+        return None
+    found = _ask("sbatch", "--test-only", str(script))
+    if found.returncode == 0 or _NO_CONTROLLER.search(found.stderr):
+        return None
+    return _last_line(found.stderr)
+
+
+def own_jobs() -> list[str]:
+    """The numbers of this user's jobs from our scripts that wait or run."""
+    found = _ask("squeue", "--me", "--noheader", "--format=%A %j")
+    if found.returncode:
+        raise DeviceError(f"squeue: {_last_line(found.stderr)}")
+    lines = (line.split(maxsplit=1) for line in found.stdout.splitlines())
+    return [number for number, name in lines if name.startswith("sparkgpu-")]
+
+
+def jobs(numbers: Sequence[str]) -> list[Job]:
+    """How jobs stand. Slurm forgets one some minutes after its end; raises `ConfigError` then."""
+    found = []
+    for number in numbers:
+        answer = _ask("scontrol", "show", "job", "--oneliner", number)
+        if answer.returncode:
+            raise ConfigError(
+                f"job {number}: {_last_line(answer.stderr)}. Slurm forgets a job some minutes after its end; "
+                "its log and its run directory remain."
+            )
+        fields = dict(_FIELD.findall(answer.stdout))
+        found.append(
+            Job(
+                number=fields["JobId"],
+                name=fields["JobName"],
+                state=fields["JobState"],
+                reason=fields.get("Reason", ""),
+                exit_code=fields["ExitCode"].partition(":")[0],
+                run_time=fields["RunTime"],
+                restarts=fields["Restarts"],
+                nodes=fields.get("NodeList", ""),
+                log=Path(fields.get("StdOut", "")),
+            )
+        )
+    return found
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    if shutil.which(command[0]) is None:
+        raise DeviceError(
+            f"{command[0]}: not found here. Run this where Slurm's commands are, on a login node."
+        )
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines() or ["it gave no reason"]
+    return lines[-1].strip().rstrip(".")

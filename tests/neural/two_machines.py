@@ -1,0 +1,36 @@
+"""A launcher that stands for a batch system: two torchrun agents here, as two machines would have one each.
+
+``python two_machines.py PORT RANKS RESTARTS`` and what torchrun is to start. Both end when one has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+
+def main() -> int:
+    port, ranks, restarts, *command = sys.argv[1:]
+    agents = [
+        subprocess.Popen(
+            [
+                sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={ranks}",
+                "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=two",
+                "--local-addr=localhost", f"--max-restarts={restarts}", *command,
+            ],
+            env={**os.environ, "MACHINE": str(machine)},
+        )
+        for machine in range(2)
+    ]  # fmt: skip
+    while any(agent.poll() is None for agent in agents):
+        if any(agent.poll() for agent in agents):  # as srun --kill-on-bad-exit does
+            for agent in agents:
+                agent.terminate()
+        time.sleep(0.1)
+    return max(abs(agent.wait()) for agent in agents)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
