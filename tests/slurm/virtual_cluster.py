@@ -76,7 +76,9 @@ class Cluster:
         words = self.ask("scontrol", "show", "job", "--oneliner", number).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
-    def wait(self, number: str, within_s: float, until: Callable[[dict[str, str]], bool] | None = None) -> str:
+    def wait(
+        self, number: str, within_s: float, until: Callable[[dict[str, str]], bool] | None = None
+    ) -> str:
         """Until the job has ended, or `until` says so; its state."""
         deadline = time.monotonic() + within_s
         while True:
@@ -86,7 +88,9 @@ class Cluster:
             if time.monotonic() > deadline:
                 log = Path(found["StdOut"])
                 said = log.read_text(encoding="utf-8", errors="replace")[-4000:] if log.exists() else "no log"
-                raise AssertionError(f"not within {within_s:g} s: job {number} is {found['JobState']}\n{said}")
+                raise AssertionError(
+                    f"not within {within_s:g} s: job {number} is {found['JobState']}\n{said}"
+                )
             time.sleep(0.3)
 
 
