@@ -18,7 +18,7 @@ from sparkgpu.nodes import LAUNCHER
 
 Options = dict[str, str]
 
-_DIRECTIVE = re.compile(r"^#SBATCH\s+(-\S+)(?:[=\s]\s*(\S+))?", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-[^\s=]+)(?:=|[ \t]+)?(\S+)?", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*|'[^'\n]*')\s*$", re.MULTILINE)
 _RUN = re.compile(r"^\s*(?:srun\s.*)?sparkgpu run\s+(.*--config\s.*)$", re.MULTILINE)
 _TORCHRUN = ("torchrun", "torch.distributed.run")

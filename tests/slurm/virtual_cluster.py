@@ -87,7 +87,7 @@ class Cluster:
                 return found["JobState"]
             if time.monotonic() > deadline:
                 log = Path(found["StdOut"])
-                said = log.read_text(errors="replace")[-4000:] if log.exists() else "no log"
+                said = log.read_text(encoding="utf-8", errors="replace")[-4000:] if log.exists() else "no log"
                 raise AssertionError(
                     f"not within {within_s:g} s: job {number} is {found['JobState']}\n{said}"
                 )
