@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.5
-_NOTICED_S = 5.0  # after which Spark knows of an executor that closed its connections
 _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 
@@ -165,7 +164,7 @@ class _Application:
                 return run_trial(spec)
             except Exception:
                 # It may be the first sign of a lost executor; then the watcher ends this process.
-                time.sleep(_NOTICED_S)
+                time.sleep(cluster_gang.RESTART_S)
                 raise
 
         if not run_trials(trials, self.paths, self.events[branch], run_unless_lost):
@@ -239,7 +238,6 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
         master=settings["master"],
         spark=settings["spark"],
         scratch=arguments.scratch,
-        max_restarts=config.neural.max_restarts,
     ) as session:
         executors = await_executors(session, wanted=settings["executors"])
         check_executors(session, executors, paths.root)

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ from sparkgpu.plan import TrialSpec
 
 if TYPE_CHECKING:
     from pyspark.ml.torch.distributor import TorchDistributor
+
+RESTART_S = 5.0
+"""Between two attempts: time for an executor's loss to be noticed, which ends the whole application."""
 
 _TOO_FEW_SLOTS = "SPARK-24819"  # how Spark marks a barrier stage that does not fit
 
@@ -52,16 +56,41 @@ class _NoServer:
 def run_trial(
     distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
 ) -> FitRecord:
-    """Train with one rank in each slot. `config` is resolved.
+    """Train with one rank in each slot, again from the last checkpoint when one is lost.
 
-    Raises `DeviceError` where the slots are too few, `TrialError` where a rank failed, with its last words.
+    `config` is resolved.
+
+    Raises `DeviceError` where the slots are too few, `TrialError` where a rank was lost too often.
     """
+    trial = paths.trial(spec.name)
+    trial.root.mkdir(parents=True, exist_ok=True)
+    trial.rank_logs.mkdir(exist_ok=True)
+    losses: list[str] = []
+    while True:
+        lost, failure = _attempt(distributor, spec, config, paths)
+        if lost is None:
+            break
+        losses.append(lost)
+        if len(losses) > config.max_restarts:
+            attempts = "1 attempt" if len(losses) == 1 else f"{len(losses)} attempts"
+            raise TrialError(
+                f"{spec.name}: {lost}. Given up after {attempts}; the ranks' logs are in {trial.rank_logs}."
+            ) from failure
+        time.sleep(RESTART_S)
+    record = markers.finished_record(trial.gang, losses)
+    shutil.rmtree(trial.gang)
+    return record
+
+
+def _attempt(
+    distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
+) -> tuple[str | None, Exception | None]:
+    """Train once: which rank was lost, and what Spark had to say about it; None when all are done."""
     num_ranks = distributor.num_processes
     trial = paths.trial(spec.name)
     folder, logs = trial.gang, trial.rank_logs
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
-    folder.mkdir(parents=True)
-    logs.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     write_text(folder / "config.json", config.model_dump_json())
     arguments = [*markers.rank_arguments(spec, paths, folder), "--meet", "agent"]
     failure: Exception | None = None
@@ -76,28 +105,16 @@ def run_trial(
         )
     if refused := markers.refusal(folder):
         raise refused
-    attempts = markers.attempts(folder)
-    if not attempts:
-        raise TrialError(f"{spec.name}: no rank started ({failure}); the lane's log says more.") from failure
-    if lost := markers.loss(attempts[-1], num_ranks, logs):
-        raise TrialError(f"{spec.name}: {lost}. The ranks' logs are in {logs}.") from failure
-    record = markers.finished_record(folder, ())
-    shutil.rmtree(folder)
-    return record
+    if attempts := markers.attempts(folder):
+        return markers.loss(attempts[-1], num_ranks, logs), failure
+    return f"none of {num_ranks} ranks started ({paths.lane(0).log} says more)", failure
 
 
 def run_rank(arguments: Sequence[str], logs: str) -> None:
     """Called by torchrun in an executor: one rank, in a process that ends with this one."""
     rank, gpus = os.environ["RANK"], os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
     log = Path(logs) / f"rank-{rank}.log"
-    command = [
-        sys.executable,
-        "-m",
-        "sparkgpu.engines.neural.ranks",
-        *arguments,
-        "--parent",
-        str(os.getpid()),
-    ]
+    command = [sys.executable, *arguments, "--parent", str(os.getpid())]
     with log.open("ab") as file:
         place = f"rank {rank} on {socket.gethostname()}, in {Path.cwd()}, GPUs {gpus}\n"
         file.write(place.encode())

@@ -28,7 +28,7 @@ _MEMORY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @contextmanager
 def cluster_session(
-    *, name: str, master: str, spark: Mapping[str, str], scratch: Path, max_restarts: int
+    *, name: str, master: str, spark: Mapping[str, str], scratch: Path
 ) -> Iterator[SparkSession]:
     """A JVM of our own as the driver of an application on the cluster; both are gone when the block ends.
 
@@ -45,11 +45,11 @@ def cluster_session(
         os.environ["PYSPARK_PYTHON"] = spark.get(
             "spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", sys.executable)
         )
-        with session_in(gateway, name, master, _settings(spark, scratch, max_restarts)) as session:
+        with session_in(gateway, name, master, _settings(spark, scratch)) as session:
             yield session
 
 
-def _settings(spark: Mapping[str, str], scratch: Path, max_restarts: int) -> dict[str, str]:
+def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
     options = spark.get("spark.executor.extraJavaOptions", "")
     return {
         **SQL_SETTINGS,
@@ -69,7 +69,6 @@ def _settings(spark: Mapping[str, str], scratch: Path, max_restarts: int) -> dic
         # Ranks that do not all fit are refused in seconds, not after ten minutes.
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "3s",
         "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "2",
-        "spark.stage.maxConsecutiveAttempts": str(max_restarts + 1),
     }
 
 

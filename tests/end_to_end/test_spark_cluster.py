@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,6 +147,39 @@ def test_the_xgboost_engine_trains_one_model_over_the_executors(
     assert trees["device_proof"] == {"device": "cpu", "num_workers": 2}
     assert trees["metrics"]["test"][metric] > at_least
     assert (run.paths.trial(trees["name"]).root / "model.ubj").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_named_and_the_network_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    table = write_table("breast_cancer", tmp_path)
+    with standalone(tmp_path) as cluster:
+        command = cluster.submit(
+            table, "--target", "target", *NETWORK, "--set", "trees.ntrees=20", "--set", "neural.epochs=400",
+            "--set", "neural.patience=0",
+        )  # fmt: skip
+        with started(command, tmp_path / "out", tmp_path, spark_environment()) as run:
+            run.wait_for_phase("training", 0, "neural", 200)
+            trial = run.paths.trial("neural-s7")
+            until(lambda: any(trial.checkpoints.glob("epoch-*")), "a checkpoint", 60, run.process)
+            rank_of(run.paths.root, 1).kill()
+            status = run.wait(200)
+            assert status == 0, run.stdout + run.stderr
+    notes = read_json(trial.fit)["notes"]
+    assert notes[0].startswith("went on from a checkpoint after epoch ")
+    assert notes[1].startswith(
+        "started again from the last checkpoint: rank 1 of 2 was killed (out of memory?)"
+    )
+
+
+def rank_of(run_dir: Path, rank: int) -> psutil.Process:
+    """A rank's process of a run: executors are not below it."""
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "sparkgpu.engines.neural.ranks" in line and str(run_dir) in line:
+            with suppress(psutil.Error):
+                if process.environ()["RANK"] == str(rank):
+                    return process
+    raise AssertionError(f"no rank {rank}")
 
 
 @pytest.mark.slow
