@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from running import Running, finished, started, until, write_table
 from standalone import Cluster, spark_environment, standalone
