@@ -47,7 +47,7 @@ def _gpu_names(value: Any) -> Any:
 
 
 def _time_limit(value: Any) -> Any:
-    """A limit that TOML takes for a time of day (``04:00:00``) or a number of minutes, in Slurm's spelling."""
+    """A limit that TOML takes for a time of day (``04:00:00``) or a number of minutes, as Slurm spells it."""
     if isinstance(value, time):
         return value.isoformat()
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -107,7 +107,7 @@ def _config(file: Path, text: str, variables: Options) -> RunConfig:
         )
     line = found[1]
     for name, value in variables.items():
-        line = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", lambda _, value=value: value, line)  # type: ignore[misc]
+        line = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", lambda _, value=value: value, line)
     words = [word for word in shlex.split(line.rstrip().rstrip("&")) if word]
     options: dict[str, object] = {}
     assignments: list[str] = []
