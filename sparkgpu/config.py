@@ -53,6 +53,18 @@ def _time_limit(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _spark_settings(value: Any) -> Any:
+    """Settings of Spark by their whole names, from TOML's dotted keys (``spark.executor.memory = "4g"``)."""
+    if not isinstance(value, Mapping):
+        return value
+    named = [(name.removeprefix("spark."), item) for name, item in dotted(value).items()]
+    if not all(isinstance(item, (str, bool, int, float)) for _, item in named):
+        raise ValueError("each setting of Spark is a text, a number, true or false")
+    return {
+        f"spark.{name}": str(item).lower() if isinstance(item, bool) else str(item) for name, item in named
+    }
+
+
 class Section(BaseModel):
     """Base of the sections: immutable, unknown keys refused, no value of another type taken for its own."""
 
@@ -92,12 +104,21 @@ class DevicesConfig(Section):
 class ClusterConfig(Section):
     """``[cluster]``: where a run goes past one machine.
 
+    `master` is a Spark master (``spark://host:7077``, ``yarn``, ``k8s://...``; under spark-submit that of the
+    command) and `spark` are settings of Spark for it. `lanes` says what executors are: one H2O cloud and
+    one gang of ranks over all of them, or a lane each. `executors` is how many to wait for (None: those that
+    come).
+
     `nodes` are the machines that one network trains on, started by a launcher (`sparkgpu.nodes`).
     `interface` names the network interface between them, `infiniband` whether NCCL may use InfiniBand and
     `p2p_level` how far apart two GPUs may be that talk past the host's memory, in NCCL's words; None leaves
     each to NCCL and gloo.
     """
 
+    master: str | None = None
+    spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
+    lanes: Literal["cloud", "executors"] = "cloud"
+    executors: Count | None = None
     nodes: Count = 1
     interface: str | None = None
     infiniband: bool | None = None
@@ -245,15 +266,18 @@ def dump(config: RunConfig) -> str:
 
 
 def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys; a mapping of roles stays one value."""
+    """Nested mappings as dotted keys; a mapping whose keys are the user's stays one value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and name != "data.roles":
+        if isinstance(value, Mapping) and name not in _OWN_KEYS:
             flat.update(dotted(value, f"{name}."))
         else:
             flat[name] = value
     return flat
+
+
+_OWN_KEYS = ("data.roles", "cluster.spark")
 
 
 def _plain(value: Any) -> Any:

@@ -50,12 +50,18 @@ class TrialError(SparkgpuError):
     exit_code = 5
 
 
+class ExecutorLostError(TrialError):
+    """An executor of a Spark cluster went away, and with it the H2O cloud and the network's ranks."""
+
+    kind = "lost"
+
+
 class NoticeToStop(KeyboardInterrupt):
     """A batch system's word that the run's time is nearly over: like Ctrl-C, but networks are saved first."""
 
 
 _BY_KIND: dict[str, type[SparkgpuError]] = {
-    error.kind: error for error in (ConfigError, DeviceError, DataError, TrialError)
+    error.kind: error for error in (ConfigError, DeviceError, DataError, TrialError, ExecutorLostError)
 }
 
 

@@ -10,25 +10,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from sparkgpu import config as configuration
-from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_json, write_text
+from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_json
 from sparkgpu.config import RunConfig
 from sparkgpu.demo import DEMO, DEMO_TITLE, write_demo
-from sparkgpu.errors import SparkgpuError
 from sparkgpu.events import Branch, EventWriter
-from sparkgpu.plan import LanePlan, Plan, TrialSpec, prepares_table, resolve_parameters
+from sparkgpu.plan import LanePlan, Plan, TrialSpec, prepares_table
 from sparkgpu.processes import die_with_parent
 from sparkgpu.schema import TableSchema
 from sparkgpu.source import TABLE_PREFIX, Source, find_source
+from sparkgpu.trials import InBackground, described, run_trials
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
@@ -46,7 +45,8 @@ class _Worker:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
         self.config: RunConfig = configuration.load(file=paths.config)
-        self.lane: LanePlan = self.plan.lanes[lane]
+        # From its own file: only on the lane's machine are ports and memory known.
+        self.lane = LanePlan.model_validate(read_json(paths.lane(lane).lane))
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source
@@ -90,9 +90,9 @@ class _Worker:
     def _run_h2o(self) -> None:
         from sparkgpu.spark.h2o_context import stopping
 
-        source = _InBackground(self._find_source) if self.prepares else None
+        source = InBackground(self._find_source) if self.prepares else None
         with self._spark() as session:
-            start = _InBackground(lambda: self._start_h2o(session))
+            start = InBackground(lambda: self._start_h2o(session))
             schema = self._prepare(session, source.result()) if source else self._wait_for_table()
             with self.events.phase("starting H2O"):
                 context = start.result()
@@ -184,68 +184,17 @@ class _Worker:
         return self.paths.read_schema()
 
     def _resolved(self, schema: TableSchema) -> RunConfig:
-        return resolve_parameters(
-            self.config,
-            preset=self.plan.preset,
-            strategy=self.plan.strategy,
-            task=schema.task,
-            train_rows=schema.splits["train"],
-            device=self.lane.device,
-        )
+        return self.plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
 
     def _run_trials(self, run_trial: Callable[[TrialSpec], FitRecord]) -> None:
-        """Run the trials one after the other; a failed one does not keep the next from running."""
-        for spec in self.trials:
-            trial = self.paths.trial(spec.name)
-            if trial.done.exists():  # by the run that this one goes on with
-                self.events.trial_done(spec.name)
-                continue
-            try:
-                record = run_trial(spec)
-                write_json(trial.fit, record)
-                write_text(trial.done, "")
-                self.events.trial_done(spec.name)
-            except Exception as error:
-                self.failed = True
-                traceback.print_exc()
-                write_json(trial.error, _described(error))
-                self.events.trial_failed(spec.name, _described(error)["message"])
-
-
-class _InBackground:
-    """Runs a function in a thread; `result` waits for it and raises what it raised."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(function,), daemon=True)
-        self._thread.start()
-
-    def _run(self, function: Callable[[], Any]) -> None:
-        try:
-            self._value = function()
-        except BaseException as error:
-            self._error = error
-
-    def result(self) -> Any:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-
-def _described(error: BaseException) -> dict[str, str]:
-    """An error as ``error.json`` holds it: kind, and one line for the user."""
-    if isinstance(error, SparkgpuError):
-        return {"kind": error.kind, "message": str(error)}
-    lines = str(error).strip().splitlines()
-    return {"kind": "trial", "message": f"{type(error).__name__}: {lines[0] if lines else 'no message'}"}
+        if not run_trials(self.trials, self.paths, self.events, run_trial):
+            self.failed = True
 
 
 def _give_up(paths: RunPaths, lane: int, branch: Branch, error: BaseException) -> NoReturn:
     """Leave the reason for the parent and end this process; its JVM ends with it."""
     traceback.print_exception(error)
-    write_json(paths.lane(lane).error(branch), _described(error))
+    write_json(paths.lane(lane).error(branch), described(error))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from sparkgpu.artifacts import RunPaths, read_json, write_json
-from sparkgpu.errors import TrialError, error_of_kind
+from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
 from sparkgpu.events import Branch, Event, EventReader
 from sparkgpu.plan import LanePlan, Plan, prepares_table
 from sparkgpu.processes import end_groups
@@ -128,10 +128,10 @@ class Crew:
         if file.exists():
             found = read_json(file)
         else:
-            ending = _ending(worker.process.returncode)
-            message = f"lane {worker.lane.index}: the {worker.branch} worker {ending}; see {lane.log}."
+            ended = ending(worker.process.returncode)
+            message = f"lane {worker.lane.index}: the {worker.branch} worker {ended}; see {lane.log}."
             found = {"kind": "trial", "message": message}
-        if worker.prepares and not table_is_there:
+        if (worker.prepares and not table_is_there) or found["kind"] == ExecutorLostError.kind:
             raise error_of_kind(found["kind"], found["message"])
         write_json(lane.root / "error.json", {"branch": worker.branch, **found})
         for name in left:
@@ -145,7 +145,8 @@ def _note(worker: Worker, event: Event) -> None:
         worker.failed[event.trial] = event.text
 
 
-def _ending(status: int) -> str:
+def ending(status: int) -> str:
+    """How a worker ended that did not say why."""
     if status < 0:
         return f"was killed by signal {-status}" + (" (out of memory?)" if status == -9 else "")
     return f"ended with status {status} without saying why"
@@ -159,24 +160,43 @@ def crew(
     workers: list[Worker] = []
     try:
         for lane in plan.lanes:
-            folder = paths.lane(lane.index)
-            folder.root.mkdir(parents=True, exist_ok=True)
-            write_json(folder.lane, lane)
-            for branch in _BRANCHES:
-                trials = [paths.trial(trial.name) for trial in plan.of(lane.index, branch)]
-                prepares = prepares_table(paths, lane.index, branch)
-                if not prepares and all(trial.done.exists() for trial in trials):
-                    continue
-                visible = plan.visible_devices(lane.index, branch)
-                nodes = max((trial.nodes for trial in plan.of(lane.index, branch)), default=1)
-                environment = partial(
-                    lane_environment, lane, branch, visible=visible, environ=environ, nodes=nodes
-                )
-                workers.append(_start(paths, lane, branch, prepares, scratch, source, title, environment))
+            workers += start_lane(
+                paths, plan, lane, scratch=scratch, source=source, title=title, environ=environ,
+                visible=partial(plan.visible_devices, lane.index),
+            )  # fmt: skip
         yield Crew(paths, plan, workers)
         _wait_closed(workers)
     finally:
         end_groups([worker.process for worker in workers])
+
+
+def start_lane(
+    paths: RunPaths,
+    plan: Plan,
+    lane: LanePlan,
+    *,
+    scratch: Path,
+    source: str,
+    title: str,
+    environ: Mapping[str, str],
+    visible: Callable[[Branch], str],
+) -> list[Worker]:
+    """Start the workers of one lane that have something to do; `visible` is what CUDA may see in each."""
+    folder = paths.lane(lane.index)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    write_json(folder.lane, lane)
+    workers = []
+    for branch in _BRANCHES:
+        trials = [paths.trial(trial.name) for trial in plan.of(lane.index, branch)]
+        prepares = prepares_table(paths, lane.index, branch)
+        if not prepares and all(trial.done.exists() for trial in trials):
+            continue
+        nodes = max((trial.nodes for trial in plan.of(lane.index, branch)), default=1)
+        environment = partial(
+            lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
+        )
+        workers.append(_start(paths, lane, branch, prepares, scratch, source, title, environment))
+    return workers
 
 
 def _wait_closed(workers: list[Worker]) -> None:
@@ -239,12 +259,9 @@ def lane_environment(
     `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang; `nodes` how many machines
     its networks train on.
     """
-    inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
-    if "PYTHONPATH" in environ:
-        inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))
     threads = str(lane.tree_threads if branch == "trees" else lane.neural_threads)
     return {
-        **inherited,
+        **outside_environment(environ),
         **(_NEURAL_ENVIRONMENT if branch == "neural" else {}),
         **(_ONE_MACHINE if branch == "neural" and nodes == 1 else {}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -263,6 +280,14 @@ def lane_environment(
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
     }
+
+
+def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what an outer Spark, Slurm step or notebook has set for itself."""
+    inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
+    if "PYTHONPATH" in environ:
+        inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))
+    return inherited
 
 
 def _without_spark(python_path: str, spark_home: str | None) -> str:

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 from sparkgpu import __version__, evaluate
 from sparkgpu import config as configuration
 from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
+from sparkgpu.cluster import ClusterCrew, cluster_crew
 from sparkgpu.config import RunConfig
 from sparkgpu.demo import DEMO, DEMO_TARGET, DEMO_TITLE
 from sparkgpu.devices import Machine, choose_devices, find_machine
@@ -31,13 +32,14 @@ from sparkgpu.java import find_java
 from sparkgpu.launch import Crew, Outcome, crew
 from sparkgpu.monitor import Monitor
 from sparkgpu.nodes import launcher_words, network_environment
-from sparkgpu.plan import Plan, make_plan, resolve_parameters
+from sparkgpu.plan import Plan, make_plan
 from sparkgpu.ports import reserved_ports
 from sparkgpu.resume import clear_unfinished
 from sparkgpu.saving import save_networks
 from sparkgpu.schema import TableSchema
 from sparkgpu.scratch import scratch_folder
 from sparkgpu.source import find_source
+from sparkgpu.submitted import ClusterSettings, cluster_settings
 from sparkgpu.terminal import Display
 
 _PACKAGES = (
@@ -83,6 +85,12 @@ def run(
         lasting = source if title == config.data.source else title
         config = config.model_copy(update={"data": config.data.model_copy(update={"source": lasting})})
     machine = find_machine()
+    find_java(environ)
+    if settings := cluster_settings(config.cluster, environ):
+        return _run_on_cluster(
+            config, settings, display, out, source, title, started, machine, environ,
+            dry_run=dry_run, resume=resume,
+        )  # fmt: skip
     devices = choose_devices(
         machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
     )
@@ -90,7 +98,6 @@ def run(
         raise DeviceError(
             'trees.tree_method = "gpu_hist": no GPU is visible here. Set it to "hist" to train on the CPU.'
         )
-    find_java(environ)
     if config.cluster.nodes > 1 and not dry_run:
         launcher_words(environ)  # refused here, not when the table is ready
     with reserved_ports(len(devices)) as ports:
@@ -98,25 +105,81 @@ def run(
         if dry_run:
             display.plan(plan, title, config.data.target)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), metrics=None)
-        if resume:
-            assert out is not None
-            paths = RunPaths(root=out.resolve())
-            clear_unfinished(paths)
-        else:
-            paths = _new_folder(out, "demo" if source == DEMO else title, started)
-        write_text(paths.config, configuration.dump(config))
+        paths = _folder(config, out, source, title, started, machine, resume=resume)
         write_json(paths.plan, plan)
-        write_json(paths.env, _environment(machine))
         display.plan(plan, title, config.data.target)
         with scratch_folder() as scratch:
             # What the batch script has set itself stands.
-            settings = {**network_environment(config.cluster), **environ}
-            workers = crew(paths, plan, scratch=scratch, source=source, title=title, environ=settings)
+            shared = {**network_environment(config.cluster), **environ}
+            workers = crew(paths, plan, scratch=scratch, source=source, title=title, environ=shared)
             trained = _train(config, display, paths, plan, workers)
+    return _finished(display, paths, plan, trained, started, machine)
+
+
+def _run_on_cluster(
+    config: RunConfig,
+    settings: ClusterSettings,
+    display: Display,
+    out: Path | None,
+    source: str,
+    title: str,
+    started: float,
+    machine: Machine,
+    environ: Mapping[str, str],
+    *,
+    dry_run: bool,
+    resume: bool,
+) -> RunOutcome:
+    """The same run as one Spark application, whose driver lays the plan out once it has its executors."""
+    paths = _folder(config, out, source, title, started, machine, resume=resume)
+    with scratch_folder() as scratch:
+        crew = cluster_crew(
+            paths, settings, executors=config.cluster.executors, scratch=scratch, source=source, title=title,
+            dry_run=dry_run, environ=environ,
+        )  # fmt: skip
+        try:
+            with crew as workers:
+                plan = workers.plan
+                display.plan(plan, title, config.data.target)
+                if not dry_run:
+                    trained = _train(config, display, paths, plan, nullcontext(workers))
+        finally:
+            if dry_run or not paths.schema.exists():
+                shutil.rmtree(paths.root, ignore_errors=True)
+    if dry_run:
+        return RunOutcome(exit_code=EXIT_DONE, paths=paths, metrics=None)
+    return _finished(display, paths, workers.plan, trained, started, machine)
+
+
+def _finished(
+    display: Display, paths: RunPaths, plan: Plan, trained: _Trained, started: float, machine: Machine
+) -> RunOutcome:
     metrics = _finish(paths, plan, trained, started, machine)
     display.finish(metrics, paths)
     failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
     return RunOutcome(exit_code=failed, paths=paths, metrics=metrics)
+
+
+def _folder(
+    config: RunConfig,
+    out: Path | None,
+    source: str,
+    title: str,
+    started: float,
+    machine: Machine,
+    *,
+    resume: bool,
+) -> RunPaths:
+    """The run directory with the configuration and the environment in it."""
+    if resume:
+        assert out is not None
+        paths = RunPaths(root=out.resolve())
+        clear_unfinished(paths)
+    else:
+        paths = _new_folder(out, "demo" if source == DEMO else title, started)
+    write_text(paths.config, configuration.dump(config))
+    write_json(paths.env, _environment(machine))
+    return paths
 
 
 def _with_demo_target(config: RunConfig) -> RunConfig:
@@ -168,19 +231,12 @@ def _train(
     display: Display,
     paths: RunPaths,
     plan: Plan,
-    started: AbstractContextManager[Crew],
+    started: AbstractContextManager[Crew | ClusterCrew],
 ) -> _Trained:
     def on_table() -> None:
         schema = paths.read_schema()
         display.table(schema)
-        resolved = resolve_parameters(
-            config,
-            preset=plan.preset,
-            strategy=plan.strategy,
-            task=schema.task,
-            train_rows=schema.splits["train"],
-            device=plan.lanes[0].device,
-        )
+        resolved = plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
         write_text(paths.config, configuration.dump(resolved))
         _warm_up()
 

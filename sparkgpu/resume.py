@@ -20,7 +20,8 @@ from sparkgpu.plan import Plan
 _MAY_CHANGE = {
     "devices.gpus", "devices.cpu_lanes", "neural.strategy", "neural.model_parallel",
     "neural.micro_batch_size", "neural.max_restarts", "neural.rank_timeout_s", "cluster.nodes",
-    "cluster.interface", "cluster.infiniband", "cluster.p2p_level",
+    "cluster.interface", "cluster.infiniband", "cluster.p2p_level", "cluster.master", "cluster.spark",
+    "cluster.executors",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""One H2O context inside a lane's Spark session: loopback only, behind a login made for this run."""
+"""H2O inside a Spark session, behind a login of this run's own: a lane's node, or a cloud of executors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ai.h2o.sparkling.H2OConf import H2OConf
     from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
 
@@ -26,38 +27,76 @@ def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int
     command line), and runs without Flow, REPL, node port and Flow proxy (see ``jvm/``). Each process can
     do this once: a second context in one JVM's life ends the JVM.
     """
-    # Not through the package `pysparkling`: importing that starts another Python to compare versions.
-    from ai.h2o.sparkling.H2OConf import H2OConf
-    from ai.h2o.sparkling.H2OContext import H2OContext
-    from h2o.utils.progressbar import ProgressBar
-
-    password = secrets.token_urlsafe(32)
-    login = scratch / "h2o-login"
-    descriptor = os.open(login, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{_USER}: {password}\n")
     for folder in ("h2o-log", "h2o-flows", "h2o-ice"):
         (scratch / folder).mkdir(exist_ok=True)
     conf = (
-        H2OConf()
-        .setInternalClusterMode()
-        .setBasePort(port_base)
-        .setCloudName(name)
-        .setNthreads(threads)
-        .setReplDisabled()
+        _guarded(name, scratch)
         .setLogLevel("WARN")
         .setLogDir(str(scratch / "h2o-log"))
         .setFlowDir(str(scratch / "h2o-flows"))
-        .setHashLoginEnabled()
-        .setLoginConf(str(login))
-        .setUserName(_USER)
-        .setPassword(password)
+        .setBasePort(port_base)
+        .setNthreads(threads)
         # -disable_net leaves out the port between nodes, which no login guards; one node needs none.
         .setExtraProperties(
             "-ip 127.0.0.1 -web_ip 127.0.0.1 -disable_net -disable_flow "
             f"-ice_root {scratch / 'h2o-ice'} -file_deny_glob {_DENIED_FILES}"
         )
     )
+    return _connected(conf)
+
+
+def start_cloud(
+    session: SparkSession, *, name: str, scratch: Path, num_nodes: int, threads: int, loopback: bool
+) -> H2OContext:
+    """Start one H2O node in each of `num_nodes` executors and connect its Python client to the cloud.
+
+    Its REST interface asks for the login, and nodes speak TLS to each other with keys made for this run, as
+    far as H2O can: XGBoost's own connections while it trains are open, so executors belong into a private
+    network (SECURITY.md). The driver is no node of it.
+    """
+    # A node's REST interface listens wherever its machine does, unless all are this machine.
+    listening = "-web_ip 127.0.0.1 " if loopback else ""
+    conf = (
+        _guarded(name, scratch)
+        .setNumH2OWorkers(num_nodes)
+        .setNthreads(threads)
+        .setLogLevel("INFO")  # into each executor's own working folder
+        .setInternalSecureConnectionsEnabled()
+        # A cloud that lost a node is given up here, with its application; Sparkling Water would end the JVM.
+        .setKillOnUnhealthyClusterDisabled()
+        .setExtraProperties(
+            f"{listening}-disable_flow -allow_insecure_xgboost -file_deny_glob {_DENIED_FILES}"
+        )
+    )
+    return _connected(conf)
+
+
+def _guarded(name: str, scratch: Path) -> H2OConf:
+    """Settings of any H2O of ours: a login of its own, no REPL, and its files in `scratch`."""
+    # Not through the package `pysparkling`: importing that starts another Python to compare versions.
+    from ai.h2o.sparkling.H2OConf import H2OConf
+
+    password = secrets.token_urlsafe(32)
+    login = scratch / "h2o-login"
+    descriptor = os.open(login, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{_USER}: {password}\n")
+    return (
+        H2OConf()
+        .setInternalClusterMode()
+        .setCloudName(name)
+        .setReplDisabled()
+        .setHashLoginEnabled()
+        .setLoginConf(str(login))
+        .setUserName(_USER)
+        .setPassword(password)
+    )
+
+
+def _connected(conf: H2OConf) -> H2OContext:
+    from ai.h2o.sparkling.H2OContext import H2OContext
+    from h2o.utils.progressbar import ProgressBar
+
     # The client asks after each job at first every 0.2 s; a trial has a dozen jobs shorter than that.
     ProgressBar.MIN_PROGRESS_CHECK_INTERVAL = 0.02
     # The connection's banner goes to the lane's log, like everything else this process prints.

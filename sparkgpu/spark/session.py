@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.spark.startup import JvmSettings, catalog_class_path, start_jvm
+from sparkgpu.spark.startup import Gateway, JvmSettings, catalog_class_path, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,39 +31,57 @@ def spark_session(
     login file lie there. `catalog` opens the user's table catalog (Hive support and the site
     configuration of ``SPARK_CONF_DIR``). Raises `DeviceError` when no JVM can be started.
     """
-    gateway = start_jvm(
-        JvmSettings(
-            heap_bytes=heap_bytes,
-            threads=threads,
-            scratch=scratch,
-            class_path=catalog_class_path() if catalog else (),
-        )
+    settings = JvmSettings(
+        heap_bytes=heap_bytes,
+        threads=threads,
+        scratch=scratch,
+        class_path=catalog_class_path() if catalog else (),
     )
-    try:
+    with jvm(settings) as gateway:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # for the tasks that write the table
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
-        from pyspark import SparkConf
-        from pyspark.sql import SparkSession
-
-        conf = SparkConf().setAppName(name).setMaster(f"local[{threads}]")
-        for key, value in _settings(scratch, threads, port_base, catalog).items():
-            conf.set(key, value)
-        builder = SparkSession.builder.config(conf=conf)
-        session = (builder.enableHiveSupport() if catalog else builder).getOrCreate()
-        for variable in _GATEWAY_VARIABLES:  # nothing started from here may talk to this JVM
-            del os.environ[variable]
-        try:
+        conf = _settings(scratch, threads, port_base, catalog)
+        with session_in(gateway, name, f"local[{threads}]", conf, catalog=catalog) as session:
             yield session
-        finally:
-            session.stop()
+
+
+@contextmanager
+def session_in(
+    gateway: Gateway, name: str, master: str, settings: Mapping[str, str], *, catalog: bool = False
+) -> Iterator[SparkSession]:
+    """A session in the JVM behind `gateway`, stopped when the block ends."""
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf().setAppName(name).setMaster(master)
+    for key, value in settings.items():
+        conf.set(key, value)
+    builder = SparkSession.builder.config(conf=conf)
+    session = (builder.enableHiveSupport() if catalog else builder).getOrCreate()
+    for variable in _GATEWAY_VARIABLES:  # nothing started from here may talk to this JVM
+        del os.environ[variable]
+    try:
+        yield session
     finally:
-        gateway.close()
+        session.stop()
+
+
+SQL_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # Column names are the user's own: `a` and `A` are two columns.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.compression.codec": "snappy",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+"""What a prepared table relies on, on whatever master."""
 
 
 def _settings(scratch: Path, threads: int, port_base: int, catalog: bool) -> dict[str, str]:
     return {
         **(_user_defaults() if catalog else {"spark.sql.warehouse.dir": str(scratch / "warehouse")}),
+        **SQL_SETTINGS,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.port": str(port_base + 3),
@@ -74,14 +92,8 @@ def _settings(scratch: Path, threads: int, port_base: int, catalog: bool) -> dic
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.local.dir": str(scratch),
-        "spark.sql.session.timeZone": "UTC",
-        # Column names are the user's own: `a` and `A` are two columns.
-        "spark.sql.caseSensitive": "true",
         # Few partitions: a shuffle on one machine with the default 200 is mostly scheduling.
         "spark.sql.shuffle.partitions": str(max(2, threads)),
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.parquet.compression.codec": "snappy",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     }
 
 

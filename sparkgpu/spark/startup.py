@@ -16,7 +16,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,8 +66,12 @@ def class_path() -> list[str]:
         for path in (_package_folder("pyspark") / "jars").glob("*.jar")
         if not path.name.startswith(_JDBC_DRIVERS)
     )
-    assembly = _package_folder("sparkling_water") / "sparkling_water_assembly.jar"
-    return [str(Path(__file__).parent / "jvm" / "no-flow-proxy.jar"), *jars, str(assembly)]
+    return [str(Path(__file__).parent / "jvm" / "no-flow-proxy.jar"), *jars, str(assembly_jar())]
+
+
+def assembly_jar() -> Path:
+    """Sparkling Water with all it brings."""
+    return _package_folder("sparkling_water") / "sparkling_water_assembly.jar"
 
 
 def catalog_class_path() -> list[str]:
@@ -144,8 +149,22 @@ class Gateway:
             self.process.wait()
 
 
-def start_jvm(settings: JvmSettings, environ: Mapping[str, str] = os.environ) -> Gateway:
-    """Start a JVM with Spark's py4j server and wait for its address.
+@contextmanager
+def jvm(
+    settings: JvmSettings, *, address: str = "127.0.0.1", environ: Mapping[str, str] = os.environ
+) -> Iterator[Gateway]:
+    """A JVM with Spark's py4j server (see `start_jvm`), gone when the block ends."""
+    gateway = start_jvm(settings, address, environ)
+    try:
+        yield gateway
+    finally:
+        gateway.close()
+
+
+def start_jvm(
+    settings: JvmSettings, address: str = "127.0.0.1", environ: Mapping[str, str] = os.environ
+) -> Gateway:
+    """Start a JVM with Spark's py4j server and wait for it; Spark binds to `address`.
 
     Call it from the main thread: the kernel ends the JVM with the thread that started it. What the JVM
     prints goes where this process prints. Raises `DeviceError` when Java is missing or the JVM ends early.
@@ -162,7 +181,7 @@ def start_jvm(settings: JvmSettings, environ: Mapping[str, str] = os.environ) ->
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
             "JAVA_HOME": str(java_home),
             "SPARK_HOME": str(_package_folder("pyspark")),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": address,
         },
         preexec_fn=_follow_parent,
     )

@@ -21,6 +21,9 @@ def plan_facts(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "preset", plan.reasons.get("preset", f"{plan.preset}, as asked")
     for lane in plan.lanes:
         device = lane.device if lane.device == "cpu" else f"{lane.device} {lane.device_name}"
+        if plan.master is not None:
+            yield f"lane {lane.index}", f"{lane.device_name}, {counted(lane.threads, 'core')}"
+            continue
         yield (
             f"lane {lane.index}",
             f"{device}, {counted(lane.tree_threads, 'thread')} for trees and {lane.neural_threads} for the "

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import REPOSITORY, SMALL, finished, write_table
-
-from sparkgpu.java import find_java
+from standalone import spark_environment
 
 pytestmark = pytest.mark.spark
-
-
-def spark_environment() -> dict[str, str]:
-    """What env/activate.sh exports for spark-submit."""
-    spec = importlib.util.find_spec("pyspark")
-    assert spec
-    assert spec.origin
-    return {
-        **os.environ,
-        "JAVA_HOME": str(find_java()),
-        "SPARK_HOME": str(Path(spec.origin).parent),
-        "SPARK_CONF_DIR": str(REPOSITORY / "env" / "spark-conf"),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
 
 
 def submit(*arguments: object) -> list[str]:

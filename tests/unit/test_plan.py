@@ -9,7 +9,8 @@ import pytest
 from sparkgpu import config
 from sparkgpu.devices import Device, Gpu, Machine, choose_devices
 from sparkgpu.errors import DeviceError
-from sparkgpu.plan import GIB, Plan, make_plan, resolve_parameters
+from sparkgpu.parameters import resolve_parameters
+from sparkgpu.plan import GIB, Plan, make_plan
 
 GPUS = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="NVIDIA H200", memory_bytes=139 * GIB) for i in range(4))
 
@@ -29,7 +30,8 @@ def names(plan: Plan) -> list[str]:
 
 def resolved(asked: config.RunConfig, **settings: Any) -> config.RunConfig:
     given = {"preset": "fast", "strategy": "single", "task": "binary", "train_rows": 1000, "device": "cpu"}
-    return resolve_parameters(asked, **{**given, **settings})
+    given |= settings
+    return resolve_parameters(asked, tree_device=given["device"], **given)
 
 
 def test_n_lanes_train_n_repeats_each_with_a_seed_and_a_lane_of_its_own() -> None:

@@ -65,6 +65,8 @@ def make_strategy(name: str, config: NeuralConfig, device: torch.device, device_
     from sparkgpu.engines.neural.strategies.tensor import TensorParallel
 
     precision = choose_precision(config, device, device_name)
+    if name == "single":  # the only rank of a cluster with one slot
+        return Strategy(device, precision)
     if name == "ddp":
         return DistributedDataParallel(device, precision)
     if name == "fsdp":
@@ -149,7 +151,8 @@ def _run(
         config = config.model_copy(update={"micro_batch_size": read_json(smaller)["micro_rows"]})
     device = usable_device(lane, int(os.environ["LOCAL_RANK"]))
     torch.set_num_threads(lane.neural_threads)
-    join(config, device, store, rank, world_size)
+    if spec.strategy != "single":
+        join(config, device, store, rank, world_size)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = pulse.beat
     events = _events(paths, spec, lane, attempt, leads=strategy.leads)

@@ -57,7 +57,7 @@ def train(
     there is one. Raises `TrialError` when the loss is no longer a number before any epoch was good.
     """
     epochs, batch_size, patience = config.epochs, config.batch_size, config.patience
-    assert epochs and batch_size and patience is not None  # filled in by plan.resolve_parameters
+    assert epochs and batch_size and patience is not None  # filled in by parameters.resolve_parameters
     optimizer = make_optimizer(strategy.module, config, recipe)
     progress = Progress(micro_rows=config.micro_batch_size or batch_size)
     if checkpoints is not None:

@@ -43,9 +43,14 @@ _MAX_GPU_DEPTH = 15  # beyond it H2O takes the CPU without a word
 
 
 class H2OTables:
-    """The run's table inside one H2O context, parsed once and used by all trials of the lane."""
+    """The run's table inside one H2O context, parsed once and used by all trials of the lane.
 
-    def __init__(self, paths: RunPaths, schema: TableSchema, scratch: Path) -> None:
+    `scratch` is a folder that all nodes of it share. With `in_order` rows lie in the order of their ids; a
+    cloud of several nodes has no order of rows, and a table need not fit the machine that sorts it.
+    """
+
+    def __init__(self, paths: RunPaths, schema: TableSchema, scratch: Path, *, in_order: bool = True) -> None:
+        self._in_order = in_order
         self._paths = paths
         self._schema = schema
         self.scratch = scratch
@@ -60,7 +65,10 @@ class H2OTables:
 
     def _whole(self, split: str) -> H2OFrame:
         if split not in self._frames:
-            files = ordered_files(self._paths.split(split), self.scratch)
+            folder = self._paths.split(split)
+            files = (
+                ordered_files(folder, self.scratch) if self._in_order else sorted(folder.glob("*.parquet"))
+            )
             frame = h2o.import_file([str(file) for file in files], header=0, col_types=self._types())
             if self._schema.classes:
                 frame[LABEL] = frame[LABEL].asfactor()

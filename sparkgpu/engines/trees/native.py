@@ -6,8 +6,6 @@ gaps as gaps, early stopping on the same rows, the same files left behind.
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from sparkgpu import table
 from sparkgpu.artifacts import FitRecord, RunPaths, write_text
 from sparkgpu.config import TreesConfig
+from sparkgpu.engines.trees.curve import curve_as_csv
 from sparkgpu.errors import DeviceError
 from sparkgpu.events import EventWriter
 from sparkgpu.plan import LanePlan, TrialSpec
@@ -117,7 +116,7 @@ def run_trial(
         table.write_predictions(trial.predictions, predictions, schema)
     with events.phase("saving the model", spec.name):
         fitted.save(trial.root)
-        write_text(trial.learning_curve, _curve(fitted, schema))
+        write_text(trial.learning_curve, curve_as_csv(fitted.curve, schema))
     train_rows = len(rows["train"].row_id_N)
     return FitRecord(
         trial=spec.name,
@@ -143,13 +142,3 @@ def _frame(rows: table.Rows, schema: TableSchema) -> pd.DataFrame:
         kind = pd.CategoricalDtype(list(range(len(feature.levels))))
         columns[feature.name] = pd.Categorical.from_codes(rows.codes_NK[:, index], dtype=kind)
     return pd.DataFrame({feature.name: columns[feature.name] for feature in schema.features}, copy=False)
-
-
-def _curve(fitted: Fitted, schema: TableSchema) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["step", "elapsed_s", "metric", "train", "valid"])
-    metric = "log_loss" if schema.classes else "rmse"
-    for step, train, valid in fitted.curve:
-        writer.writerow([step, "", metric, train, valid])
-    return text.getvalue()

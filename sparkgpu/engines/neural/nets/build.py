@@ -14,7 +14,9 @@ from sparkgpu.engines.neural.nets.tabm import build_tabm
 
 def build_net(config: NeuralConfig, shape: Shape) -> TabularNet:
     """The network that the configuration names, on the CPU, with weights from torch's random numbers."""
-    assert config.hidden is not None and config.dropout is not None  # filled in by plan.resolve_parameters
+    assert (
+        config.hidden is not None and config.dropout is not None
+    )  # filled in by parameters.resolve_parameters
     if config.architecture == "tabm":
         assert config.members is not None and config.embedding_dim is not None
         net = build_tabm(

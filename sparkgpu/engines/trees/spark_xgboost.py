@@ -1,0 +1,220 @@
+"""The engine `xgboost` on a Spark cluster: one model over several executors, and over their GPUs.
+
+XGBoost's own Spark estimator trains in a barrier stage on the table's files, which no machine has to hold
+whole. This is the way to spread one model over GPUs: H2O does not use them in a cloud of several nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sparkgpu import table as prepared
+from sparkgpu.artifacts import FitRecord, RunPaths, write_text
+from sparkgpu.config import TreesConfig
+from sparkgpu.engines.trees.curve import curve_as_csv
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.events import EventWriter
+from sparkgpu.plan import TrialSpec
+from sparkgpu.processes import peak_resident_bytes
+from sparkgpu.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
+from sparkgpu.spark.columns import quoted, text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_IS_VALID = "__sparkgpu_valid"
+_PREDICTED: tuple[SplitName, SplitName] = ("valid", "test")
+
+
+def run_trial(
+    session: SparkSession,
+    spec: TrialSpec,
+    config: TreesConfig,
+    schema: TableSchema,
+    paths: RunPaths,
+    shared: Path,
+    events: EventWriter,
+    *,
+    num_workers: int,
+) -> FitRecord:
+    """Train with a worker in each of `num_workers` slots, and leave predictions, curve and model in the
+    trial's folder; `shared` is a folder that all machines see.
+
+    Raises `DeviceError` when the package is not installed, or a GPU was asked for and not used.
+    """
+    folder = paths.trial(spec.name).root
+    folder.mkdir(parents=True, exist_ok=True)
+    on_gpu = config.tree_method == "gpu_hist"
+    estimator = _estimator(config, schema, spec.seed, num_workers, on_gpu=on_gpu)
+    rows = {split: _rows(session, paths, schema, split, spec.fold) for split in ("train", *_PREDICTED)}
+    with events.phase("training", spec.name):
+        start = time.perf_counter()
+        model = estimator.fit(_marked(rows["train"], valid=False).union(_marked(rows["valid"], valid=True)))
+        fit_s = time.perf_counter() - start
+    booster = model.get_booster()
+    config_of = json.loads(booster.save_config())["learner"]
+    used = config_of["generic_param"]
+    if on_gpu and not str(used.get("device", "")).startswith("cuda"):
+        raise DeviceError(
+            f"{spec.name}: gpu_hist was asked for, but xgboost trained on {used.get('device')!r}. Install a "
+            'build of it with CUDA on the executors, or set trees.tree_method = "hist".'
+        )
+    with events.phase("predicting", spec.name):
+        start = time.perf_counter()
+        predictions = {
+            split: _predict(model, rows[split], schema, shared / f"{spec.name}-{split}")
+            for split in _PREDICTED
+        }
+        predict_s = time.perf_counter() - start
+        prepared.write_predictions(paths.trial(spec.name).predictions, predictions, schema)
+    with events.phase("saving the model", spec.name):
+        booster.save_model(folder / "model.ubj")
+    summary = model.training_summary
+    histories = (summary.train_objective_history, summary.validation_objective_history)
+    curve = list(zip(*(next(iter(history.values())) for history in histories), strict=True))
+    write_text(paths.trial(spec.name).learning_curve, curve_as_csv(_thinned(curve, config), schema))
+    num_rows = rows["train"].count()
+    return FitRecord(
+        trial=spec.name,
+        engine=spec.engine,
+        fit_s=fit_s,
+        predict_s=predict_s,
+        train_rows=num_rows,
+        train_rows_per_s=num_rows * len(curve) / fit_s,
+        peak_host_bytes=peak_resident_bytes(),
+        best_iteration=1 + int(np.argmin([valid for _, valid in curve])),
+        native_parameters={key: str(value) for key, value in _flat(config_of).items()},
+        device_proof={"device": used.get("device"), "num_workers": num_workers},
+        parameters={key: value for key, value in _parameters(config, spec.seed).items() if value is not None},
+    )
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """The single values in nested mappings, by their last name."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _flat(value)
+        elif not isinstance(value, list):
+            found[key] = value
+    return found
+
+
+def _parameters(config: TreesConfig, seed: int) -> dict[str, Any]:
+    """The configuration in the spelling of XGBoost's scikit-learn interface, which its Spark one shares."""
+    return {
+        "n_estimators": config.ntrees,
+        "max_depth": config.max_depth,
+        "learning_rate": config.learn_rate,
+        "min_child_weight": config.min_rows,
+        "subsample": config.sample_rate,
+        "colsample_bylevel": config.col_sample_rate,
+        "colsample_bytree": config.col_sample_rate_per_tree,
+        "reg_lambda": config.reg_lambda,
+        "reg_alpha": config.reg_alpha,
+        "max_bin": config.max_bins,
+        "tree_method": "hist" if config.tree_method == "gpu_hist" else config.tree_method,
+        "early_stopping_rounds": config.early_stopping_rounds or None,
+        "random_state": seed,
+    }
+
+
+def _estimator(config: TreesConfig, schema: TableSchema, seed: int, num_workers: int, *, on_gpu: bool) -> Any:
+    try:
+        from xgboost.spark import SparkXGBClassifier, SparkXGBRegressor
+    except ImportError as error:
+        raise DeviceError(
+            f'trees.engine = "xgboost": the package is not installed ({error}). Run '
+            "`pip install 'sparkgpu[xgboost]'` here and on the executors."
+        ) from None
+    if config.tree_method == "exact":
+        raise TrialError('trees.tree_method = "exact" has no distributed form; set it to "hist".')
+    kind = SparkXGBClassifier if schema.classes else SparkXGBRegressor
+    metrics = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
+    return kind(
+        features_col=[feature.name for feature in schema.features],
+        label_col=LABEL,
+        validation_indicator_col=_IS_VALID,
+        weight_col=WEIGHT if schema.weighted else None,
+        num_workers=num_workers,
+        force_repartition=True,  # else a worker may get the rows of a file that holds validation rows alone
+        device="cuda" if on_gpu else "cpu",
+        feature_types=["c" if feature.kind == "categorical" else "q" for feature in schema.features],
+        eval_metric=metrics[schema.task],
+        **_parameters(config, seed),
+    )
+
+
+def _rows(
+    session: SparkSession, paths: RunPaths, schema: TableSchema, split: str, fold: int | None
+) -> DataFrame:
+    """The rows of a split as numbers: categories as their codes, gaps as NaN."""
+    from pyspark.sql import functions as F
+
+    if fold is None or split == "test":
+        found = session.read.parquet(str(paths.split(split)))
+    else:
+        whole = session.read.parquet(str(paths.split("train")))
+        found = whole.where(F.col(FOLD) != fold if split == "train" else F.col(FOLD) == fold)
+    columns: list[Column] = [
+        F.coalesce(
+            _code(feature.name, feature.levels)
+            if feature.kind == "categorical"
+            else F.col(quoted(feature.name)).cast("double"),
+            F.lit(float("nan")),
+        ).alias(feature.name)
+        for feature in schema.features
+    ]
+    own = [ROW_ID, LABEL, *([WEIGHT] if schema.weighted else [])]
+    return found.select(*own, *columns)
+
+
+def _code(name: str, levels: tuple[str, ...]) -> Column:
+    """A category's place among its levels; null for a gap."""
+    from pyspark.sql import functions as F
+
+    words = ", ".join(map(text_literal, levels))
+    place = F.expr(f"array_position(array({words}), cast({quoted(name)} AS string))")
+    return F.when(place > 0, (place - 1).cast("double"))
+
+
+def _marked(rows: DataFrame, *, valid: bool) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.withColumn(_IS_VALID, F.lit(valid))
+
+
+def _predict(
+    model: Any, rows: DataFrame, schema: TableSchema, folder: Path
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Row ids, and values (N,) or probabilities (N, C); by way of files in `folder`, which is removed."""
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql import functions as F
+
+    predicted = model.transform(rows)
+    if schema.classes:
+        probabilities = vector_to_array(F.col("probability"))
+        values = [probabilities.getItem(code).alias(f"p{code}") for code in range(len(schema.classes))]
+    else:
+        values = [F.col("prediction").cast("double").alias("p0")]
+    predicted.select(ROW_ID, *values).write.parquet(str(folder))
+    found = pq.read_table(folder)
+    shutil.rmtree(folder)
+    columns = np.column_stack([found[name].to_numpy() for name in found.column_names if name != ROW_ID])
+    return found[ROW_ID].to_numpy().astype(np.int64), columns if schema.classes else columns[:, 0]
+
+
+def _thinned(curve: list[tuple[float, float]], config: TreesConfig) -> list[tuple[int, float, float]]:
+    """Every so many trees, and the last."""
+    every = config.score_tree_interval
+    return [
+        (step, *pair) for step, pair in enumerate(curve, start=1) if step % every == 0 or step == len(curve)
+    ]

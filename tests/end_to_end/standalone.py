@@ -1,0 +1,141 @@
+"""A Spark standalone cluster on this machine: a master and workers from the pip package, on loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from running import REPOSITORY
+
+from sparkgpu.java import find_java
+
+_START_S = 60.0
+
+
+def spark_environment() -> dict[str, str]:
+    """What env/activate.sh exports for spark-submit."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec
+    assert spec.origin
+    return {
+        **os.environ,
+        "JAVA_HOME": str(find_java()),
+        "SPARK_HOME": str(Path(spec.origin).parent),
+        "SPARK_CONF_DIR": str(REPOSITORY / "env" / "spark-conf"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+@dataclass(kw_only=True)
+class Cluster:
+    """Where the master is, the workers' processes, and their logs and application folders."""
+
+    url: str
+    folder: Path
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def submit(self, *arguments: object, conf: Sequence[str] = ()) -> list[str]:
+        """The command line of ``spark-submit jobs/train.py`` on this cluster."""
+        program = str(Path(sys.executable).with_name("spark-submit"))
+        options = [part for setting in conf for part in ("--conf", setting)]
+        return [
+            program, "--master", self.url, "--conf", "spark.executor.memory=1g", *options,
+            str(REPOSITORY / "jobs" / "train.py"), *map(str, arguments),
+        ]  # fmt: skip
+
+    def executor_logs(self) -> list[Path]:
+        """Everything that executors wrote, by worker."""
+        return sorted(self.folder.glob("worker-*/work/app-*/*/std*"))
+
+    def kill_worker(self, index: int) -> None:
+        """End one worker and its executors as a machine that loses its power would."""
+        worker = psutil.Process(self.workers[index].pid)
+        for process in (worker, *worker.children(recursive=True)):
+            process.send_signal(signal.SIGKILL)
+
+
+@contextmanager
+def standalone(
+    folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1200m", gpus: int = 0
+) -> Iterator[Cluster]:
+    """A cluster while the block runs. With `gpus` each worker declares so many (there need not be any)."""
+    environment = spark_environment()
+    environment.pop("SPARK_CONF_DIR")
+    program = Path(environment["SPARK_HOME"]) / "bin" / "spark-class"
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+        with (folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(program), f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]],
+                env={**environment, **variables}, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        processes.append(process)
+        return process
+
+    with ExitStack() as stack:
+        stack.callback(_end, processes)
+        start("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        url = _awaited(folder / "master.log", r"Starting Spark master at (spark://\S+)", processes)
+        cluster = Cluster(url=url, folder=folder)
+        for index in range(workers):
+            own = folder / f"worker-{index}"
+            (own / "work").mkdir(parents=True)
+            options = ""
+            if gpus:
+                script = own / "gpus.sh"
+                addresses = ", ".join(f'"{number}"' for number in range(gpus))
+                script.write_text(f'#!/bin/sh\necho \'{{"name": "gpu", "addresses": [{addresses}]}}\'\n')
+                script.chmod(0o755)
+                options = (
+                    f"-Dspark.worker.resource.gpu.amount={gpus} "
+                    f"-Dspark.worker.resource.gpu.discoveryScript={script}"
+                )
+            worker = start(
+                f"worker-{index}", "worker.Worker", "--host", "127.0.0.1", "--cores", str(cores),
+                "--memory", memory, "--work-dir", str(own / "work"), "--webui-port", "0", url,
+                SPARK_WORKER_OPTS=options,
+            )  # fmt: skip
+            cluster.workers.append(worker)
+        for index in range(workers):
+            _awaited(folder / f"worker-{index}.log", r"Successfully registered with master", processes)
+        yield cluster
+
+
+def _awaited(log: Path, pattern: str, processes: Sequence[subprocess.Popen[bytes]]) -> str:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        text = log.read_text(errors="replace")
+        if found := re.search(pattern, text):
+            return found.group(found.re.groups)
+        assert all(process.poll() is None for process in processes), text[-2000:]
+        time.sleep(0.1)
+    raise AssertionError(f"{log.name}: no {pattern!r} within {_START_S:.0f} s: {text[-2000:]}")
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in reversed(processes):
+        for member in _tree(process.pid):
+            member.kill()
+        process.kill()
+        process.wait()
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []

@@ -1,0 +1,170 @@
+"""Runs through spark-submit on a two-worker cluster: what its executors hold, and what losing one does."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from running import Running, finished, started, until, write_table
+from standalone import Cluster, spark_environment, standalone
+
+from sparkgpu.artifacts import read_json
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+NETWORK = (
+    "--set", "neural.epochs=3", "--set", "neural.architecture=mlp", "--set", "neural.hidden=[32]",
+)  # fmt: skip
+MANY_TREES = ("--set", "trees.ntrees=6000", "--set", "trees.early_stopping_rounds=0")
+
+
+@dataclass(kw_only=True)
+class Lost:
+    """A run that lost a worker while trees grew, and what was seen before and after."""
+
+    run: Running
+    cluster: Cluster
+    executors: list[str]
+    neural_done: float
+    killed: float
+    ended: float
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
+    folder = tmp_path_factory.mktemp("cluster")
+    table = write_table("breast_cancer", folder)
+    with standalone(folder) as cluster:
+        command = cluster.submit(table, "--target", "target", *NETWORK, *MANY_TREES)
+        with started(command, folder / "out", folder, spark_environment()) as run:
+            neural = run.paths.trial("neural-s7").done
+            until(neural.exists, "the network is done", 150, run.process)
+            assert not run.paths.trial("trees-s7").done.exists()
+            executors = [lane["device_name"] for lane in read_json(run.paths.plan)["lanes"]]
+            neural_done = neural.stat().st_mtime
+            killed = time.monotonic()
+            cluster.kill_worker(0)
+            status = run.wait(180)
+            assert status == 0, run.stdout + run.stderr
+            yield Lost(
+                run=run, cluster=cluster, executors=executors, neural_done=neural_done, killed=killed,
+                ended=time.monotonic(),
+            )  # fmt: skip
+
+
+def test_every_worker_held_an_h2o_node_and_a_rank(lost: Lost) -> None:
+    assert lost.executors == ["executor 0 on 127.0.0.1", "executor 1 on 127.0.0.1"]
+    log = lost.run.paths.lane(0).log.read_text()
+    nodes = re.findall(r"cluster size: (\d)", log)
+    assert nodes == ["2", "1"]  # before and after
+    places = [
+        re.search(r"^rank (\d) on \S+, in (\S+), GPUs none", file.read_text())
+        for file in sorted(lost.run.paths.trial("neural-s7").rank_logs.iterdir())
+    ]
+    workers = {place.group(2).split("/work/")[0] for place in places if place}
+    assert workers == {str(lost.cluster.folder / f"worker-{index}") for index in range(2)}
+    for index in range(2):
+        h2o = [*lost.cluster.folder.glob(f"worker-{index}/work/app-*-0000/*/h2ologs/*/*")]
+        assert h2o, f"no log of an H2O node under worker {index}"
+
+
+def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(lost: Lost) -> None:
+    assert lost.ended - lost.killed < 120
+    assert {trial["status"] for trial in lost.run.metrics["trials"]} == {"done"}
+    assert lost.run.paths.trial("neural-s7").done.stat().st_mtime == lost.neural_done
+    assert re.search(r"executor \d on 127.0.0.1 was lost, one of 2 executors; once more", lost.run.stdout)
+    trees = next(model for model in lost.run.metrics["models"] if model["name"] == "trees")
+    assert trees["metrics"]["test"]["roc_auc"] > 0.95
+    assert len(lost.run.metrics["comparison"]["pairs"]) == 3
+
+
+def test_the_run_directory_is_that_of_any_run(lost: Lost) -> None:
+    names = {path.name for path in lost.run.paths.root.iterdir()}
+    assert names == {
+        "run.toml", "plan.json", "env.json", "table", "pipeline", "lanes", "trials", "telemetry.csv",
+        "metrics.json", "report",
+    }  # fmt: skip
+    plan = read_json(lost.run.paths.plan)
+    assert plan["master"] == lost.cluster.url
+    assert (lost.run.paths.trial("trees-s7").root / "model.zip").exists()
+
+
+def test_nothing_of_it_listened_beyond_this_machine_or_is_left(lost: Lost) -> None:
+    assert {address for address, _ in lost.run.seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert lost.run.left_behind() == []
+
+
+@pytest.mark.slow
+def test_the_flights_come_out_as_on_one_machine(tmp_path: Path) -> None:
+    with standalone(tmp_path) as cluster:
+        on_cluster = finished(
+            cluster.submit(), tmp_path / "cluster", tmp_path, within_s=350, environ=spark_environment()
+        )
+    alone = finished(["sparkgpu", "run", "--cpu-lanes", "1"], tmp_path / "alone", tmp_path, within_s=350)
+    for one, other in zip(on_cluster.metrics["models"], alone.metrics["models"], strict=True):
+        assert one["name"] == other["name"]
+        assert abs(one["metrics"]["test"]["roc_auc"] - other["metrics"]["test"]["roc_auc"]) < 0.005
+
+
+@pytest.mark.slow
+def test_each_executor_can_be_a_lane(tmp_path: Path) -> None:
+    table = write_table("breast_cancer", tmp_path)
+    with standalone(tmp_path) as cluster:
+        run = finished(
+            cluster.submit(
+                table, "--target", "target", *NETWORK, "--set", "trees.ntrees=20",
+                "--set", "cluster.lanes=executors", "--set", "split.folds=3",
+            ),
+            tmp_path / "out", tmp_path, within_s=300, environ=spark_environment(),
+        )  # fmt: skip
+    trials = run.metrics["trials"]
+    assert {trial["status"] for trial in trials} == {"done"}
+    assert sorted(trial["name"] for trial in trials if trial["model"] == "trees") == [
+        "trees-s7-f0", "trees-s7-f1", "trees-s7-f2",
+    ]  # fmt: skip
+    assert {trial["lane"] for trial in trials} == {0, 1}
+    assert run.left_behind() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "metric", "at_least"), [("wine", "accuracy", 0.8), ("diabetes", "r2", 0.2)])
+def test_the_xgboost_engine_trains_one_model_over_the_executors(
+    name: str, metric: str, at_least: float, tmp_path: Path
+) -> None:
+    table = write_table(name, tmp_path)
+    with standalone(tmp_path) as cluster:
+        run = finished(
+            cluster.submit(table, "--target", "target", *NETWORK, "--set", "trees.engine=xgboost"),
+            tmp_path / "out", tmp_path, within_s=300, environ=spark_environment(),
+        )  # fmt: skip
+    trees = next(trial for trial in run.metrics["trials"] if trial["model"] == "trees")
+    assert trees["device_proof"] == {"device": "cpu", "num_workers": 2}
+    assert trees["metrics"]["test"][metric] > at_least
+    assert (run.paths.trial(trees["name"]).root / "model.ubj").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(os.environ.get("SPARKGPU_REAL_GPUS")), reason="the GPUs declared here are not there")
+def test_a_task_sees_the_gpu_that_spark_gave_it_and_no_other(tmp_path: Path) -> None:
+    table = write_table("breast_cancer", tmp_path)
+    with standalone(tmp_path, workers=1, cores=2, memory="2400m", gpus=2) as cluster:
+        run = finished(
+            cluster.submit(
+                table, "--target", "target", *NETWORK, "--set", "trees.ntrees=20",
+                "--set", "trees.tree_method=hist", "--set", "cluster.lanes=executors",
+                conf=[
+                    "spark.executor.cores=1", "spark.executor.resource.gpu.amount=1",
+                    "spark.task.resource.gpu.amount=1",
+                ],
+            ),
+            tmp_path / "out", tmp_path, code=5, within_s=300, environ=spark_environment(),
+        )  # fmt: skip
+    # There are none, so that the networks refuse; what they say shows which one each was to use.
+    errors = [trial["error"] for trial in run.metrics["trials"] if trial["model"] == "neural"]
+    assert len(errors) == 2
+    assert {re.search(r"CUDA_VISIBLE_DEVICES=(\d)\)", error).group(1) for error in errors} == {"0", "1"}  # type: ignore[union-attr]

@@ -1,0 +1,51 @@
+"""A run goes to the cluster that its configuration or the spark-submit around it names, or stays here."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkgpu import config
+from sparkgpu.config import ClusterConfig
+from sparkgpu.errors import ConfigError
+from sparkgpu.submitted import cluster_settings
+
+
+def test_without_a_master_a_run_stays_on_this_machine() -> None:
+    assert cluster_settings(ClusterConfig(), {}) is None
+    assert cluster_settings(ClusterConfig(master="local[4]"), {}) is None
+
+
+def test_variables_of_a_jvm_that_has_gone_mean_nothing() -> None:
+    left_over = {"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "x"}
+    assert cluster_settings(ClusterConfig(), left_over) is None
+
+
+def test_the_configuration_names_a_master_and_settings_of_spark() -> None:
+    asked = config.load(
+        assignments=["cluster.master=spark://127.0.0.1:7077", "cluster.spark.executor.memory=4g"]
+    )
+    found = cluster_settings(asked.cluster, {})
+    assert found is not None
+    assert found.master == "spark://127.0.0.1:7077"
+    assert found.spark == {"spark.executor.memory": "4g", "spark.driver.host": "127.0.0.1"}
+
+
+def test_settings_of_spark_survive_the_way_through_run_toml() -> None:
+    asked = config.load(assignments=['cluster.spark={"spark.task.cpus"=2, "executor.cores"="4"}'])
+    assert asked.cluster.spark == {"spark.task.cpus": "2", "spark.executor.cores": "4"}
+    values = config.dotted(asked.model_dump(mode="json", exclude_none=True))
+    assert values["cluster.spark"] == asked.cluster.spark
+
+
+def test_executors_elsewhere_are_given_an_address_that_they_can_reach() -> None:
+    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    found = cluster_settings(ClusterConfig(master="spark://192.0.2.7:7077", spark=loopback), {})
+    assert found is not None
+    assert not found.spark["spark.driver.host"].startswith("127.")
+    assert "spark.driver.bindAddress" not in found.spark
+
+
+@pytest.mark.parametrize("value", ['{"a" = [1]}', "4"])
+def test_a_setting_of_spark_is_one_value(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.spark"):
+        config.load(assignments=[f"cluster.spark={value}"])
