@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,6 +44,13 @@ def _gpu_names(value: Any) -> Any:
     if any(isinstance(name, bool) or not isinstance(name, (int, str)) for name in names):
         raise ValueError('give "all", or a list of indices or UUIDs such as [0, 1]')
     return tuple(text for name in names if (text := str(name).strip()))
+
+
+def _time_limit(value: Any) -> Any:
+    """A limit that TOML takes for a time of day (``04:00:00``) or a number of minutes, as Slurm spells it."""
+    if isinstance(value, time):
+        return value.isoformat()
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _spark_settings(value: Any) -> Any:
@@ -126,7 +134,7 @@ class SlurmConfig(Section):
 
     partition: str | None = None
     account: str | None = None
-    time: str | None = None
+    time: Annotated[str | None, BeforeValidator(_time_limit)] = None
     cpus_per_node: Count | None = None
     modules: tuple[str, ...] = ()
     setup: tuple[str, ...] | None = None

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from sparkgpu.config import SlurmConfig
 from sparkgpu.devices import Device, Gpu, Machine
 from sparkgpu.errors import SparkgpuError
 from sparkgpu.nodes import network_environment
 from sparkgpu.plan import Plan, make_plan
-from sparkgpu.saving import SAVE_WITHIN_S
 from sparkgpu.slurm.queue import objection
 from sparkgpu.slurm.script import Options, Script, read_script
 from sparkgpu.words import counted
@@ -82,11 +82,11 @@ def _several(script: Script, plan: Plan) -> Iterator[str]:
     elif ranks != lanes:
         devices = f"--cpu-lanes {lanes}" if on_cpu else f"{counted(lanes, 'GPU')} of a node"
         yield f"torchrun --nproc-per-node={ranks}, but the run has {devices}; make them equal."
+    elif gpus and not on_cpu and ranks > gpus:
+        yield f"{counted(ranks, 'rank')} on a node with {counted(gpus, 'GPU')}: a rank needs one of its own."
     if (of_step := _gpus(srun)) and of_step != gpus:
         asked_gpus = counted(gpus, "GPU")
         yield f"srun --gpus-per-node={of_step}, but #SBATCH asks for {asked_gpus} a node; make them equal."
-    if gpus and not on_cpu and ranks is not None and ranks > gpus:
-        yield f"{counted(ranks, 'rank')} on a node with {counted(gpus, 'GPU')}: a rank needs one of its own."
     cpus = _number(asked, "cpus-per-task")
     if cpus is not None and ranks is not None and cpus < ranks:
         yield f"#SBATCH --cpus-per-task={cpus} leaves {ranks} ranks less than a CPU each; ask for {ranks}."
@@ -131,7 +131,7 @@ def _times(script: Script) -> Iterator[str]:
     if "requeue" in script.directives and signal is None:
         yield (
             "#SBATCH --requeue without --signal: the time limit would end the run without a checkpoint; add "
-            f"--signal=B:USR1@{SAVE_WITHIN_S:.0f} or more."
+            f"--signal=B:USR1@{SlurmConfig().notice_s}."
         )
     if signal is None:
         return

@@ -99,15 +99,15 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
             "#SBATCH --requeue without --signal: the time limit would end the run without a checkpoint;",
         ),
         ("B:USR1@180", "USR1@180", "#SBATCH --signal=USR1@180: only B:USR1@SECONDS reaches the script;"),
-        ("trap ", "# trap ", "#SBATCH --signal=B:USR1@180, but no trap in the script hands USR1 on to the run;"),
+        ("trap ", "# trap ", "B:USR1@180, but no trap in the script hands USR1 on to the run;"),
         ("=04:00:00", "=2", "#SBATCH --time=2 is over before its notice of 180 s;"),
         ("/logs/", "/nowhere/", "there is no folder"),
         (
             "--max-restarts=2", "--max-restarts=0",
             "torchrun --max-restarts=0, but the run has neural.max_restarts = 2;",
         ),
-        ("--rdzv-backend=c10d", "--rdzv-backend=static", "torchrun on several nodes needs --rdzv-backend=c10d"),
-        ("--gpus all", "--gpus all --strategy single", 'neural.strategy = "single" stays within one process,'),
+        ("--rdzv-backend=c10d", "--rdzv-backend=static", "several nodes needs --rdzv-backend=c10d"),
+        ("--gpus all", "--gpus all --strategy single", 'strategy = "single" stays within one process,'),
         (
             "--gpus all", "--gpus all --set neural.model_parallel=3 --strategy dp_tp",
             "needs a number of devices that is a multiple of neural.model_parallel = 3",

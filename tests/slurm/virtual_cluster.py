@@ -21,7 +21,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={root}/munge.socket,cred_expire=3
+AuthInfo=socket={root}/munge.socket,cred_expire=10
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={root}/state
