@@ -39,6 +39,7 @@ def cluster_session(
         heap_bytes=_bytes(spark.get("spark.driver.memory", "1g")),
         threads=os.cpu_count() or 1,
         scratch=scratch,
+        class_path=_class_path(spark, os.environ),
     )
     address = spark["spark.driver.host"]
     with jvm(settings, address=address) as gateway:
@@ -47,6 +48,14 @@ def cluster_session(
         )
         with session_in(gateway, name, master, _settings(spark, scratch)) as session:
             yield session
+
+
+def _class_path(spark: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
+    """What the driver needs besides: where Hadoop and YARN are described, and the jars that were asked for."""
+    folders = [environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if environ.get(name)]
+    asked = spark.get("spark.jars", "").split(",")
+    jars = [name.removeprefix("file://").removeprefix("file:") for name in asked]
+    return [*dict.fromkeys(folders), *(jar for jar in jars if jar.startswith("/"))]
 
 
 def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
