@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _SETTLED_S = 2.0  # without another executor
 _WAIT_S = 60.0
+_ANSWER_S = 10.0
 _LOOK_EVERY_S = 0.2
 _EXPORTS = "--add-exports=java.base/sun.net.www.protocol.http=ALL-UNNAMED"
 _MEMORY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -41,6 +43,7 @@ def cluster_session(
         scratch=scratch,
         class_path=_class_path(spark, os.environ),
     )
+    _check_master(master)
     address = spark["spark.driver.host"]
     with jvm(settings, address=address) as gateway:
         os.environ["PYSPARK_PYTHON"] = spark.get(
@@ -50,8 +53,26 @@ def cluster_session(
             yield session
 
 
+def _check_master(master: str) -> None:
+    """See that a standalone master is there: Spark itself takes two minutes to find out that none is."""
+    if not master.startswith("spark://"):
+        return
+    refusals = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+            return
+        except (OSError, ValueError) as error:
+            refusals.append(f"{place}: {error}")
+    raise DeviceError(
+        f"no Spark master answers at {master} ({'; '.join(refusals)}). Look at its address, and whether it "
+        "is up."
+    )
+
+
 def _class_path(spark: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
-    """What the driver needs besides: where Hadoop and YARN are described, and the jars that were asked for."""
+    """What the driver needs besides: where Hadoop and YARN are described, and the jars asked for."""
     folders = [environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if environ.get(name)]
     asked = spark.get("spark.jars", "").split(",")
     jars = [name.removeprefix("file://").removeprefix("file:") for name in asked]
@@ -105,10 +126,11 @@ def await_executors(session: SparkSession, *, wanted: int | None) -> tuple[Execu
             return found
         if time.monotonic() > deadline:
             master = session.sparkContext.master
-            asked = f"cluster.executors = {wanted}" if wanted else "an executor"
+            asked = f", not the {wanted} of cluster.executors" if wanted else ""
             raise DeviceError(
-                f"{asked}: {master} gave {counted(len(found), 'executor')} within {_WAIT_S:.0f} s. Look "
-                "whether its workers are up and have the cores, memory and GPUs spark.executor.* ask for."
+                f"{master} gave this application {counted(len(found), 'executor')} within {_WAIT_S:.0f} s"
+                f"{asked}. Look whether its workers are up and have the cores, memory and GPUs that the "
+                "spark.executor settings ask for."
             )
         time.sleep(_LOOK_EVERY_S)
 

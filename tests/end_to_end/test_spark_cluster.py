@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import Running, finished, started, until, write_table
+from running import COMMAND, Running, finished, started, until, write_table
 from standalone import Cluster, spark_environment, standalone
 
 from sparkgpu.artifacts import read_json
@@ -99,6 +100,19 @@ def test_the_run_directory_is_that_of_any_run(lost: Lost) -> None:
 def test_nothing_of_it_listened_beyond_this_machine_or_is_left(lost: Lost) -> None:
     assert {address for address, _ in lost.run.seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     assert lost.run.left_behind() == []
+
+
+def test_a_master_that_is_not_there_is_said_within_seconds(tmp_path: Path) -> None:
+    table = write_table("wine", tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        master = f"spark://127.0.0.1:{free.getsockname()[1]}"  # bound, but nobody listens
+        run = finished(
+            [*COMMAND, "run", table, "--target", "target", "--set", f"cluster.master={master}"],
+            tmp_path / "out", tmp_path, code=3, within_s=30,
+        )  # fmt: skip
+    assert run.stderr.startswith(f"sparkgpu: no Spark master answers at {master} (")
+    assert not run.paths.root.exists()
 
 
 @pytest.mark.slow
