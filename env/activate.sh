@@ -409,10 +409,13 @@ unpack_bundle() {
     local parts=("$root"/sparkgpu-bundle.tar.gz*)
     if [ ${#parts[@]} -gt 0 ] && [ ! -d "$bundle" ]; then
         say "unpacking the bundle (${#parts[@]} files)"
-        rm -rf -- "$bundle.new" && mkdir -p -- "$bundle.new" &&
-            cat -- "${parts[@]}" | tar -xzf - -C "$bundle.new" --strip-components=2 ./.bundle &&
-            mv -- "$bundle.new" "$bundle" ||
+        mkdir -- "$bundle.$$" &&
+            cat -- "${parts[@]}" | tar -xzf - -C "$bundle.$$" --strip-components=2 ./.bundle || {
+            rm -rf -- "$bundle.$$"
             fail "the bundle in $root cannot be unpacked; see whether all its parts are there, and whole."
+        }
+        # Another shell may have been first.
+        mv -T -- "$bundle.$$" "$bundle" 2>/dev/null || rm -rf -- "$bundle.$$"
     fi
     bundled=$(cat "$bundle/python" 2>/dev/null) || bundled=''
 }
