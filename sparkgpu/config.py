@@ -380,6 +380,11 @@ def _check_together(config: RunConfig, origin: str) -> None:
         )
     if devices.gpus is not None and devices.cpu_lanes is not None:
         raise ConfigError(f"{origin}: both GPUs and cpu_lanes are asked for; choose one of them.")
+    if config.cluster.nodes > 1 and config.cluster.master is not None:
+        raise ConfigError(
+            f"{origin}: cluster.nodes = {config.cluster.nodes} spreads one run's network over machines, and "
+            f"cluster.master = {config.cluster.master!r} takes all of it to a Spark cluster; leave one out."
+        )
     on_cpu = devices.cpu_lanes is not None
     if trees.tree_method == "gpu_hist" and on_cpu:
         raise ConfigError(

@@ -55,8 +55,7 @@ def evaluate(
         for model in ("trees", "neural")
         if any(trial.spec.model == model for trial in scored)
     }
-    planned = {spec.model for spec in plan.trials}
-    models = [_model_entry(model, plan, scored) for model in ("trees", "neural") if model in planned]
+    models = [_model_entry(model, plan, scored) for model in ("trees", "neural")]
     if len(pooled) == 2:
         weights = blend.blend_weights(
             schema.task, labels.all("valid").label_N, {name: found["valid"] for name, found in pooled.items()}
@@ -166,10 +165,11 @@ def _model_entry(model: str, plan: Plan, scored: list[_Scored]) -> dict[str, Any
     for split in _SPLITS:
         if own:
             mean[split], spread[split] = metrics.mean_and_std([trial.metrics[split] for trial in own])
+    status = "done" if len(own) == len(planned) else ("partial" if own else "failed")
     return {
         "name": model,
-        "engine": planned[0].engine,
-        "status": "done" if len(own) == len(planned) else ("partial" if own else "failed"),
+        "engine": planned[0].engine if planned else None,
+        "status": status if planned else "left out",  # by the configuration's `models`
         "trials": [trial.spec.name for trial in own],
         "metrics": {split: mean.get(split, {}) for split in _SPLITS},
         "std": {"test": spread.get("test") or {}},

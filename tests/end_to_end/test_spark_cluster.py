@@ -121,7 +121,7 @@ def test_the_flights_come_out_as_on_one_machine(tmp_path: Path) -> None:
         on_cluster = finished(
             cluster.submit(), tmp_path / "cluster", tmp_path, within_s=350, environ=spark_environment()
         )
-    alone = finished(["sparkgpu", "run", "--cpu-lanes", "1"], tmp_path / "alone", tmp_path, within_s=350)
+    alone = finished([*COMMAND, "run", "--cpu-lanes", "1"], tmp_path / "alone", tmp_path, within_s=350)
     for one, other in zip(on_cluster.metrics["models"], alone.metrics["models"], strict=True):
         assert one["name"] == other["name"]
         assert abs(one["metrics"]["test"]["roc_auc"] - other["metrics"]["test"]["roc_auc"]) < 0.005

@@ -101,6 +101,7 @@ def test_two_machines_with_two_ranks_train_the_weights_of_one_with_four(
     assert not table[0].trial("two-machines").gang.exists()
 
 
+@pytest.mark.slow
 def test_a_rank_killed_on_the_second_machine_is_named_and_training_ends_with_the_same_weights(
     table: Table, launcher: Callable[[int], None], one_gang: Outcome
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_rank_lost_for_good_on_several_machines_ends_the_trial_with_its_name(
     )
 
 
+@pytest.mark.slow
 def test_a_network_that_diverges_on_several_machines_is_not_tried_again(
     table: Table, launcher: Callable[[int], None]
 ) -> None:

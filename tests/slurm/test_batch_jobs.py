@@ -138,6 +138,7 @@ def test_a_job_that_reaches_its_time_limit_goes_on_after_a_requeue(
     assert cluster.wait(number, 60) == "CANCELLED"
 
 
+@pytest.mark.slow
 def test_the_scripts_for_lanes_and_for_trees_on_all_cores_run(
     cluster: Cluster, sparkgpu: Command, rows: Path, setup: list[str], tmp_path: Path
 ) -> None:
@@ -150,7 +151,9 @@ def test_the_scripts_for_lanes_and_for_trees_on_all_cores_run(
     lanes, trees = numbers
     assert cluster.wait(lanes, 120) == cluster.wait(trees, 120) == "COMPLETED"
     found = read_json(RunPaths(root=jobs / "runs" / f"trees-cpu-{trees}").metrics)
-    assert [model["name"] for model in found["models"]] == ["trees"]
+    assert [(model["name"], model["status"]) for model in found["models"]] == [
+        ("trees", "done"), ("neural", "left out"),
+    ]  # fmt: skip
     found = read_json(RunPaths(root=jobs / "runs" / f"lanes-{lanes}").metrics)
     assert [model["name"] for model in found["models"]] == ["trees", "neural", "blend"]
 
