@@ -55,11 +55,17 @@ def run(
     repeats: Annotated[
         int | None, typer.Option(help="Repeats with seeds of their own; one per lane.")
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help="How one network uses several devices: auto, single, dp, ddp, fsdp, tp, pp, dp_tp, dp_pp."
+        ),
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
     config: Annotated[Path | None, typer.Option(help="A run.toml to start from.")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One configuration key.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One configuration key; again for more."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; a new or empty folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the stopped run in --out.")] = False,

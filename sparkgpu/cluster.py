@@ -107,9 +107,11 @@ class ClusterCrew:
         while not self._paths.plan.exists():
             if self._process.poll() is not None:
                 if not lane.error("trees").exists():
+                    lines = lane.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                    last = f"its last output: {lines[-1].strip()!r}" if lines else "it had written nothing"
                     raise TrialError(
-                        f"{self._master}: the driver ended with status {self._process.returncode} without "
-                        f"saying why; see {lane.log}."
+                        f"{self._master}: the driver ended with status {self._process.returncode} before it "
+                        f"had executors; {last}."
                     )
                 found = read_json(lane.error("trees"))
                 raise error_of_kind(found["kind"], found["message"])

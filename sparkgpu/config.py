@@ -128,11 +128,13 @@ class ClusterConfig(Section):
 class SlurmConfig(Section):
     """``[slurm]``: what `sparkgpu slurm write` puts into its scripts; a run itself reads none of it.
 
-    `cpus_per_node` None takes whole nodes. `modules` are loaded, then the lines of `setup` run (None: this
-    project's activation). `notice_s` is how long before the time limit a run is told to save and stop.
+    `cpu_partition` is for trees without GPUs (None: `partition`). `cpus_per_node` None takes whole nodes.
+    `modules` are loaded, then the lines of `setup` run (None: this project's activation). `notice_s` is how
+    long before the time limit a run is told to save and stop.
     """
 
     partition: str | None = None
+    cpu_partition: str | None = None
     account: str | None = None
     time: Annotated[str | None, BeforeValidator(_time_limit)] = None
     cpus_per_node: Count | None = None

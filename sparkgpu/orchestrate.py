@@ -132,6 +132,7 @@ def _run_on_cluster(
 ) -> RunOutcome:
     """The same run as one Spark application, whose driver lays the plan out once it has its executors."""
     paths = _folder(config, out, source, title, started, machine, resume=resume)
+    display.waiting(f"waiting for executors of {settings.master}")
     with scratch_folder() as scratch:
         crew = cluster_crew(
             paths, settings, executors=config.cluster.executors, scratch=scratch, source=source, title=title,

@@ -7,6 +7,7 @@ path and options of its own.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,12 @@ def cluster_settings(config: ClusterConfig, environ: Mapping[str, str]) -> Clust
     master = config.master or outer.get("spark.master", "local")
     if master.startswith("local"):
         return None
+    if not re.match(r"(spark|k8s)://|yarn$", master):
+        hint = f" Did you mean spark://{master}?" if ":" in master and "//" not in master else ""
+        raise ConfigError(
+            f"cluster.master = {master!r} names no Spark master.{hint} Write spark://HOST:PORT, yarn, "
+            "k8s://URL or local."
+        )
     if outer.get("spark.submit.deployMode") == "cluster":
         raise ConfigError(
             "--deploy-mode cluster: the program around a run has to stay on the machine that holds the run "

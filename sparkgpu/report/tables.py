@@ -196,30 +196,39 @@ def features(schema: TableSchema) -> Table:
 
 
 def lanes(plan: Plan) -> Table:
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             _whole(lane.index),
             Cell(text=lane.device),
             Cell(text=lane.device_name),
             _whole(lane.tree_threads),
             _whole(lane.neural_threads),
-            _bytes(lane.heap_bytes),
-            _whole(lane.port_base, plain=True),
+            _bytes(lane.heap_bytes or None),  # of executors they are Spark's affair
+            _whole(lane.port_base or None, plain=True),
         )
         for lane in plan.lanes
     ]
     columns = ("lane", "device", "name", "threads, trees", "threads, neural", "Java heap", "first port")
-    return Table(columns=columns, rows=tuple(rows))
+    return _without_idle_columns(columns, rows)
 
 
 def proofs(metrics: Metrics) -> Table:
     """What shows on which device each trial ran, as its engine recorded it."""
     rows = [
-        (Cell(text=trial["name"]), Cell(text=key), Cell(text=str(value)))
+        (
+            Cell(text=trial["name"]),
+            Cell(text=key),
+            Cell(text=_evidence(value)),
+        )
         for trial in metrics["trials"]
         for key, value in (trial.get("device_proof") or {}).items()
+        if value not in (None, "") and key != "ranks"  # those are in metrics.json
     ]
     return Table(columns=("trial", "evidence", "value"), rows=tuple(rows))
+
+
+def _evidence(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def failures(metrics: Metrics) -> Table:

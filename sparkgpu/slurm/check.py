@@ -6,13 +6,16 @@ that says what stands where and what it should be.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from sparkgpu.config import SlurmConfig
 from sparkgpu.devices import Device, Gpu, Machine
-from sparkgpu.errors import SparkgpuError
+from sparkgpu.errors import SparkgpuError, nearest
 from sparkgpu.nodes import network_environment
 from sparkgpu.plan import Plan, make_plan
 from sparkgpu.slurm.queue import objection
@@ -20,13 +23,31 @@ from sparkgpu.slurm.script import Options, Script, read_script
 from sparkgpu.words import counted
 
 _MEMORY = 2**40  # of a machine that is not known yet: enough for any plan
+# The long options of sbatch 23.11, by its manual page.
+_SBATCH = frozenset((
+    "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "chdir", "cluster-constraint",
+    "clusters", "comment", "constraint", "container", "container-id", "contiguous", "core-spec",
+    "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
+    "dependency", "distribution", "error", "exclude", "exclusive", "export", "export-file", "extra",
+    "extra-node-info", "get-user-env", "gid", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
+    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "help", "hint", "hold", "ignore-pbs",
+    "input", "job-name", "kill-on-invalid-dep", "licenses", "mail-type", "mail-user", "mcs-label",
+    "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice", "no-kill",
+    "no-requeue", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu",
+    "ntasks-per-node", "ntasks-per-socket", "open-mode", "output", "overcommit", "oversubscribe",
+    "parsable", "partition", "power", "prefer", "priority", "profile", "propagate", "qos", "quiet",
+    "reboot", "requeue", "reservation", "segment", "signal", "sockets-per-node", "spread-job",
+    "switches", "test-only", "thread-spec", "threads-per-core", "time", "time-min", "tmp",
+    "tres-bind", "tres-per-task", "uid", "usage", "use-min-nodes", "verbose", "version", "wait",
+    "wait-all-nodes", "wckey", "wrap",
+))  # fmt: skip
 _DAYS = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def mismatches(file: Path) -> list[str]:
     """What is wrong with the script, one sentence each; raises `ConfigError` when it cannot be read."""
     script = read_script(file)
-    found = [*_times(script), *_log(script), *_variables(script)]
+    found = [*_shell(file), *_directives(script), *_times(script), *_log(script), *_variables(script)]
     try:
         plan = _plan(script)
     except SparkgpuError as error:
@@ -98,6 +119,8 @@ def _several(script: Script, plan: Plan) -> Iterator[str]:
         )
     if torchrun.get("rdzv-backend", "") != "c10d":
         yield "torchrun on several nodes needs --rdzv-backend=c10d and an endpoint on the first node."
+    if not torchrun.get("rdzv-endpoint"):
+        yield "torchrun has no --rdzv-endpoint, so its agents cannot meet; give it the first node's address."
     if not any(trial.nodes > 1 for trial in plan.trials):
         yield "the launcher stays unused, since no network trains on several nodes; set cluster.nodes."
 
@@ -141,11 +164,37 @@ def _times(script: Script) -> Iterator[str]:
         return
     if not re.search(r"^\s*trap\s.*\bUSR1\b", script.text, re.MULTILINE):
         yield f"#SBATCH --signal={signal}, but no trap in the script hands USR1 on to the run; add it."
+    if "no-requeue" in script.directives and "scontrol requeue" in script.text:
+        yield "#SBATCH --no-requeue, but the script puts itself back into the queue; set it to --requeue."
     limit = _seconds(script.directives.get("time", ""))
     if limit is not None and limit <= int(found[2]):
         yield (
             f"#SBATCH --time={script.directives['time']} is over before its notice of {found[2]} s; give the "
             "job more time or less notice."
+        )
+
+
+def _shell(file: Path) -> Iterator[str]:
+    """What bash itself says about the script, which is not run."""
+    bash = shutil.which("bash", path=f"{os.environ.get('PATH', '')}:/bin:/usr/bin")
+    if bash is None:
+        return
+    found = subprocess.run([bash, "-n", str(file)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if found.returncode:
+        lines = found.stderr.strip().splitlines() or ["no reason given"]
+        yield f"bash cannot read the script: {lines[0].removeprefix(f'{file}: ')}."
+
+
+def _directives(script: Script) -> Iterator[str]:
+    """Options of sbatch that are none, or hold what it cannot read."""
+    for name in script.directives:
+        if len(name) > 1 and name not in _SBATCH:
+            yield f"#SBATCH --{name}: sbatch has no such option.{nearest(name, _SBATCH)}"
+    limit = script.directives.get("time")
+    if limit is not None and limit.upper() not in ("UNLIMITED", "INFINITE") and _seconds(limit) is None:
+        yield (
+            f"#SBATCH --time={limit} is no time limit; write minutes, HOURS:MINUTES:SECONDS or "
+            "DAYS-HOURS:MINUTES:SECONDS."
         )
 
 

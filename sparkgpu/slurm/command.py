@@ -20,11 +20,16 @@ def write(
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that one network trains on.")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=0, help="GPUs of a node; 0 for CPUs alone.")] = 1,
-    ranks_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks on a node without GPUs.")] = None,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="Ranks on a node without GPUs; 1 if left out.")
+    ] = None,
     cpus_per_node: Annotated[
         int | None, typer.Option(min=1, help="CPUs of a node; left out, whole nodes are taken.")
     ] = None,
     partition: Annotated[str | None, typer.Option(help="Slurm's partition.")] = None,
+    cpu_partition: Annotated[
+        str | None, typer.Option(help="The partition of trees-cpu.sbatch; left out, the same.")
+    ] = None,
     account: Annotated[str | None, typer.Option(help="Slurm's account.")] = None,
     time: Annotated[str | None, typer.Option(help="The time limit, such as 04:00:00.")] = None,
     modules: Annotated[str | None, typer.Option(help="Modules to load, separated by commas.")] = None,
@@ -34,12 +39,14 @@ def write(
     strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
     config: Annotated[Path | None, typer.Option(help="A run.toml to start from.")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One configuration key.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One configuration key; again for more."),
     ] = None,
     out: Annotated[Path, typer.Option(help="A folder that all nodes see.")] = Path("slurm"),
 ) -> None:
     """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
     from sparkgpu import config as configuration
+    from sparkgpu.errors import ConfigError
     from sparkgpu.slurm.check import mismatches
     from sparkgpu.slurm.scripts import Shape, write_scripts
     from sparkgpu.source import find_source
@@ -51,12 +58,17 @@ def write(
         "neural.strategy": strategy,
         "slurm.cpus_per_node": cpus_per_node,
         "slurm.partition": partition,
+        "slurm.cpu_partition": cpu_partition,
         "slurm.account": account,
         "slurm.time": time,
         "slurm.modules": [name.strip() for name in modules.split(",")] if modules else None,
         "slurm.setup": setup or None,
     }
     found = configuration.load(file=config, options=options, assignments=assignments or ())
+    if found.data.source is not None and found.data.target is None:
+        raise ConfigError(
+            "no target: name the column to predict with --target, or the jobs would end as they start."
+        )
     if found.data.source is not None:
         table = find_source(found.data.source)
         lasting = table.location if table.format else table.name  # a job starts in another folder

@@ -19,6 +19,7 @@ from sparkgpu.nodes import network_environment
 from sparkgpu.words import counted
 
 _PROJECT = Path(__file__).parents[2]
+_MOST_TURNS = 20  # of a job that goes back into the queue: one that never ends would eat its account
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,8 @@ class Shape:
 def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
     """Write run.toml and the scripts into `folder`, which must be one that all nodes see; their paths.
 
-    Raises `ConfigError` when the folder cannot be written or what is asked for fits no node.
+    Raises `ConfigError` when the folder cannot be written, when a script there was changed or says something
+    else, or when what is asked for fits no node.
     """
     if shape.gpus_per_node and shape.ranks_per_node != shape.gpus_per_node:
         raise ConfigError(
@@ -57,8 +59,18 @@ def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
         for name in ("logs", "runs"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         shared = config.model_copy(update={"devices": DevicesConfig()})
-        write_text(folder / "run.toml", configuration.dump(shared))
-        return [_write(folder, name, settings, config) for name, settings in _scripts(config, shape).items()]
+        texts = {folder / "run.toml": configuration.dump(shared)}
+        for name, settings in _scripts(config, shape).items():
+            texts[folder / f"{name}.sbatch"] = _text(folder, name, settings, config)
+        for file, text in texts.items():
+            if file.exists() and file.read_text(encoding="utf-8") != text:
+                raise ConfigError(
+                    f"--out {folder}: {file.name} there says something else, and may hold changes of yours. "
+                    "Name another folder, or remove it."
+                )
+        for file, text in texts.items():
+            write_text(file, text)
+        return [file for file in texts if file.suffix == ".sbatch"]
     except OSError as error:
         raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Name another.") from None
 
@@ -97,7 +109,7 @@ def _scripts(config: RunConfig, shape: Shape) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _write(folder: Path, name: str, settings: dict[str, Any], config: RunConfig) -> Path:
+def _text(folder: Path, name: str, settings: dict[str, Any], config: RunConfig) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("sparkgpu.slurm", ".")
@@ -109,8 +121,9 @@ def _write(folder: Path, name: str, settings: dict[str, Any], config: RunConfig)
         keep_trailing_newline=True,
     )
     slurm = config.slurm
-    options = {"partition": slurm.partition, "account": slurm.account, "time": slurm.time}
-    text = environment.get_template("job.sbatch.j2").render(
+    partition = slurm.cpu_partition or slurm.partition if name == "trees-cpu" else slurm.partition
+    options = {"partition": partition, "account": slurm.account, "time": slurm.time}
+    return environment.get_template("job.sbatch.j2").render(
         {
             "name": name,
             "folder": folder,
@@ -122,12 +135,10 @@ def _write(folder: Path, name: str, settings: dict[str, Any], config: RunConfig)
             "setup": _activation() if slurm.setup is None else slurm.setup,
             "network": network_environment(config.cluster),
             "launch": False,
+            "most_turns": _MOST_TURNS,
             **settings,
         }
     )
-    file = folder / f"{name}.sbatch"
-    write_text(file, text)
-    return file
 
 
 def _activation() -> tuple[str, ...]:

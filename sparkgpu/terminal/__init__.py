@@ -69,6 +69,9 @@ class Display:
     def close(self) -> None:
         """Leave the terminal as it was found; harmless when repeated."""
 
+    def waiting(self, text: str) -> None:
+        """Say what has to come before there is a plan."""
+
     def plan(self, plan: Plan, source: str, target: str | None) -> None:
         """Say what is about to happen, before anything slow begins."""
 
@@ -113,6 +116,9 @@ class PlainDisplay(Display):
         self._start = clock()
         self._lanes: dict[int, str] = {}
         self._progress: dict[tuple[int, Branch], Progress] = {}
+
+    def waiting(self, text: str) -> None:
+        self._line(clean(text), "dim")
 
     def plan(self, plan: Plan, source: str, target: str | None) -> None:
         self._lanes = {lane.index: lane.device for lane in plan.lanes}

@@ -50,6 +50,20 @@ def test_every_written_script_fits_and_is_valid_shell(tmp_path: Path, shape: Sha
         subprocess.run(["/bin/bash", "-n", file], check=True)
 
 
+def test_a_script_that_was_changed_is_not_written_over(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    assert written(tmp_path) == file  # as it is it may be written again
+    changed(file, "#SBATCH --requeue", "#SBATCH --requeue --mail-type=END")
+    with pytest.raises(ConfigError, match=r"network\.sbatch there says something else, and may hold changes"):
+        written(tmp_path)
+
+
+def test_trees_without_gpus_can_have_a_partition_of_their_own(tmp_path: Path) -> None:
+    asked = ("slurm.partition=gpu", "slurm.cpu_partition=cpu")
+    assert "#SBATCH --partition=cpu" in written(tmp_path, "trees-cpu", *asked).read_text()
+    assert "#SBATCH --partition=gpu" in written(tmp_path, "lanes", *asked).read_text()
+
+
 def test_one_node_needs_no_network_script(tmp_path: Path) -> None:
     files = write_scripts(RunConfig(), GPUS, tmp_path)
     assert [file.name for file in files] == ["lanes.sbatch", "trees-cpu.sbatch"]
@@ -106,6 +120,11 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
             "--max-restarts=2", "--max-restarts=0",
             "torchrun --max-restarts=0, but the run has neural.max_restarts = 2;",
         ),
+        ("=04:00:00", "=4h", "#SBATCH --time=4h is no time limit; write minutes,"),
+        ("--partition=", "--partitoin=", "sbatch has no such option. Did you mean 'partition'?"),
+        ("--requeue", "--no-requeue", "#SBATCH --no-requeue, but the script puts itself back"),
+        ("\nfi\n", "\nf\n", "bash cannot read the script: line "),
+        ("--rdzv-endpoint=$address:$port ", "", "torchrun has no --rdzv-endpoint,"),
         ("--rdzv-backend=c10d", "--rdzv-backend=static", "several nodes needs --rdzv-backend=c10d"),
         ("--gpus all", "--gpus all --strategy single", 'strategy = "single" stays within one process,'),
         (
@@ -117,7 +136,7 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
 def test_what_does_not_fit_in_a_network_script_is_said(
     tmp_path: Path, old: str, new: str, sentence: str
 ) -> None:
-    file = changed(written(tmp_path), old, new)
+    file = changed(written(tmp_path, "network", "slurm.partition=gpu"), old, new)
     assert any(sentence in found for found in mismatches(file)), mismatches(file)
 
 

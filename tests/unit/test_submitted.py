@@ -45,6 +45,15 @@ def test_executors_elsewhere_are_given_an_address_that_they_can_reach() -> None:
     assert "spark.driver.bindAddress" not in found.spark
 
 
+def test_a_master_without_its_scheme_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ConfigError) as refused:
+        cluster_settings(ClusterConfig(master="head:7077"), {})
+    assert str(refused.value) == (
+        "cluster.master = 'head:7077' names no Spark master. Did you mean spark://head:7077? Write "
+        "spark://HOST:PORT, yarn, k8s://URL or local."
+    )
+
+
 @pytest.mark.parametrize("value", ['{"a" = [1]}', "4"])
 def test_a_setting_of_spark_is_one_value(value: str) -> None:
     with pytest.raises(ConfigError, match=r"cluster\.spark"):
