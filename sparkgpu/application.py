@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,7 +27,7 @@ from sparkgpu.cluster_plan import Executor, make_cluster_plan
 from sparkgpu.config import RunConfig
 from sparkgpu.demo import DEMO, write_demo
 from sparkgpu.errors import ExecutorLostError, TrialError
-from sparkgpu.events import Branch, EventWriter
+from sparkgpu.events import Branch, Event, EventWriter
 from sparkgpu.executor_lanes import run_lanes
 from sparkgpu.plan import Plan, TrialSpec
 from sparkgpu.prepare import prepare
@@ -38,6 +39,7 @@ from sparkgpu.words import counted
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
+    from pyspark.ml.torch.distributor import TorchDistributor
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.5
@@ -47,7 +49,13 @@ _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 class _Application:
     """What the driver knows and does."""
 
-    def __init__(self, session: SparkSession, arguments: argparse.Namespace, config: RunConfig) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        arguments: argparse.Namespace,
+        config: RunConfig,
+        events: Mapping[Branch, EventWriter],
+    ) -> None:
         self.session = session
         self.paths = RunPaths(root=arguments.run)
         self.config = config
@@ -55,8 +63,7 @@ class _Application:
         self.title = arguments.title
         self.scratch: Path = arguments.scratch
         self.shared: Path = arguments.shared
-        lane = self.paths.lane(0)
-        self.events = {branch: EventWriter(lane.events(branch), lane.phases(branch)) for branch in _BRANCHES}
+        self.events = events
         self.failed = False
 
     def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
@@ -90,7 +97,7 @@ class _Application:
             lambda: self._run_trials(
                 "neural",
                 trials["neural"],
-                lambda spec: cluster_gang.run_trial(distributor, spec, config.neural, self.paths),
+                lambda spec: self._train_network(distributor, spec, config),
             )
         )
         if context is not None:
@@ -121,6 +128,13 @@ class _Application:
             paths=self.paths,
             events=self.events["trees"],
         )
+
+    def _train_network(self, distributor: TorchDistributor, spec: TrialSpec, config: RunConfig) -> FitRecord:
+        # The seconds are told by the leading rank, which writes the lane's phases.
+        self.events["neural"].emit(
+            Event(at=time.time(), kind="phase", text="starting the ranks", trial=spec.name)
+        )
+        return cluster_gang.run_trial(distributor, spec, config.neural, self.paths)
 
     def _start_cloud(self, executors: tuple[Executor, ...]) -> H2OContext:
         from sparkgpu.spark.h2o_context import start_cloud
@@ -233,14 +247,20 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
 
     config = configuration.load(file=arguments.config)
     settings = read_json(arguments.settings)
-    with cluster_session(
-        name=f"sparkgpu {paths.root.name}",
-        master=settings["master"],
-        spark=settings["spark"],
-        scratch=arguments.scratch,
-    ) as session:
-        executors = await_executors(session, wanted=settings["executors"])
-        check_executors(session, executors, paths.root)
+    lane = paths.lane(0)
+    events = {branch: EventWriter(lane.events(branch), lane.phases(branch)) for branch in _BRANCHES}
+    with ExitStack() as stack:
+        with events["trees"].phase("starting Spark"):
+            session = stack.enter_context(
+                cluster_session(
+                    name=f"sparkgpu {paths.root.name}",
+                    master=settings["master"],
+                    spark=settings["spark"],
+                    scratch=arguments.scratch,
+                )
+            )
+            executors = await_executors(session, wanted=settings["executors"])
+            check_executors(session, executors, paths.root)
         plan = make_cluster_plan(config, executors, master=settings["master"])
         write_json(paths.plan, plan)
         if arguments.plan_only:
@@ -250,7 +270,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
             target=_watch, args=(session, executors, ended, lambda error: _give_up(paths, error)), daemon=True
         )
         watcher.start()
-        application = _Application(session, arguments, config)
+        application = _Application(session, arguments, config, events)
         try:
             application.run(plan, executors)
         except Py4JError as error:  # while the JVM is there to say what it is

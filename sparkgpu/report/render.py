@@ -122,14 +122,28 @@ def verdict(schema: TableSchema, metrics: dict[str, Any]) -> str:
         text = str(pair["sentence"])
         leader = found.get("leader")
         if leader == "blend" and leader in finished:
-            text += f"; the blend of both leads with {metric_title(metric)} {number_text(finished[leader])}"
+            text += f"; {_of_blend(pairs)} {metric_title(metric)} {number_text(finished[leader])}"
         return f"{text[0].upper()}{text[1:]}."
     if not finished:
         return "No model finished, so there is nothing to compare; the failed trials below say why."
     title = metric_title(metric)
     reached = " and ".join(f"{name} reached {title} {number_text(value)}" for name, value in finished.items())
-    alone = "; the other branch did not finish, so there is nothing to compare" if len(finished) == 1 else ""
+    left_out = any(model.get("status") == "left out" for model in metrics["models"])
+    why = "was left out" if left_out else "did not finish"
+    alone = f"; the other branch {why}, so there is nothing to compare" if len(finished) == 1 else ""
     return f"{reached[0].upper()}{reached[1:]} on the test split{alone}."
+
+
+def _of_blend(pairs: dict[frozenset[str], dict[str, Any]]) -> str:
+    """What is said of a blend with the best value: that it leads only where no difference is a tie."""
+    level = [
+        name
+        for name in ("trees", "neural")
+        if (pair := pairs.get(frozenset(("blend", name)))) and pair.get("verdict") == "tie"
+    ]
+    if not level:
+        return "the blend of both leads with"
+    return f"the blend of both, level with {' and '.join(level)}, reaches"
 
 
 def _summary(schema: TableSchema, run: dict[str, Any], cost: dict[str, Any]) -> list[tuple[str, str]]:

@@ -82,7 +82,7 @@ def test_the_page_puts_the_models_side_by_side_and_marks_the_best(plain_page: Pa
 def test_the_heading_gives_the_verdict_in_one_sentence(plain_run: RunPaths, plain_page: Page) -> None:
     verdict = (
         "Trees ahead of neural by 0.100 ROC AUC (95 % interval 0.080 to 0.120); "
-        "the blend of both leads with ROC AUC 0.7123."
+        "the blend of both, level with trees, reaches ROC AUC 0.7123."
     )
     assert verdict in plain_page.text
     assert f"**{verdict}**" in (plain_run.report / "report.md").read_text(encoding="utf-8")
