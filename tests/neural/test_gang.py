@@ -154,8 +154,8 @@ def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
 
 
 CHANGES = [
-    ("single", "single"), ("single", "ddp"), ("ddp", "single"), ("ddp", "fsdp"), ("fsdp", "pp"), ("pp", "tp"),
-    ("tp", "single"),
+    ("single", "single"), ("single", "ddp"), ("ddp", "single"), ("ddp", "fsdp"), ("tp", "single"),
+    *(pytest.param(*change, marks=pytest.mark.slow) for change in (("fsdp", "pp"), ("pp", "tp"))),
 ]  # fmt: skip
 
 
