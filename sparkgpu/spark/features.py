@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sparkgpu.errors import DataError
 from sparkgpu.schema import OTHER_LEVEL, DroppedColumn, Feature
 from sparkgpu.spark.columns import IN_TABLE, quoted
+from sparkgpu.spark.handover import java_texts, java_texts_by_column
 from sparkgpu.spark.roles import BROKEN_TYPES, ColumnRole, safe_names, text_reason
 from sparkgpu.spark.statistics import TIME_PARTS, finite, text_as_number
 
@@ -91,15 +92,7 @@ def _indexer(
     """
     from pyspark.ml.feature import StringIndexerModel
 
-    gateway = session.sparkContext._gateway
-    assert gateway is not None
-    string = gateway.jvm.java.lang.String
-    labels = gateway.new_array(string, len(levels), 0)
-    for position, names in enumerate(levels):
-        own = gateway.new_array(string, len(names))
-        for code, name in enumerate(names):
-            own[code] = name
-        labels[position] = own
+    labels = java_texts_by_column(session, levels)
     java_class = "org.apache.spark.ml.feature.StringIndexerModel"
     model: StringIndexerModel = StringIndexerModel._create_from_java_class(java_class, labels)
     model.setInputCols([item.column for item in words])
@@ -120,15 +113,16 @@ def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]
 
     typed = model.stages[0].transform(table)
     own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in table.columns]
-    return typed.select(*own, *(_typed(feature) for feature in features))
+    return typed.select(*own, *(_typed(feature, table.sparkSession) for feature in features))
 
 
-def _typed(feature: Feature) -> Column:
+def _typed(feature: Feature, session: SparkSession) -> Column:
+    from pyspark.sql import Column
     from pyspark.sql import functions as F
 
     column = F.col(feature.pipeline)
     if OTHER_LEVEL in feature.levels:
-        known = column.isin(list(feature.levels[:-1]))
+        known = Column(column._jc.isInCollection(java_texts(session, feature.levels[:-1])))
         column = F.when(column.isNull() | known, column).otherwise(F.lit(OTHER_LEVEL))
     return column.alias(feature.name)
 

@@ -175,6 +175,19 @@ def test_columns_of_any_name_keep_their_values(prepare, spark):
     assert len(applied.select("assembled_assembled_features").first()[0]) == len(NAMES) - 1
 
 
+def test_levels_of_any_text_are_kept_and_capped_alike(prepare, spark):
+    from pyspark.ml import PipelineModel
+
+    odd = ["", " ", "it's", 'say "x"', "back\\slash", "new\nline", "\x01", "\t", "größe", "🦉", "${x}", "[a]"]
+    words = [odd[row % len(odd)] for row in range(ROWS - 12)] + [f"rare {row % 6}" for row in range(12)]
+    found = prepare({"word": words, "y": LABELS}, "y", {"data.max_categories": len(odd), "split.test": 0.05})
+    (feature,) = found.schema.features
+    assert set(feature.levels) == {*odd, OTHER_LEVEL}
+    assert found.table()["word"].tolist() == [word if word in odd else OTHER_LEVEL for word in words]
+    (labels,) = PipelineModel.load(str(found.paths.pipeline)).stages[1].labelsArray
+    assert tuple(labels) == feature.levels[:-1]
+
+
 def test_the_saved_pipeline_makes_the_same_features_row_by_row(prepare, spark, real_table):
     from pyspark.ml import PipelineModel
     from pyspark.ml.functions import vector_to_array
