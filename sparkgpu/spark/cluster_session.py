@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sparkgpu.cluster_plan import Executor
 from sparkgpu.errors import DeviceError
 from sparkgpu.spark.session import SQL_SETTINGS, session_in
-from sparkgpu.spark.startup import JvmSettings, assembly_jar, jvm
+from sparkgpu.spark.startup import NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
 from sparkgpu.words import counted
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def _class_path(spark: Mapping[str, str], environ: Mapping[str, str]) -> list[st
 
 def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
     options = spark.get("spark.executor.extraJavaOptions", "")
+    missing = (needed for needed in (_EXPORTS, NO_H2O_BENCHMARK) if needed not in options)
     return {
         **SQL_SETTINGS,
         "spark.ui.enabled": "false",
@@ -93,9 +94,7 @@ def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
         # The H2O cloud and the network's ranks live in executors: none may come, go or run twice.
         "spark.dynamicAllocation.enabled": "false",
         "spark.speculation": "false",
-        "spark.executor.extraJavaOptions": options
-        if _EXPORTS in options
-        else f"{options} {_EXPORTS}".strip(),
+        "spark.executor.extraJavaOptions": " ".join([options, *missing]).strip(),
         # Ranks that do not all fit are refused in seconds, not after ten minutes.
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "3s",
         "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "2",

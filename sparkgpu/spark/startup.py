@@ -37,6 +37,9 @@ _OPENED = (
     "java.security.jgss/sun.security.krb5",
 )  # fmt: skip
 
+NO_H2O_BENCHMARK = "-Dsys.ai.h2o.heartbeat.benchmark.enabled=false"
+"""Without it H2O, at some moment of its first half minute, measures on all cores how fast the machine is."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JvmSettings:
@@ -115,6 +118,7 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
         "-Djdk.reflect.useDirectMethodHandle=false",
         # Sparkling Water's REST client reads this package of the JDK.
         "--add-exports=java.base/sun.net.www.protocol.http=ALL-UNNAMED",
+        NO_H2O_BENCHMARK,
         f"-Djava.io.tmpdir={settings.scratch}",
         "-Djava.net.preferIPv4Stack=true",
         "-Duser.timezone=UTC",
