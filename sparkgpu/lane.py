@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
 
+    from sparkgpu.spark.parquet_statistics import ParquetScan
+
 _WAIT_S = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SourceBeside:
+    """The source, and what pyarrow reads in it, both found in the background."""
+
+    found: InBackground[Source]
+    scan: InBackground[ParquetScan | None]
 
 
 class _Worker:
@@ -90,10 +100,10 @@ class _Worker:
     def _run_h2o(self) -> None:
         from sparkgpu.spark.h2o_context import stopping
 
-        source = InBackground(self._find_source) if self.prepares else None
+        source = self._source() if self.prepares else None
         with self._spark() as session:
             start = InBackground(lambda: self._start_h2o(session))
-            schema = self._prepare(session, source.result()) if source else self._wait_for_table()
+            schema = self._prepare(session, source) if source else self._wait_for_table()
             with self.events.phase("starting H2O"):
                 context = start.result()
             with stopping(context):
@@ -125,7 +135,7 @@ class _Worker:
 
     def _run_native(self) -> None:
         if self.prepares:
-            source = self._find_source()
+            source = self._source()
             with self._spark() as session:
                 self._prepare(session, source)
         schema = self._wait_for_table()
@@ -154,21 +164,32 @@ class _Worker:
                 )
             yield session
 
-    def _prepare(self, session: SparkSession, source: Source) -> TableSchema:
+    def _prepare(self, session: SparkSession, source: _SourceBeside) -> TableSchema:
         from sparkgpu.prepare import prepare
 
         try:
             return prepare(
                 session,
                 config=self.config,
-                source=source,
+                source=source.found.result(),
                 scratch=self.scratch,
                 paths=self.paths,
                 events=self.events,
+                scan=source.scan.result,
             )
         except Exception as error:
             # The run is over: say why at once, without waiting for H2O to start and for Spark to close.
             _give_up(self.paths, self.lane.index, self.branch, error)
+
+    def _source(self) -> _SourceBeside:
+        """Find the source, and read it where pyarrow can, while Spark starts."""
+        from sparkgpu.spark.parquet_statistics import scan_parquet
+
+        found = InBackground(self._find_source)
+        return _SourceBeside(
+            found=found,
+            scan=InBackground(lambda: scan_parquet(found.result(), self.config.data.target)),
+        )
 
     def _find_source(self) -> Source:
         if self.source != DEMO:

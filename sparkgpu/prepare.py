@@ -7,7 +7,7 @@ whole, so that ``table/schema.json`` appears only when the table is complete.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from sparkgpu.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.source import Source
 from sparkgpu.spark.columns import LABEL, SPLIT, WEIGHT, quoted, refuse_reserved
 from sparkgpu.spark.features import fit_pipeline, to_table
+from sparkgpu.spark.parquet_statistics import ParquetScan, from_scan
 from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles, is_number
 from sparkgpu.spark.row_id import with_row_id
 from sparkgpu.spark.source import (
@@ -31,7 +32,7 @@ from sparkgpu.spark.source import (
     storable,
 )
 from sparkgpu.spark.split import with_split
-from sparkgpu.spark.statistics import TableStatistics, content_hash, gather
+from sparkgpu.spark.statistics import TableStatistics, content_hash, fingerprint, gather, own_types
 from sparkgpu.spark.table_writer import write_table
 from sparkgpu.spark.target import Target, find_target
 
@@ -55,29 +56,28 @@ def prepare(
     scratch: Path,
     paths: RunPaths,
     events: EventWriter,
+    scan: Callable[[], ParquetScan | None] = lambda: None,
 ) -> TableSchema:
     """Prepare the table of a run; returns what it holds.
 
-    Raises `DataError` for anything in the table that cannot be used; then there is no ``table/``.
+    `scan` waits for what pyarrow found in the source, where it has read it. Raises `DataError` for anything
+    in the table that cannot be used; then there is no ``table/``.
     """
-    with refusing_unreadable(source), ExitStack() as stack:
+    with refusing_unreadable(source), ExitStack() as stack, ThreadPoolExecutor(1) as beside:
         with events.phase("reading the source"):
             table = _open(session, source, config, scratch)
             if table.is_cached:
                 stack.callback(table.unpersist)
-            assert config.data.target is not None  # checked in _open
-            statistics = gather(
-                table,
-                target=config.data.target,
-                text_file=source.format in ("csv", "json"),
-                roles=config.data.roles,
-            )
+            statistics = _gathered(table, source, config, scan())
             if statistics.replaced:
                 refuse_other_encodings(source)
             if statistics.rows == 0:
                 raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
+            assert config.data.target is not None  # checked in _open
             target = find_target(table, statistics.columns[config.data.target], config.data.task)
             columns = _columns(statistics, config)
+            # Nothing waits for it but the table's last file.
+            hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
         with events.phase("splitting"):
             labelled = _labelled(table, config, target)
             split = with_split(
@@ -102,12 +102,12 @@ def prepare(
             shutil.rmtree(folder, ignore_errors=True)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             # Saving takes half a dozen small jobs, which need little while the table is written.
-            saving = stack.enter_context(ThreadPoolExecutor(1)).submit(
-                lambda: pipeline.write().overwrite().save(str(paths.pipeline))
-            )
+            saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
             splits = write_table(to_table(pipeline, split, features), folder)
             saving.result()
-        schema = _schema(config, source.name, statistics, target, columns, features, splits)
+        schema = _schema(
+            config, source.name, statistics, target, columns, features, splits, fingerprint=hashed.result()
+        )
         _check_splits(schema)
         write_json(folder / "schema.json", schema)
         shutil.rmtree(paths.table, ignore_errors=True)
@@ -139,6 +139,23 @@ def _open(session: SparkSession, source: Source, config: RunConfig, scratch: Pat
         table = session.read.parquet(staged)
     numbered = with_row_id(table, source)
     return numbered.persist() if source.format in ("csv", "json") else numbered
+
+
+def _gathered(
+    table: DataFrame, source: Source, config: RunConfig, scan: ParquetScan | None
+) -> TableStatistics:
+    """The statistics of the source: pyarrow's, where it has read what Spark reads, else Spark's own."""
+    assert config.data.target is not None  # checked in _open
+    if scan is not None:
+        columns = from_scan(scan, own_types(table), config.data.roles)
+        if columns is not None:
+            return TableStatistics(rows=scan.rows, columns=columns)
+    return gather(
+        table,
+        target=config.data.target,
+        text_file=source.format in ("csv", "json"),
+        roles=config.data.roles,
+    )
 
 
 def _check_uses(config: RunConfig) -> None:
@@ -216,6 +233,8 @@ def _schema(
     columns: _Columns,
     features: tuple[Feature, ...],
     splits: dict[str, int],
+    *,
+    fingerprint: str,
 ) -> TableSchema:
     notes = [
         f"{column.infinite:,} infinite values in {column.name!r} count as missing"
@@ -242,7 +261,7 @@ def _schema(
         rows=target.rows,
         rows_refused=target.rows_refused,
         splits={name: splits.get(name, 0) for name in ("train", "valid", "test")},
-        fingerprint=statistics.fingerprint,
+        fingerprint=fingerprint,
     )
 
 

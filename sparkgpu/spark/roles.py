@@ -39,6 +39,7 @@ class ColumnStatistics:
     to be all the same (texts are counted later). `least` and `greatest` are given for numbers. `whole` is
     known of integer types and of the target. `unparsable` counts the texts of a text file's column that are
     neither a number nor a usual mark for a missing value (None elsewhere).
+    `many_values` says of the target that it is known to have more than `FEW_CLASSES` different values.
     `parts` names the parts of a timestamp that vary.
     """
 
@@ -53,6 +54,7 @@ class ColumnStatistics:
     greatest: float | None = None
     whole: bool = False
     unparsable: int | None = None
+    many_values: bool = False
     parts: tuple[str, ...] = ()
 
     @property

@@ -84,7 +84,7 @@ def _open_parquet(session: SparkSession, source: Source, location: str) -> DataF
     path = Path(source.location)
     if not path.exists():
         return table
-    schema = pq.read_schema(table_files(path)[0] if path.is_dir() else path)
+    schema = open_parquet(table_files(path)[0] if path.is_dir() else path).schema_arrow
     kinds = {field.name: field.type for field in schema if field.type in _nanoseconds(field.type)}
     if not kinds:
         return table
@@ -99,6 +99,11 @@ def _open_parquet(session: SparkSession, source: Source, location: str) -> DataF
             for name in table.columns
         )
     )
+
+
+def open_parquet(file: Path) -> pq.ParquetFile:
+    """The file; timestamps of 96 bits, as Spark and Hive write them, in microseconds, as Spark reads them."""
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
 
 
 def _nanoseconds(kind: pa.DataType) -> tuple[pa.DataType, ...]:

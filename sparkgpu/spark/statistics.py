@@ -36,15 +36,16 @@ TIME_PARTS: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TableStatistics:
-    """Figures of the whole table. The fingerprint is of the rows' content, in whatever order.
+    """Figures of the whole table. The fingerprint is of the rows' content, in whatever order; None where it
+    is still to be taken.
 
     `replaced` counts texts with U+FFFD in them, which is what Spark makes of bytes that are not UTF-8.
     """
 
     rows: int
-    fingerprint: str
-    replaced: int
     columns: Mapping[str, ColumnStatistics]
+    fingerprint: str | None = None
+    replaced: int = 0
 
 
 def text_as_number(column: str) -> str:
@@ -82,15 +83,8 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
     """
     from pyspark.sql import functions as F
 
-    own = set(own_columns(table.columns))
-    types = {name: kind for name, kind in table.dtypes if name in own}
-    hashed = content_hash(table)
-    wanted: list[Column] = [
-        F.count(F.lit(1)).alias("rows"),
-        # Two equal rows cancel out in the first, not in the second (of 32 bits each, so it cannot overflow).
-        F.bit_xor(hashed).alias("mixed"),
-        F.sum(F.shiftright(hashed, 32)).alias("sum"),
-    ]
+    types = own_types(table)
+    wanted = _content(table)
     for position, (name, kind) in enumerate(types.items()):
         for key, sql in _expressions(quoted(name), kind, text_file, roles.get(name), name == target).items():
             wanted.append(F.expr(sql).alias(f"{position}:{key}"))
@@ -106,13 +100,43 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
         name: _statistics(name, kind, found["rows"], figures[position])
         for position, (name, kind) in enumerate(types.items())
     }
-    content = (sorted(types.items()), found["rows"], found["mixed"], found["sum"])
     return TableStatistics(
         rows=found["rows"],
-        fingerprint=hashlib.sha256(repr(content).encode()).hexdigest()[:32],
+        fingerprint=_digest(types, found),
         replaced=sum(figure.get("replaced") or 0 for figure in figures.values()),
         columns=_count_unusual(table, columns),
     )
+
+
+def own_types(table: DataFrame) -> dict[str, str]:
+    """The user's columns and their types, as Spark spells them."""
+    own = set(own_columns(table.columns))
+    return {name: kind for name, kind in table.dtypes if name in own}
+
+
+def fingerprint(table: DataFrame) -> str:
+    """The fingerprint of `TableStatistics`, by itself."""
+    row = table.agg(*_content(table)).first()
+    assert row is not None
+    return _digest(own_types(table), row.asDict())
+
+
+def _content(table: DataFrame) -> list[Column]:
+    """The aggregates that a fingerprint is made of."""
+    from pyspark.sql import functions as F
+
+    hashed = content_hash(table)
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        # Two equal rows cancel out in the first, not in the second (of 32 bits each, so it cannot overflow).
+        F.bit_xor(hashed).alias("mixed"),
+        F.sum(F.shiftright(hashed, 32)).alias("sum"),
+    ]
+
+
+def _digest(types: Mapping[str, str], found: Mapping[str, Any]) -> str:
+    content = (sorted(types.items()), found["rows"], found["mixed"], found["sum"])
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 
 
 def _expressions(
@@ -164,12 +188,13 @@ def _statistics(name: str, kind: str, rows: int, found: Mapping[str, Any]) -> Co
         greatest=greatest,
         whole=kind in WHOLE_TYPES or (not is_text and found.get("broken") == 0),
         unparsable=unparsable,
-        parts=_varying_parts(found),
+        parts=varying_parts(found),
     )
 
 
-def _varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of a timestamp that differ between rows, from its extremes (seconds, UTC).
+def varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts of a timestamp that differ between rows, from its extremes (``least moment``, ``greatest in
+    day`` and so on: seconds, UTC; none where there is no value).
 
     Taking every row's date apart to ask each part would cost more than all other figures together.
     """

@@ -1,0 +1,184 @@
+"""The figures of `sparkgpu.spark.statistics` for Parquet on this machine, by pyarrow while Spark starts.
+
+A JVM that has just started takes several seconds for what pyarrow does in a fraction of one. Where pyarrow
+and Spark may read a column differently (or files do not share one schema), nothing is returned and Spark
+gathers the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkgpu.config import Role
+from sparkgpu.source import Source, table_files
+from sparkgpu.spark.roles import FEW_CLASSES, WHOLE_TYPES, ColumnStatistics, is_number
+from sparkgpu.spark.source import open_parquet
+from sparkgpu.spark.statistics import varying_parts
+
+_BATCH_ROWS = 131_072
+_TIME_KINDS = ("date", "timestamp", "timestamp_ntz")
+
+
+@dataclass(kw_only=True)
+class _Figures:
+    """What was found of one column so far; extremes are of finite values, moments in seconds."""
+
+    type: pa.DataType
+    values: int = 0
+    nan: int = 0
+    infinite: int = 0
+    broken: int = 0
+    extremes: dict[str, Any] = field(default_factory=dict)
+    distinct: set[Any] = field(default_factory=set)
+
+    def widen(self, name: str, found: pa.StructScalar) -> None:
+        """Take in the least and greatest value of another batch."""
+        least, greatest = found["min"].as_py(), found["max"].as_py()
+        if least is None:
+            return
+        known = self.extremes
+        known[f"least {name}"] = min(known.get(f"least {name}", least), least)
+        known[f"greatest {name}"] = max(known.get(f"greatest {name}", greatest), greatest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetScan:
+    """All columns of a table, and its rows."""
+
+    rows: int
+    target: str | None
+    columns: Mapping[str, _Figures]
+
+
+def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
+    """Read all of a local Parquet table once, in batches; None where that is left to Spark.
+
+    More is asked of the column `target` than of the others.
+    """
+    path = Path(source.location)
+    if source.format != "parquet" or not path.exists():
+        return None
+    files = table_files(path) if path.is_dir() else [path]
+    try:
+        schema = open_parquet(files[0]).schema_arrow
+        plain = all(file.parent in (path, path.parent) for file in files)  # no column is in a folder's name
+        if not plain or len(set(schema.names)) < len(schema.names):
+            return None
+        columns = {item.name: _Figures(type=item.type) for item in schema}
+        rows = 0
+        for file in files:
+            opened = open_parquet(file)
+            if not opened.schema_arrow.equals(schema):
+                return None
+            for batch in opened.iter_batches(_BATCH_ROWS):
+                rows += batch.num_rows
+                for name, values in zip(schema.names, batch.columns, strict=True):
+                    _add(columns[name], values, is_target=name == target)
+    except (OSError, pa.ArrowException):  # Spark says what is wrong with it, or reads it after all
+        return None
+    return ParquetScan(rows=rows, target=target, columns=columns)
+
+
+def _add(figures: _Figures, column: pa.Array, *, is_target: bool) -> None:
+    """Count a batch of a column in."""
+    values = column.drop_null()
+    figures.values += len(values)
+    kind = figures.type
+    if is_target and len(figures.distinct) <= FEW_CLASSES:
+        figures.distinct.update(pc.unique(values)[: FEW_CLASSES + 1].to_pylist())
+    if pa.types.is_floating(kind):
+        is_finite = pc.is_finite(values)
+        if not pc.all(is_finite).as_py():
+            figures.nan += pc.sum(pc.is_nan(values)).as_py() or 0
+            figures.infinite += pc.sum(pc.is_inf(values)).as_py() or 0
+            values = values.filter(is_finite)
+        if is_target:
+            figures.broken += pc.sum(pc.not_equal(values, pc.floor(values))).as_py() or 0
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        moments = _microseconds(values)
+        figures.widen("moment", pc.min_max(moments.view(pa.int64())))
+        figures.widen("hour", pc.min_max(pc.hour(moments)))
+        figures.widen("minute", pc.min_max(pc.minute(moments)))
+    elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        figures.widen("value", pc.min_max(values))
+
+
+def _microseconds(values: pa.Array) -> pa.Array:
+    """Moments in UTC without a zone; finer ones are cut towards 1970, as `open_source` lets Spark do."""
+    zone = values.type.tz if pa.types.is_timestamp(values.type) else None
+    return values.cast(pa.timestamp("us", zone), safe=False).view(pa.int64()).view(pa.timestamp("us"))
+
+
+def from_scan(
+    scan: ParquetScan, types: Mapping[str, str], roles: Mapping[str, Role]
+) -> dict[str, ColumnStatistics] | None:
+    """The columns' figures under the `types` that Spark gives them; None where a type is not one of these."""
+    if list(types) != list(scan.columns):
+        return None
+    if any(role == "timestamp" and types[name] not in _TIME_KINDS for name, role in roles.items()):
+        return None
+    found: dict[str, ColumnStatistics] = {}
+    for name, kind in types.items():
+        figures = scan.columns[name]
+        if not any(of(kind) and fits(figures.type) for of, fits in _READ_ALIKE):
+            return None
+        found[name] = _statistics(name, kind, figures, scan)
+    return found
+
+
+def _statistics(name: str, kind: str, figures: _Figures, scan: ParquetScan) -> ColumnStatistics:
+    least: Any = figures.extremes.get("least value")
+    greatest: Any = figures.extremes.get("greatest value")
+    is_target = name == scan.target
+    unusual = figures.nan + figures.infinite
+    number = is_number(kind) and least is not None
+    if kind == "boolean" or unusual:
+        varies = least is not None and least != greatest
+    else:
+        varies = not number or least != greatest
+    return ColumnStatistics(
+        name=name,
+        type=kind,
+        rows=scan.rows,
+        values=figures.values - figures.nan,
+        varies=varies,
+        nan=figures.nan,
+        infinite=figures.infinite,
+        least=float(least) if number else None,
+        greatest=float(greatest) if number else None,
+        whole=kind in WHOLE_TYPES or (is_target and is_number(kind) and figures.broken + unusual == 0),
+        many_values=is_target and len(figures.distinct) > FEW_CLASSES,
+        parts=_parts(figures.extremes) if kind in _TIME_KINDS else (),
+    )
+
+
+def _parts(extremes: Mapping[str, Any]) -> tuple[str, ...]:
+    found = {}
+    for end in ("least", "greatest"):
+        if f"{end} moment" in extremes:
+            found[f"{end} moment"] = extremes[f"{end} moment"] // 1_000_000
+            found[f"{end} in day"] = extremes[f"{end} hour"] * 3600
+            found[f"{end} in hour"] = extremes[f"{end} minute"] * 60
+    return varying_parts(found)
+
+
+def _any_of(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: any(test(kind) for test in tests)
+
+
+# Spark's types of a column, and Arrow's of the same column, of which both read the same values.
+_READ_ALIKE: Iterable[tuple[Callable[[str], bool], Callable[[pa.DataType], bool]]] = (
+    (lambda kind: kind in WHOLE_TYPES, pa.types.is_integer),
+    (lambda kind: kind == "float", pa.types.is_float32),
+    (lambda kind: kind == "double", pa.types.is_float64),
+    (lambda kind: kind == "boolean", pa.types.is_boolean),
+    (lambda kind: kind == "string", _any_of(pa.types.is_string, pa.types.is_large_string)),
+    (lambda kind: kind == "date", pa.types.is_date),
+    (lambda kind: kind in ("timestamp", "timestamp_ntz"), pa.types.is_timestamp),
+)

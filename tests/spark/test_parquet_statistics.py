@@ -1,0 +1,132 @@
+"""pyarrow's figures of a Parquet table are Spark's own, or none."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkgpu.source import find_source
+from sparkgpu.spark.parquet_statistics import from_scan, scan_parquet
+from sparkgpu.spark.source import open_source
+from sparkgpu.spark.statistics import fingerprint, gather, own_types
+
+pytestmark = pytest.mark.spark
+
+NAN, INF = float("nan"), float("inf")
+UTC = datetime.UTC
+MOMENTS = [datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999), None, datetime.datetime(2024, 2, 29, 6, 30)]
+
+# name -> values of three rows, or an Arrow array of them
+ALIKE = {
+    "whole": pa.array([3, None, -7], pa.int32()),
+    "long": pa.array([2**62, 1, None], pa.int64()),
+    "small": pa.array([1, 2, 1], pa.uint8()),
+    "constant": pa.array([5, 5, 5], pa.int16()),
+    "broken": [0.5, None, 2.0],
+    "nan": [NAN, 1.0, 2.0],
+    "infinite": [-INF, 1.0, INF],
+    "only nan": [NAN, NAN, None],
+    "one and nan": [NAN, 4.0, 4.0],
+    "float": pa.array([0.1, 0.2, None], pa.float32()),
+    "zero": [0.0, -0.0, 0.0],
+    "flag": [True, None, False],
+    "always": [True, None, True],
+    "no flag": pa.array([None, None, None], pa.bool_()),
+    "word": ["a", None, ""],
+    "no word": pa.array([None, None, None], pa.string()),
+    "no number": pa.array([None, None, None], pa.float64()),
+    "date": [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29), None],
+    "day": [datetime.date(2024, 2, 29), datetime.date(2024, 2, 29), None],
+    "moment": pa.array(MOMENTS, pa.timestamp("us")),
+    "zoned": pa.array(MOMENTS, pa.timestamp("us", "America/New_York")),
+    "millis": pa.array(MOMENTS, pa.timestamp("ms")),
+    "nanos": pa.array(MOMENTS, pa.timestamp("ns")),
+    "minutes": pa.array([datetime.datetime(2024, 1, 1, 5, m) for m in (1, 2, 3)], pa.timestamp("us", "UTC")),
+    "once": pa.array([datetime.datetime(2024, 1, 1)] * 3, pa.timestamp("us")),
+    "no moment": pa.array([None, None, None], pa.timestamp("us")),
+}
+LEFT_TO_SPARK = {
+    "decimal": [decimal.Decimal("1.50"), None, decimal.Decimal("2.25")],
+    "list": [[1], [2], None],
+    "binary": [b"a", b"b", None],
+    "huge": pa.array([2**63, 1, None], pa.uint64()),
+    "duration": pa.array([1, 2, 3], pa.duration("us")),
+}
+
+
+@pytest.fixture
+def both(spark, tmp_path):
+    """The statistics of a table by pyarrow (None: left to Spark) and by Spark."""
+
+    def gathered(source, target, roles=None):
+        scan = scan_parquet(find_source(str(source)), target)
+        table = open_source(spark, find_source(str(source)))
+        found = None if scan is None else from_scan(scan, own_types(table), roles or {})
+        return found, gather(table, target=target, text_file=False, roles=roles or {}).columns
+
+    return gathered
+
+
+@pytest.mark.parametrize("target", ALIKE)
+def test_pyarrow_finds_what_spark_finds(both, tmp_path, target):
+    pq.write_table(pa.table(ALIKE), tmp_path / "t.parquet", row_group_size=2)
+    found, expected = both(tmp_path / "t.parquet", target)
+    assert found == expected
+
+
+def test_old_timestamps_far_in_the_future_are_read_alike(both, tmp_path):
+    moments = [datetime.datetime(1999, 1, 1), datetime.datetime(9999, 12, 31, 23)]
+    table = pa.table({"t": pa.array(moments, pa.timestamp("us")), "y": [1, 2]})
+    pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+    found, expected = both(tmp_path / "t.parquet", "y")
+    assert found == expected and "year" in found["t"].parts
+
+
+def test_real_tables_in_one_file_or_several_are_read_alike(both, tmp_path, real_table):
+    file, target = real_table.mixed()
+    table = pq.read_table(file)
+    (tmp_path / "parts").mkdir()
+    for part in range(3):
+        pq.write_table(
+            table[part::3] if False else table.slice(part * 100), tmp_path / "parts" / f"{part}.parquet"
+        )
+    for source in (file, tmp_path / "parts"):
+        found, expected = both(source, target)
+        assert found is not None
+        many = found[target].many_values
+        assert {**found, target: None} == {**expected, target: None}
+        assert many == (len(pd.unique(table[target].to_pandas().dropna())) > 20)
+
+
+@pytest.mark.parametrize("name", LEFT_TO_SPARK)
+def test_what_may_be_read_differently_is_left_to_spark(both, tmp_path, name):
+    pq.write_table(pa.table({name: LEFT_TO_SPARK[name], "y": [1, 2, 3]}), tmp_path / "t.parquet")
+    assert both(tmp_path / "t.parquet", "y")[0] is None
+
+
+def test_files_that_disagree_and_other_readings_are_left_to_spark(both, tmp_path):
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"x": [1, 2], "y": [1, 2]}), tmp_path / "t" / "0.parquet")
+    assert both(tmp_path / "t", "y", {"x": "timestamp"})[0] is None
+    pq.write_table(pa.table({"y": [1, 2], "x": [1, 2]}), tmp_path / "t" / "1.parquet")
+    assert both(tmp_path / "t", "y")[0] is None
+    (tmp_path / "p" / "day=1").mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1, 2], "y": [1, 2]}), tmp_path / "p" / "day=1" / "0.parquet")
+    assert both(tmp_path / "p", "y")[0] is None
+
+
+def test_a_target_of_many_whole_values_is_known_to_be_no_class(both, tmp_path):
+    pq.write_table(pa.table({"y": list(range(21)), "few": [0.0, 1.0, 2.0] * 7}), tmp_path / "t.parquet")
+    assert both(tmp_path / "t.parquet", "y")[0]["y"].many_values
+    assert not both(tmp_path / "t.parquet", "few")[0]["few"].many_values
+
+
+def test_the_fingerprint_by_itself_is_the_one_of_the_statistics(spark, tmp_path):
+    pq.write_table(pa.table(ALIKE), tmp_path / "t.parquet")
+    table = open_source(spark, find_source(str(tmp_path / "t.parquet")))
+    assert fingerprint(table) == gather(table, target="word", text_file=False, roles={}).fingerprint
