@@ -76,8 +76,6 @@ def prepare(
             assert config.data.target is not None  # checked in _open
             target = find_target(table, statistics.columns[config.data.target], config.data.task)
             columns = _columns(statistics, config)
-            # Nothing waits for it but the table's last file.
-            hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
         with events.phase("splitting"):
             labelled = _labelled(table, config, target)
             split = with_split(
@@ -101,8 +99,9 @@ def prepare(
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            # Saving takes half a dozen small jobs, which need little while the table is written.
+            # Half a dozen small jobs, which need little while the table is written.
             saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
+            hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
             splits = write_table(to_table(pipeline, split, features), folder)
             saving.result()
         schema = _schema(
