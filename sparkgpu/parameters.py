@@ -38,8 +38,8 @@ _Defaults = dict[Architecture, dict[str, float | str | tuple[int, ...]]]
 _NEURAL_PRESETS: dict[Preset, _Defaults] = {
     "fast": {
         "tabm": {
-            "hidden": (128, 128), "members": 8, "num_bins": 48, "embedding_dim": 8, "epochs": 30,
-            "patience": 5, "dropout": 0.1, "schedule": "cosine",
+            "hidden": (128, 128), "members": 8, "num_bins": 48, "embedding_dim": 8, "patience": 10,
+            "dropout": 0.1, "schedule": "cosine",
         },
         "mlp": {"hidden": (256, 256), "epochs": 12, "patience": 3, "dropout": 0.1},
         "realmlp": {"hidden": (256, 256, 256), "epochs": 32, "patience": 32, "dropout": 0.15},
@@ -66,10 +66,15 @@ _NEURAL_PRESETS: dict[Preset, _Defaults] = {
 }  # fmt: skip
 _FAST_ON_MANY_ROWS: _Defaults = {
     "tabm": {
-        "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 8, "dropout": 0.0,
+        "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 8, "patience": 5,
+        "dropout": 0.0,
     },
 }  # fmt: skip
 _MANY_ROWS = 100_000
+# Steps that TabM of the preset "fast" takes on a smaller table if nothing stops it early: with 30 epochs for
+# every table, tables of 14,000 to 40,000 rows were left half trained (docs/performance.md).
+_FAST_STEPS = 6_500
+_FAST_EPOCHS = (30, 120)
 _BALANCED_ON_CPU: _Defaults = {"tabm": {"hidden": (256, 256), "members": 16}}
 _LEARNING: _Defaults = {
     "tabm": {"learning_rate": 2e-3, "weight_decay": 3e-4, "schedule": "constant"},
@@ -97,10 +102,8 @@ def resolve_parameters(
     if trees.tree_method == "auto":
         on_gpu = tree_device.startswith("cuda")
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if on_gpu else "hist"})
-    batch = next((size for rows, size in _BATCH_SIZES if train_rows < rows), 1024)
     defaults = neural_defaults(config.neural, preset, device, task=task, train_rows=train_rows)
     neural = fill(config.neural, defaults)
-    neural = fill(neural, {"batch_size": batch})
     neural = fill(neural, {"micro_batch_size": neural.batch_size})
     if neural.strategy == "auto":
         neural = neural.model_copy(update={"strategy": strategy})
@@ -113,13 +116,18 @@ def neural_defaults(
 ) -> dict[str, Any]:
     """The network's parameters by architecture, preset and rows; few rows until the table is known."""
     architecture = config.architecture
-    found = {**_LEARNING[architecture], **_NEURAL_PRESETS[preset][architecture]}
+    found: dict[str, Any] = {**_LEARNING[architecture], **_NEURAL_PRESETS[preset][architecture]}
     if preset == "fast" and train_rows >= _MANY_ROWS:
         found |= _FAST_ON_MANY_ROWS.get(architecture, {})
     if preset == "balanced" and not device.startswith("cuda"):
         found |= _BALANCED_ON_CPU.get(architecture, {})
     if architecture == "realmlp" and task == "regression":
         found["learning_rate"] = 0.2
+    found.setdefault("batch_size", next((size for rows, size in _BATCH_SIZES if train_rows < rows), 1024))
+    if "epochs" not in found:
+        steps = max(1, -(-train_rows // (config.batch_size or found["batch_size"])))
+        least, most = _FAST_EPOCHS
+        found["epochs"] = min(max(round(_FAST_STEPS / steps), least), most)
     return found
 
 

@@ -183,6 +183,13 @@ def test_defaults_follow_task_preset_rows_and_device() -> None:
     fast, best = resolved(empty), resolved(empty, preset="best")
     assert fast.trees.ntrees < best.trees.ntrees  # type: ignore[operator]
     assert fast.neural.epochs < best.neural.epochs  # type: ignore[operator]
+    # As many steps on a table of 20,000 rows as on one of 70,000, within bounds.
+    epochs = [
+        resolved(empty, train_rows=rows).neural.epochs for rows in (10, 20_000, 70_000, 99_999, 100_000)
+    ]
+    assert epochs == [120, 82, 47, 33, 8]
+    few = config.load(assignments=["neural.batch_size=100"])
+    assert resolved(few, train_rows=10_000).neural.epochs == 65
     sizes = [resolved(empty, train_rows=rows).neural.batch_size for rows in (31_999, 32_000, 108_000)]
     assert sizes == [256, 512, 1024]
 
