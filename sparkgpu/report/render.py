@@ -82,12 +82,28 @@ def _pictures(paths: RunPaths, schema: TableSchema, metrics: dict[str, Any]) -> 
     return [picture for picture in found if picture]
 
 
+_NOTES = {
+    "results": "A model's figures are means over its trials, ± their standard deviation; the blend mixes all "
+    "trials.",
+    "comparison": "Compared are each model's predictions averaged over its trials, row by row. A pair is a "
+    "tie where its interval holds zero. The interval speaks of other rows like these, with the fitted models "
+    "as they are.",
+    "trials": "A step is a tree of the trees and an epoch of the network. Rows a second count each training "
+    "row once a step, so those of trees and networks are not comparable. Predict is the time for the "
+    "validation and test rows.",
+    "cost": "Device time is the wall time of the run, once for each lane.",
+    "proofs": "What the engines themselves report of the device they trained on.",
+}
+"""What the tables mean, by table."""
+
+
 def _content(schema: TableSchema, plan: Plan, metrics: dict[str, Any]) -> dict[str, Any]:
     """Everything the two templates show, by name."""
     metric = _main_metric(schema, metrics)
     run, cost = metrics.get("run") or {}, metrics.get("cost") or {}
     return {
         "run": run,
+        "notes": _NOTES,
         "schema": schema,
         "plan": plan,
         "verdict": verdict(schema, metrics),
