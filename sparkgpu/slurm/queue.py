@@ -12,7 +12,9 @@ from pathlib import Path
 from sparkgpu.errors import ConfigError, DeviceError
 
 _FIELD = re.compile(r"(?:^| )([A-Za-z:]+)=(\S*)")
-_NO_CONTROLLER = re.compile(r"unable to contact|configuration source|connection refused", re.IGNORECASE)
+_NO_CONTROLLER = re.compile(
+    r"unable to contact|establish a configuration source|connection refused", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,7 @@ class Job:
 
 def submit(script: Path) -> str:
     """Hand a script to sbatch; the job's number. Raises `ConfigError` with sbatch's own words."""
-    found = _ask("sbatch", "--parsable", str(script))
+    found = _answer("sbatch", "--parsable", str(script))
     if found.returncode:
         raise ConfigError(f"{script}: sbatch refused it: {_last_line(found.stderr)}")
     return found.stdout.strip().partition(";")[0]
@@ -59,7 +61,7 @@ def objection(script: Path) -> str | None:
 
 def own_jobs() -> list[str]:
     """The numbers of this user's jobs from our scripts that wait or run."""
-    found = _ask("squeue", "--me", "--noheader", "--format=%A %j")
+    found = _answer("squeue", "--me", "--noheader", "--format=%A %j")
     if found.returncode:
         raise DeviceError(f"squeue: {_last_line(found.stderr)}")
     lines = (line.split(maxsplit=1) for line in found.stdout.splitlines())
@@ -70,7 +72,7 @@ def jobs(numbers: Sequence[str]) -> list[Job]:
     """How jobs stand. Slurm forgets one some minutes after its end; raises `ConfigError` then."""
     found = []
     for number in numbers:
-        answer = _ask("scontrol", "show", "job", "--oneliner", number)
+        answer = _answer("scontrol", "show", "job", "--oneliner", number)
         if answer.returncode:
             raise ConfigError(
                 f"job {number}: {_last_line(answer.stderr)}. Slurm forgets a job some minutes after its end; "
@@ -101,6 +103,17 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
+def _answer(*command: str) -> subprocess.CompletedProcess[str]:
+    """What Slurm's controller answers. Raises `DeviceError` where there is none."""
+    found = _ask(*command)
+    if found.returncode and _NO_CONTROLLER.search(found.stderr):
+        raise DeviceError(
+            f"{command[0]}: no Slurm controller answers here ({_last_line(found.stderr)}). Run this on a "
+            "login node of the cluster; where that is here, ask whether Slurm is up."
+        )
+    return found
+
+
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines() or ["it gave no reason"]
-    return lines[-1].strip().rstrip(".")
+    return re.sub(r"^\w+:? (fatal|error): ", "", lines[-1].strip()).rstrip(".")

@@ -1,0 +1,33 @@
+"""Where Slurm's commands are but its controller does not answer."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.cli import main
+
+CONFIGURATION = """
+ClusterName=gone
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort=1
+MessageTimeout=1
+NodeName=localhost
+PartitionName=any Nodes=localhost
+"""
+
+
+@pytest.mark.skipif(shutil.which("squeue") is None, reason="no squeue here: slurm-client brings it")
+@pytest.mark.parametrize("words", [["status"], ["status", "7"]])
+def test_a_slurm_that_does_not_answer_is_told_from_a_job_that_is_gone(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slurm.conf").write_text(CONFIGURATION)
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    with pytest.raises(SystemExit) as ended:
+        main(["slurm", *words])
+    assert ended.value.code == 3
+    said = capsys.readouterr().err
+    assert "no Slurm controller answers here (" in said and "login node" in said and "error:" not in said
