@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from sparkgpu.config import Role
 from sparkgpu.source import Source, table_files
@@ -22,6 +23,7 @@ from sparkgpu.spark.source import open_parquet
 from sparkgpu.spark.statistics import varying_parts
 
 _BATCH_ROWS = 131_072
+_MOST_VALUES = 200_000_000  # some 5 s; Spark uses all cores, and beyond that its start no longer counts
 _TIME_KINDS = ("date", "timestamp", "timestamp_ntz")
 
 
@@ -67,19 +69,20 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
     files = table_files(path) if path.is_dir() else [path]
     try:
         schema = open_parquet(files[0]).schema_arrow
+        values = len(schema) * sum(pq.read_metadata(file).num_rows for file in files)
         plain = all(file.parent in (path, path.parent) for file in files)  # no column is in a folder's name
-        if not plain or len(set(schema.names)) < len(schema.names):
+        if not plain or len(set(schema.names)) < len(schema) or values > _MOST_VALUES:
             return None
         columns = {item.name: _Figures(type=item.type) for item in schema}
         rows = 0
         for file in files:
-            opened = open_parquet(file)
-            if not opened.schema_arrow.equals(schema):
-                return None
-            for batch in opened.iter_batches(_BATCH_ROWS):
-                rows += batch.num_rows
-                for name, values in zip(schema.names, batch.columns, strict=True):
-                    _add(columns[name], values, is_target=name == target)
+            with open_parquet(file) as opened:
+                if not opened.schema_arrow.equals(schema):
+                    return None
+                for batch in opened.iter_batches(_BATCH_ROWS):
+                    rows += batch.num_rows
+                    for name, column in zip(schema.names, batch.columns, strict=True):
+                        _add(columns[name], column, is_target=name == target)
     except (OSError, pa.ArrowException):  # Spark says what is wrong with it, or reads it after all
         return None
     return ParquetScan(rows=rows, target=target, columns=columns)

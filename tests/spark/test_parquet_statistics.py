@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkgpu.source import find_source
+from sparkgpu.spark import parquet_statistics
 from sparkgpu.spark.parquet_statistics import from_scan, scan_parquet
 from sparkgpu.spark.source import open_source
 from sparkgpu.spark.statistics import fingerprint, gather, own_types
@@ -118,6 +119,14 @@ def test_files_that_disagree_and_other_readings_are_left_to_spark(both, tmp_path
     (tmp_path / "p" / "day=1").mkdir(parents=True)
     pq.write_table(pa.table({"x": [1, 2], "y": [1, 2]}), tmp_path / "p" / "day=1" / "0.parquet")
     assert both(tmp_path / "p", "y")[0] is None
+
+
+def test_a_table_too_large_for_one_process_is_left_to_spark(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"x": [1, 2], "y": [1, 2]}), tmp_path / "t.parquet")
+    monkeypatch.setattr(parquet_statistics, "_MOST_VALUES", 4)
+    assert scan_parquet(find_source(str(tmp_path / "t.parquet")), "y") is not None
+    monkeypatch.setattr(parquet_statistics, "_MOST_VALUES", 3)
+    assert scan_parquet(find_source(str(tmp_path / "t.parquet")), "y") is None
 
 
 def test_a_target_of_many_whole_values_is_known_to_be_no_class(both, tmp_path):
