@@ -68,12 +68,12 @@ def prepare(
             table = _open(session, source, config, scratch)
             if table.is_cached:
                 stack.callback(table.unpersist)
-            statistics = _gathered(table, source, config, scan())
+            assert config.data.target is not None  # checked in _open
+            statistics = _gathered(table, source, config, config.data.target, scan())
             if statistics.replaced:
                 refuse_other_encodings(source)
             if statistics.rows == 0:
                 raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
-            assert config.data.target is not None  # checked in _open
             target = find_target(table, statistics.columns[config.data.target], config.data.task)
             columns = _columns(statistics, config)
         with events.phase("splitting"):
@@ -141,17 +141,16 @@ def _open(session: SparkSession, source: Source, config: RunConfig, scratch: Pat
 
 
 def _gathered(
-    table: DataFrame, source: Source, config: RunConfig, scan: ParquetScan | None
+    table: DataFrame, source: Source, config: RunConfig, target: str, scan: ParquetScan | None
 ) -> TableStatistics:
     """The statistics of the source: pyarrow's, where it has read what Spark reads, else Spark's own."""
-    assert config.data.target is not None  # checked in _open
     if scan is not None:
         columns = from_scan(scan, own_types(table), config.data.roles)
         if columns is not None:
             return TableStatistics(rows=scan.rows, columns=columns)
     return gather(
         table,
-        target=config.data.target,
+        target=target,
         text_file=source.format in ("csv", "json"),
         roles=config.data.roles,
     )

@@ -29,7 +29,7 @@ _TIME_KINDS = ("date", "timestamp", "timestamp_ntz")
 
 @dataclass(kw_only=True)
 class _Figures:
-    """What was found of one column so far; extremes are of finite values, moments in seconds."""
+    """What was found of one column so far; extremes are of finite values, moments in microseconds."""
 
     type: pa.DataType
     values: int = 0
