@@ -118,20 +118,19 @@ class _Worker:
                 )
 
     def _start_h2o(self, session: SparkSession) -> H2OContext:
-        """What goes on beside the preparation: H2O, and then the Python worker that writes the table."""
+        """What goes on beside the preparation: the Python worker that writes the table is started, then H2O."""
         from sparkgpu.spark.h2o_context import start_h2o
         from sparkgpu.spark.table_writer import warm_up
 
-        context = start_h2o(
+        if self.prepares:
+            warm_up(session)
+        return start_h2o(
             session,
             name=f"{self.scratch.parent.name}-{self.lane.index}",
             scratch=self.scratch,
             port_base=self.lane.port_base,
             threads=self.lane.threads,
         )
-        if self.prepares:
-            warm_up(session)
-        return context
 
     def _run_native(self) -> None:
         if self.prepares:

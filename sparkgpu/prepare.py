@@ -22,6 +22,8 @@ from sparkgpu.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.source import Source
 from sparkgpu.spark.columns import LABEL, SPLIT, WEIGHT, quoted, refuse_reserved
 from sparkgpu.spark.features import fit_pipeline, to_table
+from sparkgpu.spark.levels import Levels, count_levels, count_levels_of_parquet, useless, words
+from sparkgpu.spark.parquet_rows import read_rows
 from sparkgpu.spark.parquet_statistics import ParquetScan, from_scan
 from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles, is_number
 from sparkgpu.spark.row_id import with_row_id
@@ -31,7 +33,7 @@ from sparkgpu.spark.source import (
     refusing_unreadable,
     storable,
 )
-from sparkgpu.spark.split import with_split
+from sparkgpu.spark.split import Split, with_split
 from sparkgpu.spark.statistics import TableStatistics, content_hash, fingerprint, gather, own_types
 from sparkgpu.spark.table_writer import write_table
 from sparkgpu.spark.target import Target, find_target
@@ -46,6 +48,12 @@ class _Columns:
 
     roles: list[ColumnRole]
     dropped: list[DroppedColumn]
+
+    def without(self, dropped: list[DroppedColumn]) -> _Columns:
+        """The same with more columns left out."""
+        unused = {item.column for item in dropped}
+        roles = [role for role in self.roles if role.column not in unused]
+        return _Columns(roles=roles, dropped=[*self.dropped, *dropped])
 
 
 def prepare(
@@ -78,23 +86,21 @@ def prepare(
             columns = _columns(statistics, config)
         with events.phase("splitting"):
             labelled = _labelled(table, config, target)
+            random = config.split.kind == "random"
+            by_id = read_rows(source, target, config.seed) if random and statistics.by_pyarrow else None
             split = with_split(
                 labelled,
                 config.split,
                 seed=config.seed,
                 rows=target.rows,
                 class_rows=target.class_rows,
+                by_id=by_id,
             )
         with events.phase("fitting the feature pipeline"):
-            train = split.where(f"{SPLIT} = 'train'").select(*(quoted(role.column) for role in columns.roles))
-            pipeline, features, dropped = fit_pipeline(
-                train,
-                columns.roles,
-                max_categories=config.data.max_categories,
-                taken=split.columns,
-            )
-            columns.dropped.extend(dropped)
-            _check_features(features, columns.dropped)
+            levels = _levels(split, source, columns.roles, statistics, config.data.max_categories)
+            columns = columns.without(useless(columns.roles, levels))
+            _check_features(columns)
+            pipeline, features = fit_pipeline(split.table, columns.roles, levels)
         with events.phase("writing the table"):
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
@@ -102,7 +108,7 @@ def prepare(
             # Half a dozen small jobs, which need little while the table is written.
             saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
             hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
-            splits = write_table(to_table(pipeline, split, features), folder)
+            splits = write_table(to_table(pipeline, split.table, features), folder)
             saving.result()
         schema = _schema(
             config, source.name, statistics, target, columns, features, splits, fingerprint=hashed.result()
@@ -147,7 +153,7 @@ def _gathered(
     if scan is not None:
         columns = from_scan(scan, own_types(table), config.data.roles)
         if columns is not None:
-            return TableStatistics(rows=scan.rows, columns=columns)
+            return TableStatistics(rows=scan.rows, columns=columns, by_pyarrow=True)
     return gather(
         table,
         target=target,
@@ -171,16 +177,30 @@ def _columns(statistics: TableStatistics, config: RunConfig) -> _Columns:
         special.add(config.split.column)
     candidates = [column for name, column in statistics.columns.items() if name not in special]
     roles, dropped = decide_roles(candidates, roles=config.data.roles, ignore=config.data.ignore)
-    _check_features(roles, dropped)
-    return _Columns(roles=roles, dropped=dropped)
+    columns = _Columns(roles=roles, dropped=dropped)
+    _check_features(columns)
+    return columns
 
 
-def _check_features(left: Sequence[ColumnRole | Feature], dropped: list[DroppedColumn]) -> None:
-    if not left:
-        reasons = (
-            listed(f"{item.column} ({item.reason})" for item in dropped) or "the target is the only column"
+def _check_features(columns: _Columns) -> None:
+    if not columns.roles:
+        reasons = listed(f"{item.column} ({item.reason})" for item in columns.dropped)
+        raise DataError(
+            f"no usable features: {reasons or 'the target is the only column'}. "
+            "Give a table with columns to learn from."
         )
-        raise DataError(f"no usable features: {reasons}. Give a table with columns to learn from.")
+
+
+def _levels(
+    split: Split, source: Source, roles: Sequence[ColumnRole], statistics: TableStatistics, most: int
+) -> dict[str, Levels]:
+    """The levels of the text columns among the training rows."""
+    columns = words(roles)
+    if split.train_N is not None and all(statistics.columns[name].type == "string" for name in columns):
+        levels = count_levels_of_parquet(source, columns, most, split.train_N)
+        if levels is not None:
+            return levels
+    return count_levels(split.table.where(f"{SPLIT} = 'train'"), columns, most)
 
 
 def _labelled(table: DataFrame, config: RunConfig, target: Target) -> DataFrame:

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkgpu.errors import DataError
-from sparkgpu.schema import OTHER_LEVEL, DroppedColumn, Feature
+from sparkgpu.schema import OTHER_LEVEL, Feature
 from sparkgpu.spark.columns import IN_TABLE, quoted
 from sparkgpu.spark.handover import java_texts, java_texts_by_column
-from sparkgpu.spark.roles import BROKEN_TYPES, ColumnRole, safe_names, text_reason
+from sparkgpu.spark.levels import Levels, as_text
+from sparkgpu.spark.roles import BROKEN_TYPES, ColumnRole, safe_names
 from sparkgpu.spark.statistics import TIME_PARTS, finite, text_as_number
 
 if TYPE_CHECKING:
@@ -38,28 +38,27 @@ class _Input:
 
 
 def fit_pipeline(
-    train: DataFrame, roles: Sequence[ColumnRole], *, max_categories: int, taken: Sequence[str]
-) -> tuple[PipelineModel, tuple[Feature, ...], list[DroppedColumn]]:
-    """Fit the pipeline on `train`, which holds the columns of `roles`.
+    table: DataFrame, roles: Sequence[ColumnRole], levels: Mapping[str, Levels]
+) -> tuple[PipelineModel, tuple[Feature, ...]]:
+    """The pipeline over the columns of `roles`, fitted: all that has to be learned is the `levels` of the
+    training rows.
 
-    `taken` are the names of all columns of the tables it will be applied to. Returns the pipeline with the
-    features in the order of the assembled vector, and the text columns that turned out to hold nothing to
-    learn. Stages: a SQLTransformer (typed columns, parts of timestamps), a StringIndexerModel, a
-    VectorAssembler. The indexer's levels are counted here in one job for all columns and capped at the
-    `max_categories` most frequent of each: pyspark's own fit has no cap.
+    `table` shows the types and names of what it will be applied to. Returns the pipeline with the features
+    in the order of the assembled vector. Stages: a SQLTransformer (typed columns, parts of timestamps), a
+    StringIndexerModel, a VectorAssembler. Levels are counted beforehand (`sparkgpu.spark.levels`) in one go
+    for all columns and capped: pyspark's own fit has no cap.
     """
     from pyspark.ml import PipelineModel, Transformer
     from pyspark.ml.feature import SQLTransformer, VectorAssembler
 
-    counted, dropped = _counted_levels(train, roles, max_categories)
-    unused = {item.column for item in dropped}
-    used = [role for role in roles if role.column not in unused]
-    inputs = _inputs(used, dict(train.dtypes), taken)
+    taken = table.columns
+    inputs = _inputs(roles, dict(table.dtypes), taken)
     words = [item for item in inputs if item.categorical]
     select = ", ".join(f"{item.sql} AS {item.column}" for item in inputs)
     stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {select} FROM __THIS__")]
     if words:
-        stages.append(_indexer(words, [counted[item.source].levels for item in words], train.sparkSession))
+        labels = [levels[item.source].levels for item in words]
+        stages.append(_indexer(words, labels, table.sparkSession))
     stages.append(
         VectorAssembler(
             inputCols=[_index(item.column) if item.categorical else item.column for item in inputs],
@@ -75,11 +74,11 @@ def fit_pipeline(
             part=item.part,
             kind="categorical" if item.categorical else "numeric",
             pipeline=item.column,
-            levels=counted[item.source].with_other() if item.categorical else (),
+            levels=levels[item.source].with_other() if item.categorical else (),
         )
         for name, item in zip(names, inputs, strict=True)
     )
-    return PipelineModel(stages), features, dropped
+    return PipelineModel(stages), features
 
 
 def _indexer(
@@ -144,7 +143,7 @@ def _inputs(roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequen
             moment = f"try_cast({column} AS timestamp)"
             made = [(part, TIME_PARTS[part].format(moment)) for part in role.parts]
         elif role.role == "categorical":
-            made = [(None, _text(column))]
+            made = [(None, as_text(column))]
         elif role.role == "boolean":
             made = [(None, f"cast(cast({column} AS boolean) AS int)")]
         else:
@@ -162,10 +161,6 @@ def _inputs(roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequen
     return inputs
 
 
-def _text(column: str) -> str:
-    return f"cast({column} AS string)"
-
-
 def _number(column: str, kind: str) -> str:
     """A column as a number; what is not finite counts as missing."""
     if kind in BROKEN_TYPES:
@@ -175,68 +170,6 @@ def _number(column: str, kind: str) -> str:
     if kind == "boolean":
         return f"cast({column} AS int)"
     return f"cast({column} AS double)" if kind.startswith("decimal") else column
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Counted:
-    """The levels of a text column, most frequent first (ties by name), and how many there are in all.
-
-    A level that the table itself spells like `OTHER_LEVEL` joins those cut off.
-    """
-
-    levels: list[str]
-    num_levels: int
-
-    def with_other(self) -> tuple[str, ...]:
-        return (*self.levels, OTHER_LEVEL) if self.num_levels > len(self.levels) else tuple(self.levels)
-
-
-def _counted_levels(
-    train: DataFrame, roles: Sequence[ColumnRole], most: int
-) -> tuple[dict[str, _Counted], list[DroppedColumn]]:
-    """The levels of every text column, all counted in one job, and the columns that are no categories."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    columns = [role.column for role in roles if role.role == "categorical"]
-    if not columns:
-        return {}, []
-    texts = [
-        F.struct(F.lit(i).alias("i"), F.expr(_text(quoted(c))).alias("level")) for i, c in enumerate(columns)
-    ]
-    counts = (
-        train.select(F.explode(F.array(*texts)).alias("pair"))
-        .groupBy("pair.i", "pair.level")
-        .agg(F.count(F.lit(1)).alias("rows"))
-    )
-    own = Window.partitionBy("i")
-    ranked = (
-        counts.withColumn(
-            "rank", F.row_number().over(own.orderBy(F.isnull("level"), F.desc("rows"), "level"))
-        )
-        .withColumn("num_levels", F.count("level").over(own))
-        .withColumn("all_rows", F.sum("rows").over(own))
-        .withColumn("values", F.sum(F.when(F.col("level").isNotNull(), F.col("rows")).otherwise(0)).over(own))
-        .where(F.col("rank") <= most)
-        .orderBy("i", "rank")
-        .collect()
-    )
-    if not ranked:
-        raise DataError("the split leaves no rows to train on. Give more rows, or other shares in [split].")
-    counted: dict[str, _Counted] = {}
-    dropped: list[DroppedColumn] = []
-    asked = {role.column for role in roles if role.asked}
-    for i, column in enumerate(columns):
-        own_rows = [row for row in ranked if row["i"] == i]
-        first = own_rows[0]
-        reason = text_reason(first["num_levels"], first["values"], first["all_rows"])
-        if reason and (column not in asked or first["values"] == 0):
-            dropped.append(DroppedColumn(column=column, reason=reason))
-        counted[column] = _Counted(
-            levels=[row["level"] for row in own_rows if row["level"] not in (None, OTHER_LEVEL)],
-            num_levels=first["num_levels"],
-        )
-    return counted, dropped
 
 
 def _vector(columns: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ gathers the figures.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparkgpu.config import Role
-from sparkgpu.source import Source, table_files
-from sparkgpu.spark.roles import FEW_CLASSES, WHOLE_TYPES, ColumnStatistics, is_number
+from sparkgpu.source import Source
+from sparkgpu.spark.parquet_rows import BATCH_ROWS, files_of
+from sparkgpu.spark.roles import MANY_CLASSES, WHOLE_TYPES, ColumnStatistics, is_number
 from sparkgpu.spark.source import open_parquet
 from sparkgpu.spark.statistics import varying_parts
 
-_BATCH_ROWS = 131_072
 _MOST_VALUES = 200_000_000  # some 5 s; Spark uses all cores, and beyond that its start no longer counts
 _TIME_KINDS = ("date", "timestamp", "timestamp_ntz")
 
@@ -37,7 +38,7 @@ class _Figures:
     infinite: int = 0
     broken: int = 0
     extremes: dict[str, Any] = field(default_factory=dict)
-    distinct: set[Any] = field(default_factory=set)
+    counts: Counter[Any] = field(default_factory=Counter)
 
     def widen(self, name: str, found: pa.StructScalar) -> None:
         """Take in the least and greatest value of another batch."""
@@ -66,7 +67,7 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
     path = Path(source.location)
     if source.format != "parquet" or not path.exists():
         return None
-    files = table_files(path) if path.is_dir() else [path]
+    files = files_of(source)
     try:
         schema = open_parquet(files[0]).schema_arrow
         values = len(schema) * sum(pq.read_metadata(file).num_rows for file in files)
@@ -79,7 +80,7 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
             with open_parquet(file) as opened:
                 if not opened.schema_arrow.equals(schema):
                     return None
-                for batch in opened.iter_batches(_BATCH_ROWS):
+                for batch in opened.iter_batches(BATCH_ROWS):
                     rows += batch.num_rows
                     for name, column in zip(schema.names, batch.columns, strict=True):
                         _add(columns[name], column, is_target=name == target)
@@ -93,8 +94,9 @@ def _add(figures: _Figures, column: pa.Array, *, is_target: bool) -> None:
     values = column.drop_null()
     figures.values += len(values)
     kind = figures.type
-    if is_target and len(figures.distinct) <= FEW_CLASSES:
-        figures.distinct.update(pc.unique(values)[: FEW_CLASSES + 1].to_pylist())
+    if is_target and len(figures.counts) <= MANY_CLASSES:
+        for found in pc.value_counts(values)[: MANY_CLASSES + 1].to_pylist():
+            figures.counts[found["values"]] += found["counts"]  # to Python 0.0 and -0.0 are one
     if pa.types.is_floating(kind):
         is_finite = pc.is_finite(values)
         if not pc.all(is_finite).as_py():
@@ -156,9 +158,20 @@ def _statistics(name: str, kind: str, figures: _Figures, scan: ParquetScan) -> C
         least=float(least) if number else None,
         greatest=float(greatest) if number else None,
         whole=kind in WHOLE_TYPES or (is_target and is_number(kind) and figures.broken + unusual == 0),
-        many_values=is_target and len(figures.distinct) > FEW_CLASSES,
+        counts=_spelled(figures.counts, kind) if is_target else None,
         parts=_parts(figures.extremes) if kind in _TIME_KINDS else (),
     )
+
+
+def _spelled(counts: Counter[Any], kind: str) -> dict[str, int] | None:
+    """Rows by value as Spark spells it; None of a type that it may spell otherwise."""
+    if kind == "string":
+        return dict(counts)
+    if kind == "boolean":
+        return {str(value).lower(): rows for value, rows in counts.items()}
+    if is_number(kind) and all(float(value).is_integer() and abs(value) < 2**53 for value in counts):
+        return {str(int(value)): rows for value, rows in counts.items()}
+    return None
 
 
 def _parts(extremes: Mapping[str, Any]) -> tuple[str, ...]:

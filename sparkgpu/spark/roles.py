@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sparkgpu.config import Role
@@ -39,7 +39,8 @@ class ColumnStatistics:
     to be all the same (texts are counted later). `least` and `greatest` are given for numbers. `whole` is
     known of integer types and of the target. `unparsable` counts the texts of a text file's column that are
     neither a number nor a usual mark for a missing value (None elsewhere).
-    `many_values` says of the target that it is known to have more than `FEW_CLASSES` different values.
+    `counts` are the rows of each value of a target that may be classes, as Spark spells it, of at most some
+    more values than `MANY_CLASSES`; None where they are still to be counted.
     `parts` names the parts of a timestamp that vary.
     """
 
@@ -54,7 +55,7 @@ class ColumnStatistics:
     greatest: float | None = None
     whole: bool = False
     unparsable: int | None = None
-    many_values: bool = False
+    counts: Mapping[str, int] | None = field(default=None, compare=False)
     parts: tuple[str, ...] = ()
 
     @property

@@ -9,13 +9,20 @@ cut at exact shares up to `_EXACT_ROWS` rows; beyond that the hash is even enoug
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sparkgpu.config import SplitConfig
 from sparkgpu.errors import DataError, listed
 from sparkgpu.spark.columns import FOLD, LABEL, ROW_ID, SPLIT, quoted
+from sparkgpu.spark.parquet_rows import ParquetRows
+from sparkgpu.spark.places import place
 from sparkgpu.spark.roles import BROKEN_TYPES
 
 if TYPE_CHECKING:
@@ -29,14 +36,30 @@ _ACCURACY = 10_000_000  # percentile_approx is exact while rows < accuracy / 20
 _WORDS = ("train", "valid", "test")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The table with its split. `train_N` says by row id which rows are trained on, where that is known
+    without Spark."""
+
+    table: DataFrame
+    train_N: NDArray[np.bool_] | None = None
+
+
 def with_split(
-    table: DataFrame, config: SplitConfig, *, seed: int, rows: int, class_rows: tuple[int, ...]
-) -> DataFrame:
+    table: DataFrame,
+    config: SplitConfig,
+    *,
+    seed: int,
+    rows: int,
+    class_rows: tuple[int, ...],
+    by_id: ParquetRows | None = None,
+) -> Split:
     """Add the split (train, valid, test), and the fold where folds are asked for.
 
     `table` holds row id and label beside its own columns; `rows` and `class_rows` count the usable rows,
     in all and by class. With folds, every row that is not tested on is in split train and carries its
-    fold's number; there is no split valid. Raises `DataError` when the column that splits cannot do it.
+    fold's number; there is no split valid. `by_id` saves a random split its job: what pyarrow found of the
+    same rows. Raises `DataError` when the column that splits cannot do it.
     """
     from pyspark.sql import functions as F
 
@@ -44,45 +67,50 @@ def with_split(
     stratified = class_rows if config.kind in ("random", "column") else ()
     # Rows of one group, or of one moment, stay together: there the cuts fall between whole units.
     units = config.column if config.kind in ("group", "time") else None
+    train_N: NDArray[np.bool_] | None = None
     if config.kind == "column":
         placed, complete = _by_words(placed, config)
         if not complete and not config.folds:
             share = round(config.valid / (1.0 - config.test), 9)
-            cuts = _cuts(placed.where(F.col(SPLIT) == "train"), [share], stratified)
+            named_train = placed.where(F.col(SPLIT) == "train")
+            cuts = _cuts([share], stratified, partial(_exact_cuts, named_train))
             is_valid = (F.col(SPLIT) == "train") & _within(cuts, 0)
             placed = placed.withColumn(SPLIT, F.when(is_valid, "valid").otherwise(F.col(SPLIT)))
     else:
         # Rounded: 0.2 + 0.1 is a little more than 0.3, and would take one row more.
         shares = [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
-        wanted = "train and test" if config.folds else "train, valid and test"
-        cuts = (
-            _unit_cuts(placed, shares, units, wanted)
-            if units
-            else _cuts(placed, shares, stratified, hashed_rows=rows if config.kind == "random" else None)
-        )
+        if units:
+            wanted = "train and test" if config.folds else "train, valid and test"
+            cuts = _unit_cuts(placed, shares, units, wanted)
+        else:
+            exact = by_id.cuts if by_id else partial(_exact_cuts, placed)
+            cuts = _cuts(shares, stratified, exact, hashed_rows=rows)
+            if by_id:
+                train_N = by_id.beyond([cuts[code][-1] for code in sorted(cuts)])
         split = F.when(_within(cuts, 0), "test")
         if not config.folds:
             split = split.when(_within(cuts, 1), "valid")
         placed = placed.withColumn(SPLIT, split.otherwise("train"))
     if not config.folds:
-        return placed.drop(PLACE)
+        return Split(table=placed.drop(PLACE), train_N=train_N)
     placed = placed.withColumn(SPLIT, F.when(F.col(SPLIT) == "test", "test").otherwise("train"))
     shares = [index / config.folds for index in range(1, config.folds)]
     rest = placed.where(F.col(SPLIT) == "train")
     cuts = (
         _unit_cuts(rest, shares, units, f"{config.folds} folds, beside test,")
         if units
-        else _cuts(rest, shares, stratified, last_kept=False)
+        else _cuts(shares, stratified, partial(_exact_cuts, rest), last_kept=False)
     )
     beyond = [F.when(_within(cuts, index), 0).otherwise(1) for index in range(len(shares))]
-    return placed.withColumn(FOLD, sum(beyond, F.lit(0)).cast("int")).drop(PLACE)
+    placed = placed.withColumn(FOLD, sum(beyond, F.lit(0)).cast("int"))
+    return Split(table=placed.drop(PLACE), train_N=train_N)
 
 
 def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:
     from pyspark.sql import functions as F
 
     if config.kind in ("random", "column"):
-        return _unit(F.xxhash64(F.lit(seed), F.col(ROW_ID)))
+        return place(seed, F.col(ROW_ID))
     assert config.column is not None
     column = F.col(quoted(config.column))
     kind = dict(table.dtypes)[config.column]
@@ -98,7 +126,7 @@ def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:
             raise DataError(
                 f"split.column {config.column!r} is of type {kind}, which cannot name groups. Choose another."
             )
-        return _unit(F.xxhash64(F.lit(seed), column))
+        return place(seed, column)
     if kind in ("string", "boolean") or kind.startswith(("array", "map", "struct", "binary")):
         raise DataError(
             f"split.column {config.column!r} is of type {kind}; a split by time needs a date, a timestamp or "
@@ -106,13 +134,6 @@ def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:
         )
     moment = column.cast("timestamp") if kind in ("date", "timestamp_ntz") else column
     return -moment.cast("double")
-
-
-def _unit(hashed: Column) -> Column:
-    """A 64-bit hash as a number in [0, 1); 53 bits are what a double holds."""
-    from pyspark.sql import functions as F
-
-    return F.shiftrightunsigned(hashed, 11).cast("double") / F.lit(float(2**53))
 
 
 def _by_words(table: DataFrame, config: SplitConfig) -> tuple[DataFrame, bool]:
@@ -136,42 +157,48 @@ def _by_words(table: DataFrame, config: SplitConfig) -> tuple[DataFrame, bool]:
     return named, "valid" in found
 
 
-_Cuts = dict[int | None, list[float]]
-"""By class (None: the table as a whole), the place up to which rows belong to each share."""
+_Cuts = dict[int, list[float]]
+"""By class (0 alone where there are none), the place up to which rows belong to each share."""
+
+_FindCuts = Callable[[Sequence[float], Sequence[int] | None], Iterable[tuple[int, Sequence[float], float]]]
+"""For shares and classes (None: the table as a whole): by class, the cuts and the last place."""
 
 
 def _cuts(
-    table: DataFrame,
     shares: list[float],
     class_rows: tuple[int, ...],
+    exact: _FindCuts,
     *,
     hashed_rows: int | None = None,
     last_kept: bool = True,
 ) -> _Cuts:
     """The cuts at `shares` (ascending, cumulated) of each class, or of the table as a whole.
 
-    `hashed_rows` is given where the table is whole and its places are hashes, which spread evenly: beyond
-    `_EXACT_ROWS` rows they need not be looked at. With `last_kept` the last row of each class is beyond
-    every cut, so that what is left for training holds all classes, however small.
+    `exact` finds them. `hashed_rows` is given where the table is whole and its places are hashes, which
+    spread evenly: beyond `_EXACT_ROWS` rows they need not be looked at. With `last_kept` the last row of
+    each class is beyond every cut, so that what is left for training holds all classes, however small.
     """
-    from pyspark.sql import functions as F
-
-    exact = F.percentile_approx(PLACE, shares, _ACCURACY)
-    cuts: _Cuts = dict.fromkeys(range(len(class_rows)) if class_rows else [None], shares)
-    if not class_rows:
-        if hashed_rows is not None and hashed_rows > _EXACT_ROWS:
-            return cuts
-        found = [(None, *row) for row in table.agg(exact, F.max(PLACE)).collect() if row[0]]
-    else:
-        few = [code for code, rows in enumerate(class_rows) if hashed_rows is None or rows <= _EXACT_ROWS]
-        if not few:
-            return cuts
-        wanted = table if len(few) == len(class_rows) else table.where(F.col(LABEL).isin(few))
-        found = [tuple(row) for row in wanted.groupBy(LABEL).agg(exact, F.max(PLACE)).collect()]
-    for code, places, last in found:
+    cuts: _Cuts = dict.fromkeys(range(len(class_rows) or 1), shares)
+    of_each = class_rows or (hashed_rows or 0,)
+    few = [code for code, rows in enumerate(of_each) if hashed_rows is None or rows <= _EXACT_ROWS]
+    if not few:
+        return cuts
+    for code, places, last in exact(shares, few if class_rows else None):
         below = math.nextafter(last, -math.inf)
         cuts[code] = [min(place, below) if last_kept else place for place in places]
     return cuts
+
+
+def _exact_cuts(
+    table: DataFrame, shares: Sequence[float], codes: Sequence[int] | None
+) -> list[tuple[int, Sequence[float], float]]:
+    from pyspark.sql import functions as F
+
+    found = (F.percentile_approx(PLACE, list(shares), _ACCURACY), F.max(PLACE))
+    if codes is None:
+        return [(0, *row) for row in table.agg(*found).collect() if row[0]]
+    wanted = table.where(f"{LABEL} IN ({', '.join(map(str, codes))})")
+    return [(row[0], row[1], row[2]) for row in wanted.groupBy(LABEL).agg(*found).collect()]
 
 
 def _unit_cuts(table: DataFrame, shares: list[float], column: str, wanted: str) -> _Cuts:
@@ -184,7 +211,7 @@ def _unit_cuts(table: DataFrame, shares: list[float], column: str, wanted: str) 
     row = table.agg(F.percentile_approx(PLACE, shares, _ACCURACY), F.max(PLACE)).first()
     places, last = row if row and row[0] else ([], None)
     if places and len(set(places)) == len(places) and places[-1] < last:
-        return {None: places}
+        return {0: places}
     # A few large units: the cuts fell into one, so the units themselves are shared out.
     units = sorted(tuple(unit) for unit in table.groupBy(PLACE).count().collect())
     if len(units) <= len(shares):
@@ -193,7 +220,7 @@ def _unit_cuts(table: DataFrame, shares: list[float], column: str, wanted: str) 
             f"{len(shares) + 1}, one each. Choose a column with more of them."
         )
     ends = share_out([rows for _, rows in units], shares)
-    return {None: [units[end - 1][0] for end in ends]}
+    return {0: [units[end - 1][0] for end in ends]}
 
 
 def share_out(rows: Sequence[int], shares: Sequence[float]) -> list[int]:
@@ -211,11 +238,11 @@ def share_out(rows: Sequence[int], shares: Sequence[float]) -> list[int]:
     return ends
 
 
-def _within(cuts: dict[int | None, list[float]], index: int) -> Column:
+def _within(cuts: _Cuts, index: int) -> Column:
     """Whether a row's place is within the share at `index`."""
     from pyspark.sql import functions as F
 
-    if None in cuts:
-        return F.col(PLACE) <= F.lit(cuts[None][index])
+    if len(cuts) == 1:
+        return F.col(PLACE) <= F.lit(cuts[0][index])
     limits = F.array(*(F.lit(cuts[code][index]) for code in range(len(cuts))))
     return F.col(PLACE) <= F.element_at(limits, F.col(LABEL) + 1)

@@ -40,12 +40,14 @@ class TableStatistics:
     is still to be taken.
 
     `replaced` counts texts with U+FFFD in them, which is what Spark makes of bytes that are not UTF-8.
+    `by_pyarrow` says that pyarrow gathered them, and so reads the table as Spark does.
     """
 
     rows: int
     columns: Mapping[str, ColumnStatistics]
     fingerprint: str | None = None
     replaced: int = 0
+    by_pyarrow: bool = False
 
 
 def text_as_number(column: str) -> str:

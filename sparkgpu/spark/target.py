@@ -46,12 +46,10 @@ def find_target(table: DataFrame, statistics: ColumnStatistics, asked: str) -> T
     text = f"cast({value} AS string)"
     if statistics.numeric and statistics.whole:
         text = f"cast(cast({value} AS bigint) AS string)"
-    could_be_classes = (
-        asked in ("binary", "multiclass")
-        or not statistics.numeric
-        or (statistics.whole and not statistics.many_values)
-    )
-    counts = _count_values(table, text) if could_be_classes else {}
+    could_be_classes = asked in ("binary", "multiclass") or not statistics.numeric or statistics.whole
+    counts = statistics.counts if could_be_classes else {}
+    if counts is None:
+        counts = _count_values(table, text)
     num_values = len(counts) if could_be_classes else MANY_CLASSES + 1
     if infer_task(statistics, num_values, asked) == "regression":
         return _number(value, statistics, num_values)

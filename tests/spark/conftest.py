@@ -56,10 +56,16 @@ Prepare = Callable[..., Prepared]
 
 @pytest.fixture
 def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
-    """Prepare a path, or a mapping of columns (written as Parquet first); options are dotted keys."""
-    from sparkgpu.prepare import prepare as prepare_run
+    """Prepare a path, or a mapping of columns (written as Parquet first); options are dotted keys.
 
-    def run(data: Any, target: str, options: Mapping[str, Any] | None = None) -> Prepared:
+    Read by pyarrow first where that can be, as in a run, unless `by_spark` is asked for.
+    """
+    from sparkgpu.prepare import prepare as prepare_run
+    from sparkgpu.spark.parquet_statistics import scan_parquet
+
+    def run(
+        data: Any, target: str, options: Mapping[str, Any] | None = None, *, by_spark: bool = False
+    ) -> Prepared:
         number = len(list(tmp_path.glob("run-*")))
         if not isinstance(data, (str, Path)):
             table = data if isinstance(data, pa.Table) else pa.table(dict(data))
@@ -67,14 +73,16 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
             pq.write_table(table, data)
         paths = RunPaths(root=tmp_path / f"run-{number}")
         settings = config.load(options={"data.source": str(data), "data.target": target, **(options or {})})
+        source = find_source(str(data))
         try:
             schema = prepare_run(
                 spark,
                 config=settings,
-                source=find_source(str(data)),
+                source=source,
                 scratch=tmp_path / "scratch",
                 paths=paths,
                 events=EventWriter(paths.root / "events.jsonl", paths.root / "phases.json"),
+                scan=lambda: None if by_spark else scan_parquet(source, target),
             )
         except DataError:
             assert not paths.table.exists()

@@ -32,7 +32,7 @@ def split(spark):
             rows=len(label),
             class_rows=tuple(int(rows) for rows in classes),
         )
-        return found.toPandas().sort_values(ROW_ID, ignore_index=True)
+        return found.table.toPandas().sort_values(ROW_ID, ignore_index=True)
 
     return run
 
