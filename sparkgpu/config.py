@@ -182,9 +182,9 @@ class NeuralConfig(Section):
     the table's files, or behind a DataLoader for comparison. `compile` is torch.compile, off because on the
     CPU compiling takes longer than it saves. `model_parallel` is over how many devices one
     copy of the network is cut by tp, pp and their hybrids (None: all, or 2 in a hybrid).
-    `checkpoint_minutes` is the time between two checkpoints within an epoch; each epoch ends with one. A rank
-    without progress for `rank_timeout_s` seconds counts as hung; after a lost rank training starts again from
-    its checkpoint, `max_restarts` times.
+    `checkpoint_minutes` is the time between two checkpoints within an epoch; an epoch ends with one if the
+    last is 10 seconds old. A rank without progress for `rank_timeout_s` seconds counts as hung; after a lost
+    rank training starts again from its checkpoint, `max_restarts` times.
     """
 
     architecture: Architecture = "tabm"

@@ -118,7 +118,7 @@ class _Worker:
                 )
 
     def _start_h2o(self, session: SparkSession) -> H2OContext:
-        """What goes on beside the preparation: the Python worker that writes the table is started, then H2O."""
+        """What starts beside the preparation: the Python worker that writes the table, then H2O."""
         from sparkgpu.spark.h2o_context import start_h2o
         from sparkgpu.spark.table_writer import warm_up
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.spark
 SETTINGS = (
     "--set", "trees.ntrees=20", "--set", "neural.epochs=150", "--set", "neural.hidden=[64,32]",
     "--set", "neural.patience=0", "--set", "neural.architecture=mlp", "--set", "neural.batch_size=32",
+    "--set", "neural.checkpoint_minutes=1e-6",
 )  # fmt: skip
 
 

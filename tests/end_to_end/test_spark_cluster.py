@@ -170,7 +170,7 @@ def test_a_killed_rank_is_named_and_the_network_goes_on_from_its_checkpoint(tmp_
     with standalone(tmp_path) as cluster:
         command = cluster.submit(
             table, "--target", "target", *NETWORK, "--set", "trees.ntrees=20", "--set", "neural.epochs=400",
-            "--set", "neural.patience=0",
+            "--set", "neural.patience=0", "--set", "neural.checkpoint_minutes=1e-6",
         )  # fmt: skip
         with started(command, tmp_path / "out", tmp_path, spark_environment()) as run:
             run.wait_for_phase("training", 0, "neural", 200)

@@ -25,7 +25,7 @@ from sparkgpu.errors import TrialError
 from sparkgpu.plan import Plan, TrialSpec
 from sparkgpu.schema import TableSchema
 
-SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2}
+SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "checkpoint_minutes": 1e-6}  # one each epoch
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def train(
             progress.best_weights = strategy.snapshot() if patience else {}
         elif patience and point.epoch - progress.best.epoch >= patience:
             progress.ended = True
-        if checkpoints is not None:
+        if checkpoints is not None and checkpoints.due_after_epoch():
             checkpoints.save(strategy, optimizer, progress)
     assert progress.best is not None
     if patience:

@@ -10,11 +10,9 @@ B rows of this process's part of a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 
 from sparkgpu.engines.neural.data import ResidentRows
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
@@ -126,12 +124,11 @@ class Strategy:
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of this process's weights as they are now."""
-        found: dict[str, Any] = get_model_state_dict(self.module)
-        return {name: value.detach().clone() for name, value in found.items()}
+        return {name: value.detach().clone() for name, value in self.net.state_dict().items()}
 
     def restore(self, weights: dict[str, Tensor]) -> None:
         """Put this process's weights back to a snapshot."""
-        set_model_state_dict(self.module, dict(weights))
+        self.net.load_state_dict(weights)
 
     def gather(self) -> dict[str, Tensor]:
         """All weights under the whole network's names, on the process that leads; empty on the others."""
