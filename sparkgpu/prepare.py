@@ -108,7 +108,7 @@ def prepare(
             # Half a dozen small jobs, which need little while the table is written.
             saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
             hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
-            splits = write_table(to_table(pipeline, split.table, features), folder)
+            splits = write_table(to_table(pipeline, split.table, features), folder, features)
             saving.result()
         schema = _schema(
             config, source.name, statistics, target, columns, features, splits, fingerprint=hashed.result()

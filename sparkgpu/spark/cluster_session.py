@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sparkgpu.cluster_plan import Executor
 from sparkgpu.errors import DeviceError
 from sparkgpu.spark.session import SQL_SETTINGS, session_in
-from sparkgpu.spark.startup import NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
+from sparkgpu.spark.startup import FASTER_ARROW, NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
 from sparkgpu.words import counted
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _class_path(spark: Mapping[str, str], environ: Mapping[str, str]) -> list[st
 
 def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
     options = spark.get("spark.executor.extraJavaOptions", "")
-    missing = (needed for needed in (_EXPORTS, NO_H2O_BENCHMARK) if needed not in options)
+    missing = (needed for needed in (_EXPORTS, NO_H2O_BENCHMARK, *FASTER_ARROW) if needed not in options)
     return {
         **SQL_SETTINGS,
         "spark.ui.enabled": "false",

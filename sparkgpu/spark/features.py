@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkgpu.schema import OTHER_LEVEL, Feature
+from sparkgpu.schema import Feature
 from sparkgpu.spark.columns import IN_TABLE, quoted
-from sparkgpu.spark.handover import java_texts, java_texts_by_column
+from sparkgpu.spark.handover import java_texts_by_column
 from sparkgpu.spark.levels import Levels, as_text
 from sparkgpu.spark.roles import BROKEN_TYPES, ColumnRole, safe_names
 from sparkgpu.spark.statistics import TIME_PARTS, finite, text_as_number
@@ -23,7 +23,7 @@ from sparkgpu.spark.statistics import TIME_PARTS, finite, text_as_number
 if TYPE_CHECKING:
     from pyspark.ml import PipelineModel
     from pyspark.ml.feature import StringIndexerModel
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,25 +105,14 @@ def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]
 
     Only the pipeline's first stage is applied: the indexer and the assembler turn these very columns into
     one vector of doubles, which neither trees (categories, gaps) nor the network would have a use for.
-    Categories stay words (one that training never showed reads as missing in every engine); in a column
-    whose rare levels were cut off, they become `OTHER_LEVEL`.
+    Categories stay words (one that training never showed reads as missing in every engine); those whose
+    levels were cut off become one where the table is written.
     """
     from pyspark.sql import functions as F
 
     typed = model.stages[0].transform(table)
     own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in table.columns]
-    return typed.select(*own, *(_typed(feature, table.sparkSession) for feature in features))
-
-
-def _typed(feature: Feature, session: SparkSession) -> Column:
-    from pyspark.sql import Column
-    from pyspark.sql import functions as F
-
-    column = F.col(feature.pipeline)
-    if OTHER_LEVEL in feature.levels:
-        known = Column(column._jc.isInCollection(java_texts(session, feature.levels[:-1])))
-        column = F.when(column.isNull() | known, column).otherwise(F.lit(OTHER_LEVEL))
-    return column.alias(feature.name)
+    return typed.select(*own, *(F.col(feature.pipeline).alias(feature.name) for feature in features))
 
 
 def _index(column: str) -> str:

@@ -10,18 +10,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def java_texts(session: SparkSession, texts: Sequence[str]) -> Any:
-    """`texts` as a Java ``List<String>``, whatever characters they hold."""
-    return _java_value(session, list(texts), "java.util.List")
-
-
 def java_texts_by_column(session: SparkSession, columns: Sequence[Sequence[str]]) -> Any:
-    """The texts of each column as a Java ``String[][]``."""
-    return _java_value(session, [list(texts) for texts in columns], "[[Ljava.lang.String;")
-
-
-def _java_value(session: SparkSession, value: Any, java_class: str) -> Any:
+    """The texts of each column as a Java ``String[][]``, whatever characters they hold."""
     java = session.sparkContext._jvm
     assert java is not None
     mapper = java.com.fasterxml.jackson.databind.ObjectMapper()
-    return mapper.readValue(json.dumps(value), java.java.lang.Class.forName(java_class))
+    text = json.dumps([list(texts) for texts in columns])
+    return mapper.readValue(text, java.java.lang.Class.forName("[[Ljava.lang.String;"))

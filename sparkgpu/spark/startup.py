@@ -40,6 +40,9 @@ _OPENED = (
 NO_H2O_BENCHMARK = "-Dsys.ai.h2o.heartbeat.benchmark.enabled=false"
 """Without it H2O, at some moment of its first half minute, measures on all cores how fast the machine is."""
 
+FASTER_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+"""Spark keeps to the bounds of Arrow's buffers; having each value checked again takes a tenth of the time."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JvmSettings:
@@ -121,6 +124,7 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
         NO_H2O_BENCHMARK,
         f"-Djava.io.tmpdir={settings.scratch}",
         "-Djava.net.preferIPv4Stack=true",
+        *FASTER_ARROW,
         "-Duser.timezone=UTC",
         f"-Dlog4j2.configurationFile={Path(__file__).parent / 'jvm' / 'log4j2.properties'}",
         f"-Dh2o.log4j.configuration=file:{Path(__file__).parent / 'jvm' / 'log4j.properties'}",

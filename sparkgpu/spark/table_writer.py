@@ -1,13 +1,14 @@
 """Writes the prepared table as Parquet, one folder per split, by pyarrow inside Spark's tasks.
 
 Spark hands each task's rows over as Arrow batches and pyarrow writes them: several times faster than
-Spark's own writer, which takes every value of every row through an object. Rows keep their order, each
-task writes under temporary names and renames, and only counts come back to the driver.
+Spark's own writer, which takes every value of every row through an object. What handles texts is left to
+pyarrow where it can be, since on the way to Arrow a text costs Spark ten times a number. Rows keep their
+order, each task writes under temporary names and renames, and only counts come back to the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,21 +16,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparkgpu.schema import SPLIT
+from sparkgpu.schema import OTHER_LEVEL, SPLIT, Feature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_PER_GROUP = 131_072
+_SPLITS = ("train", "valid", "test")
 
 
-def write_table(table: DataFrame, folder: Path) -> dict[str, int]:
+def write_table(table: DataFrame, folder: Path, features: Sequence[Feature]) -> dict[str, int]:
     """Write `table`, which holds a column ``split``, to ``folder/split=<name>/``; rows by split.
 
-    `folder` must be reachable under the same path from every executor.
+    In a column of `features` whose rarer levels were cut off, they become `OTHER_LEVEL`. `folder` must be
+    reachable under the same path from every executor.
     """
+    from pyspark.sql import functions as F
+
     folder.mkdir(parents=True)
-    counted = table.mapInArrow(_writer(str(folder)), "split string, rows long").collect()
+    code = F.expr(f"cast(array_position(array{_SPLITS}, {SPLIT}) AS tinyint)")
+    kept = {feature.name: feature.levels[:-1] for feature in features if OTHER_LEVEL in feature.levels}
+    coded = table.withColumn(SPLIT, code)
+    counted = coded.mapInArrow(_writer(str(folder), kept), "split string, rows long").collect()
     rows: dict[str, int] = {}
     for split, number in counted:
         rows[split] = rows.get(split, 0) + number
@@ -45,7 +53,9 @@ def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _writer(folder: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writer(
+    folder: str, kept: Mapping[str, Sequence[str]]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
@@ -55,14 +65,24 @@ def _writer(folder: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Rec
         files: dict[str, _SplitFile] = {}
         for batch in batches:
             whole = pa.Table.from_batches([batch])
-            for split in pc.unique(whole[SPLIT]).to_pylist():
+            for column, levels in kept.items():
+                place = whole.schema.get_field_index(column)
+                whole = whole.set_column(place, column, _cut_off(whole[column], levels))
+            for code in pc.unique(whole[SPLIT]).to_pylist():
+                split = _SPLITS[code - 1]
                 if split not in files:
                     files[split] = _SplitFile(Path(folder) / f"{SPLIT}={split}", name)
-                files[split].add(whole.filter(pc.equal(whole[SPLIT], split)).drop_columns([SPLIT]))
+                files[split].add(whole.filter(pc.equal(whole[SPLIT], code)).drop_columns([SPLIT]))
         rows = [file.close() for file in files.values()]
         yield pa.RecordBatch.from_pydict({"split": list(files), "rows": pa.array(rows, pa.int64())})
 
     return write
+
+
+def _cut_off(texts: pa.ChunkedArray, levels: Sequence[str]) -> pa.ChunkedArray:
+    """All levels but these as one; what is missing stays missing."""
+    is_kept = pc.or_(pc.is_in(texts, value_set=pa.array(levels, texts.type)), texts.is_null())
+    return pc.if_else(is_kept, texts, pa.scalar(OTHER_LEVEL, texts.type))
 
 
 class _SplitFile:
