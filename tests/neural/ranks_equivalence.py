@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from sparkgpu.config import NeuralConfig
 from sparkgpu.engines.neural.data import ResidentRows, ResidentSource
@@ -79,7 +80,7 @@ def gradients(strategy: Strategy) -> dict[str, Tensor]:
     """The whole network's gradients on the leading rank."""
     own = {
         name.removeprefix("module."): parameter.grad.full_tensor()
-        if isinstance(parameter.grad, torch.distributed.tensor.DTensor)
+        if isinstance(parameter.grad, DTensor)
         else parameter.grad.clone()
         for name, parameter in strategy.module.named_parameters()
         if parameter.grad is not None

@@ -31,6 +31,25 @@ def test_every_column_looks_up_its_own_rows_and_missing_its_own_first_one(device
     assert not torch.equal(first[0], third[0])
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_gradient_of_an_embedding_is_torchs_own_bit_for_bit(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        (table,) = CategoryEmbeddings([2_000], dim=8).tables
+        theirs = torch.nn.Embedding(2_001, 8, _weight=table.weight.detach().clone())
+        random = torch.Generator().manual_seed(0)
+        codes = torch.randint(0, 2_001, (1_024, 3), generator=random, dtype=torch.int32)
+        codes[:, 0] %= 3
+        weight = torch.randn(1_024, 3, 8, generator=random)
+        for embedding in (table, theirs):
+            (embedding(codes) * weight).sum().backward()
+        assert torch.equal(table(codes), theirs(codes))
+        assert torch.equal(table.weight.grad, theirs.weight.grad)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_hundred_thousand_levels_are_no_obstacle(device: str) -> None:
     shape = Shape(num_numeric=1, num_levels=(100_000, 2), num_outputs=2)
     net = build_net(NeuralConfig(architecture="mlp", hidden=(8,), dropout=0.0), shape).to(device)

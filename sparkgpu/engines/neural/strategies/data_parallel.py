@@ -132,4 +132,6 @@ class DistributedDataParallel(Distributed):
 
 def _local(value: Tensor) -> Tensor:
     """This rank's part of a tensor that may be sharded."""
-    return value.to_local() if isinstance(value, torch.distributed.tensor.DTensor) else value
+    from torch.distributed.tensor import DTensor  # half a second, which one process alone need not spend
+
+    return value.to_local() if isinstance(value, DTensor) else value
