@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sparkgpu import config as configuration
-from sparkgpu import orchestrate
+from sparkgpu import config_io, orchestrate
+from sparkgpu.config import dotted
 from sparkgpu.errors import ConfigError, DataError, listed
 from sparkgpu.resume import resumed_config
 from sparkgpu.source import TABLE_PREFIX
@@ -82,7 +82,7 @@ def run(
     """
     with _as_source(data) as source:
         options: dict[str, Any] = {
-            **(configuration.dotted(config) if isinstance(config, Mapping) else {}),
+            **(dotted(config) if isinstance(config, Mapping) else {}),
             "data.source": source,
             "data.target": target,
             "data.task": task,
@@ -94,10 +94,7 @@ def run(
         }
         file = Path(config) if isinstance(config, (str, Path)) else None
         folder = Path(out) if out else None
-        if resume:
-            resolved = resumed_config(folder, options)
-        else:
-            resolved = configuration.load(file=file, options=options)
+        resolved = resumed_config(folder, options) if resume else config_io.load(file=file, options=options)
         with open_display(quiet) as display:
             outcome = orchestrate.run(
                 resolved, display, out=folder, title=_title(data, source), resume=resume

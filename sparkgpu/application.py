@@ -20,8 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sparkgpu import cluster_gang
-from sparkgpu import config as configuration
+from sparkgpu import cluster_gang, config_io
 from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_json
 from sparkgpu.cluster_plan import Executor, make_cluster_plan
 from sparkgpu.config import RunConfig
@@ -245,7 +244,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
 
     from sparkgpu.spark.cluster_session import await_executors, check_executors, cluster_session
 
-    config = configuration.load(file=arguments.config)
+    config = config_io.load(file=arguments.config)
     settings = read_json(arguments.settings)
     lane = paths.lane(0)
     events = {branch: EventWriter(lane.events(branch), lane.phases(branch)) for branch in _BRANCHES}

@@ -73,8 +73,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but the result and errors.")] = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
-    from sparkgpu import config as configuration
-    from sparkgpu import orchestrate
+    from sparkgpu import config_io, orchestrate
     from sparkgpu.resume import resumed_config
     from sparkgpu.terminal import open_display
 
@@ -93,7 +92,7 @@ def run(
             raise ConfigError(f"--resume and --config {config}: a run goes on with its own; leave one out.")
         resolved = resumed_config(out, options, assignments or ())
     else:
-        resolved = configuration.load(file=config, options=options, assignments=assignments or ())
+        resolved = config_io.load(file=config, options=options, assignments=assignments or ())
     with open_display(quiet) as display:
         outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume)
     raise typer.Exit(outcome.exit_code)

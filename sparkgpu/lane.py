@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from sparkgpu import config as configuration
+from sparkgpu import config_io
 from sparkgpu.artifacts import FitRecord, RunPaths, read_json, write_json
 from sparkgpu.config import RunConfig
 from sparkgpu.demo import DEMO, DEMO_TITLE, write_demo
@@ -54,7 +54,7 @@ class _Worker:
     ) -> None:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
-        self.config: RunConfig = configuration.load(file=paths.config)
+        self.config: RunConfig = config_io.load(file=paths.config)
         # From its own file: only on the lane's machine are ports and memory known.
         self.lane = LanePlan.model_validate(read_json(paths.lane(lane).lane))
         self.branch: Branch = branch

@@ -6,10 +6,7 @@ finished is always scored and reported.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
-import re
 import shutil
 import threading
 import time
@@ -20,8 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sparkgpu import __version__, evaluate
-from sparkgpu import config as configuration
+from sparkgpu import __version__, config_io, evaluate
 from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
 from sparkgpu.cluster import ClusterCrew, cluster_crew
 from sparkgpu.config import RunConfig
@@ -34,18 +30,14 @@ from sparkgpu.monitor import Monitor
 from sparkgpu.nodes import launcher_words, network_environment
 from sparkgpu.plan import Plan, make_plan
 from sparkgpu.ports import reserved_ports
-from sparkgpu.resume import clear_unfinished
+from sparkgpu.provenance import host, versions
+from sparkgpu.run_folder import run_folder
 from sparkgpu.saving import save_networks
 from sparkgpu.schema import TableSchema
 from sparkgpu.scratch import scratch_folder
 from sparkgpu.source import find_source
 from sparkgpu.submitted import ClusterSettings, cluster_settings
 from sparkgpu.terminal import Display
-
-_PACKAGES = (
-    "sparkgpu", "pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "xgboost", "lightgbm", "numpy", "pandas",
-    "pyarrow", "scikit-learn", "py4j",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +97,7 @@ def run(
         if dry_run:
             display.plan(plan, title, config.data.target)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), metrics=None)
-        paths = _folder(config, out, source, title, started, machine, resume=resume)
+        paths = run_folder(config, out, source, title, started, machine, resume=resume)
         write_json(paths.plan, plan)
         display.plan(plan, title, config.data.target)
         with scratch_folder() as scratch:
@@ -131,7 +123,7 @@ def _run_on_cluster(
     resume: bool,
 ) -> RunOutcome:
     """The same run as one Spark application, whose driver lays the plan out once it has its executors."""
-    paths = _folder(config, out, source, title, started, machine, resume=resume)
+    paths = run_folder(config, out, source, title, started, machine, resume=resume)
     display.waiting(f"waiting for executors of {settings.master}")
     with scratch_folder() as scratch:
         crew = cluster_crew(
@@ -161,28 +153,6 @@ def _finished(
     return RunOutcome(exit_code=failed, paths=paths, metrics=metrics)
 
 
-def _folder(
-    config: RunConfig,
-    out: Path | None,
-    source: str,
-    title: str,
-    started: float,
-    machine: Machine,
-    *,
-    resume: bool,
-) -> RunPaths:
-    """The run directory with the configuration and the environment in it."""
-    if resume:
-        assert out is not None
-        paths = RunPaths(root=out.resolve())
-        clear_unfinished(paths)
-    else:
-        paths = _new_folder(out, "demo" if source == DEMO else title, started)
-    write_text(paths.config, configuration.dump(config))
-    write_json(paths.env, _environment(machine))
-    return paths
-
-
 def _with_demo_target(config: RunConfig) -> RunConfig:
     if config.data.target not in (None, DEMO_TARGET):
         raise ConfigError(
@@ -190,30 +160,6 @@ def _with_demo_target(config: RunConfig) -> RunConfig:
             "leave --target out."
         )
     return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
-
-
-def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
-    """The run directory, new or empty; a folder that holds another run is never written into."""
-    if out is None:
-        stem = re.sub(r"[^0-9A-Za-z._-]+", "-", Path(source.rstrip("/")).name.partition(".")[0]).strip("-")
-        moment = datetime.fromtimestamp(started, UTC).strftime("%Y%m%dT%H%M%SZ")
-        out = Path("reports") / f"{moment}-{stem or 'table'}"
-        number = 2
-        while out.exists():
-            out, number = out.with_name(f"{out.name.partition('_')[0]}_{number}"), number + 1
-    try:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            what = "holds another run" if (out / "run.toml").exists() else "is not an empty folder"
-            raise ConfigError(f"--out {out}: it {what}. Name a new folder, or remove this one.")
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"--out {out}: cannot be written ({error.strerror}). Name another folder."
-        ) from None
-    return RunPaths(root=out.resolve())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +184,7 @@ def _train(
         schema = paths.read_schema()
         display.table(schema)
         resolved = plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
-        write_text(paths.config, configuration.dump(resolved))
+        write_text(paths.config, config_io.dump(resolved))
         _warm_up()
 
     gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
@@ -297,8 +243,8 @@ def _finish(
             "started_at": datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "wall_s": 0.0,
             "sparkgpu": __version__,
-            "versions": _versions(),
-            "host": _host(machine),
+            "versions": versions(),
+            "host": host(machine),
             "peak_rss_bytes": monitor.peak_rss_bytes,
         },
         "data": {
@@ -328,40 +274,3 @@ def _finish(
     metrics["run"]["wall_s"] = round(time.time() - started, 3)
     write_json(paths.metrics, metrics)
     return metrics
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _host(machine: Machine) -> dict[str, Any]:
-    return {
-        "system": platform.platform(),
-        "processor": _processor(),
-        "cores": machine.cores,
-        "available_memory_bytes": machine.memory_bytes,
-        "gpus": [gpu.title for gpu in machine.gpus],
-        "driver": machine.driver,
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _environment(machine: Machine) -> dict[str, Any]:
-    gpus = [
-        {"index": g.index, "uuid": g.uuid, "name": g.title, "memory_bytes": g.memory_bytes}
-        for g in machine.gpus
-    ]
-    return {"versions": _versions(), "host": {**_host(machine), "gpus": gpus}}

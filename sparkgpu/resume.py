@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sparkgpu import config as configuration
+from sparkgpu import config_io
 from sparkgpu.artifacts import RunPaths, read_json
-from sparkgpu.config import DevicesConfig, RunConfig
+from sparkgpu.config import DevicesConfig, RunConfig, dotted
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan import Plan
 
@@ -30,7 +30,7 @@ def resumed_config(
 ) -> RunConfig:
     """The configuration of the run in `out`, on the devices and with the strategy asked for now.
 
-    `options` and `assignments` are as `config.load` takes them. Raises `ConfigError` when there is no such
+    `options` and `assignments` are as `config_io.load` takes them. Raises `ConfigError` when there is no such
     run, or when something is asked for that would make it another run.
     """
     if out is None:
@@ -38,11 +38,9 @@ def resumed_config(
     paths = RunPaths(root=out)
     if not paths.config.is_file():
         raise ConfigError(f"--resume --out {out}: no run.toml there. Name the folder of a run.")
-    before = configuration.load(file=paths.config)
-    asked = configuration.load(options=options, assignments=assignments)
-    known, wanted, default = (
-        configuration.dotted(found.model_dump()) for found in (before, asked, RunConfig())
-    )
+    before = config_io.load(file=paths.config)
+    asked = config_io.load(options=options, assignments=assignments)
+    known, wanted, default = (dotted(found.model_dump()) for found in (before, asked, RunConfig()))
     changed = {key for key, value in wanted.items() if value not in (default[key], known[key])}
     if refused := sorted(changed - _MAY_CHANGE):
         raise ConfigError(

@@ -45,7 +45,7 @@ def write(
     out: Annotated[Path, typer.Option(help="A folder that all nodes see.")] = Path("slurm"),
 ) -> None:
     """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
-    from sparkgpu import config as configuration
+    from sparkgpu import config_io
     from sparkgpu.errors import ConfigError
     from sparkgpu.slurm.check import mismatches
     from sparkgpu.slurm.scripts import Shape, write_scripts
@@ -64,7 +64,7 @@ def write(
         "slurm.modules": [name.strip() for name in modules.split(",")] if modules else None,
         "slurm.setup": setup or None,
     }
-    found = configuration.load(file=config, options=options, assignments=assignments or ())
+    found = config_io.load(file=config, options=options, assignments=assignments or ())
     if found.data.source is not None and found.data.target is None:
         raise ConfigError(
             "no target: name the column to predict with --target, or the jobs would end as they start."

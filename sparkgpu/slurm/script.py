@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkgpu import config as configuration
+from sparkgpu import config_io
 from sparkgpu.config import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.nodes import LAUNCHER
@@ -126,4 +126,4 @@ def _config(file: Path, text: str, variables: Options) -> RunConfig:
             options[keys[word]] = int(value) if value.isdigit() and word != "--gpus" else value
     if config is None or not config.is_file():
         raise ConfigError(f"{file}: it starts from {config}, which is not there; write the scripts anew.")
-    return configuration.load(file=config, options=options, assignments=assignments)
+    return config_io.load(file=config, options=options, assignments=assignments)

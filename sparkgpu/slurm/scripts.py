@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparkgpu import config as configuration
+from sparkgpu import config_io
 from sparkgpu.artifacts import write_text
 from sparkgpu.config import DevicesConfig, RunConfig
 from sparkgpu.errors import ConfigError
@@ -59,7 +59,7 @@ def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
         for name in ("logs", "runs"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         shared = config.model_copy(update={"devices": DevicesConfig()})
-        texts = {folder / "run.toml": configuration.dump(shared)}
+        texts = {folder / "run.toml": config_io.dump(shared)}
         for name, settings in _scripts(config, shape).items():
             texts[folder / f"{name}.sbatch"] = _text(folder, name, settings, config)
         for file, text in texts.items():

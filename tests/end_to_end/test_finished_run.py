@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from running import Running, finished, write_adult
 
-from sparkgpu import config
+from sparkgpu import config_io
 from sparkgpu.artifacts import FitRecord, LanePaths, RunPaths, read_json
 from sparkgpu.plan import LanePlan, Plan
 from sparkgpu.ports import BLOCK
@@ -101,7 +101,7 @@ def test_it_prints_the_plan_the_progress_of_both_branches_and_the_result(run: Ru
 
 
 def test_the_resolved_configuration_holds_every_parameter(paths: RunPaths) -> None:
-    found = config.load(file=paths.config)
+    found = config_io.load(file=paths.config)
     assert (found.seed, found.preset, found.data.task, found.devices.cpu_lanes) == (7, "fast", "binary", 2)
     assert (found.trees.ntrees, found.neural.epochs) == (60, 2)
     assert None not in found.trees.model_dump().values()

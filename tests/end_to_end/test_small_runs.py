@@ -11,7 +11,7 @@ import pytest
 from running import COMMAND, SMALL, finished, write_table
 
 import sparkgpu
-from sparkgpu import config
+from sparkgpu import config_io
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path)
         [*COMMAND, "run", "--config", first.paths.config, "--quiet"], tmp_path / "second", tmp_path
     )
     assert numbers(again.metrics) == numbers(first.metrics)
-    assert config.load(file=again.paths.config) == config.load(file=first.paths.config)
+    assert config_io.load(file=again.paths.config) == config_io.load(file=first.paths.config)
 
     assert again.stderr == ""
     assert "starting Spark" in first_words

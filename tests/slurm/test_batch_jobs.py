@@ -13,7 +13,7 @@ import pytest
 import torch
 from virtual_cluster import Cluster
 
-from sparkgpu import config as configuration
+from sparkgpu import config_io
 from sparkgpu.artifacts import RunPaths, read_json, write_json
 from sparkgpu.engines.neural import gang
 from sparkgpu.engines.neural.pulse import TRAINING, read_sign
@@ -66,7 +66,7 @@ def trained_here(run: RunPaths, folder: Path) -> RunPaths:
     write_json(local.plan, plan.model_copy(update={"lanes": lanes, "trials": (spec,)}))
     lane = local.lane(0)
     events = EventWriter(lane.events("neural"), lane.phases("neural"))
-    neural = configuration.load(file=run.config).neural
+    neural = config_io.load(file=run.config).neural
     gang.run_trial(spec, neural, local, lanes[0], events, scratch=folder)
     return local
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu import config as configuration
+from sparkgpu import config_io
 from sparkgpu.config import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.slurm.check import mismatches
@@ -24,7 +24,7 @@ def no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def config(*assignments: str) -> RunConfig:
-    return configuration.load(assignments=("cluster.nodes=2", "slurm.time=04:00:00", *assignments))
+    return config_io.load(assignments=("cluster.nodes=2", "slurm.time=04:00:00", *assignments))
 
 
 def written(tmp_path: Path, name: str = "network", *assignments: str, shape: Shape = GPUS) -> Path:

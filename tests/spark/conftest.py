@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu import config
+from sparkgpu import config_io
 from sparkgpu.artifacts import RunPaths
 from sparkgpu.errors import DataError
 from sparkgpu.events import EventWriter
@@ -72,7 +72,9 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
             data = tmp_path / f"table-{number}.parquet"
             pq.write_table(table, data)
         paths = RunPaths(root=tmp_path / f"run-{number}")
-        settings = config.load(options={"data.source": str(data), "data.target": target, **(options or {})})
+        settings = config_io.load(
+            options={"data.source": str(data), "data.target": target, **(options or {})}
+        )
         source = find_source(str(data))
         try:
             schema = prepare_run(

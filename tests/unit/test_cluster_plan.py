@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu import config
+from sparkgpu import config_io
 from sparkgpu.cluster_plan import Executor, make_cluster_plan
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.plan import Plan
@@ -23,7 +23,7 @@ def executors(count: int, *, cores: int = 4, task_cpus: int = 1, gpus: int = 0) 
 
 
 def plan_of(*assignments: str, on: tuple[Executor, ...]) -> Plan:
-    return make_cluster_plan(config.load(assignments=assignments), on, master=MASTER)
+    return make_cluster_plan(config_io.load(assignments=assignments), on, master=MASTER)
 
 
 def test_by_default_all_executors_are_one_cloud_and_one_gang() -> None:
@@ -52,14 +52,14 @@ def test_the_trees_of_a_cloud_with_gpus_say_that_they_train_on_the_cpu() -> None
     assert plan.reasons["trees"].startswith(
         "on the CPU: in a cloud of several nodes H2O XGBoost does not use"
     )
-    resolved = plan.resolved(config.load(), task="binary", train_rows=1000)
+    resolved = plan.resolved(config_io.load(), task="binary", train_rows=1000)
     assert resolved.trees.tree_method == "hist"
 
 
 def test_one_xgboost_model_over_the_executors_uses_their_gpus() -> None:
     plan = plan_of("trees.engine=xgboost", on=executors(2, gpus=1))
     assert "trees" not in plan.reasons
-    resolved = plan.resolved(config.load(), task="binary", train_rows=1000)
+    resolved = plan.resolved(config_io.load(), task="binary", train_rows=1000)
     assert resolved.trees.tree_method == "gpu_hist"
 
 
@@ -68,7 +68,7 @@ def test_lanes_on_executors_are_as_many_repeats_each_on_its_own_gpu() -> None:
     assert [(trial.name, trial.gang) for trial in plan.trials] == [
         ("trees-s7", (0,)), ("neural-s7", (0,)), ("trees-s8", (1,)), ("neural-s8", (1,)),
     ]  # fmt: skip
-    resolved = plan.resolved(config.load(), task="binary", train_rows=1000)
+    resolved = plan.resolved(config_io.load(), task="binary", train_rows=1000)
     assert resolved.trees.tree_method == "gpu_hist"
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparkgpu import config
+from sparkgpu import config_io
+from sparkgpu.config import RunConfig
 from sparkgpu.errors import ConfigError
 
 EVERY_KIND_OF_VALUE = {
@@ -32,7 +33,7 @@ EVERY_KIND_OF_VALUE = {
 
 def refusal(**arguments: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        config.load(**arguments)
+        config_io.load(**arguments)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -40,29 +41,29 @@ def refusal(**arguments: Any) -> str:
 
 def test_what_was_dumped_loads_as_an_equal_object(tmp_path: Path) -> None:
     for values in ({}, EVERY_KIND_OF_VALUE):
-        written = config.check(values, origin="test")
+        written = config_io.check(values, origin="test")
         file = tmp_path / "run.toml"
-        file.write_text(config.dump(written), encoding="utf-8")
-        assert config.load(file=file) == written
+        file.write_text(config_io.dump(written), encoding="utf-8")
+        assert config_io.load(file=file) == written
     assert written.data.roles == {"zip.code": "categorical", "größe": "numeric"}
     assert written.neural.hidden == (64, 32)
     assert written.trees.min_rows == 5e-6
 
 
 def test_a_value_that_was_left_out_is_left_out_of_the_file() -> None:
-    assert "ntrees" not in config.dump(config.RunConfig())
-    assert "folds" not in config.dump(config.RunConfig())
+    assert "ntrees" not in config_io.dump(RunConfig())
+    assert "folds" not in config_io.dump(RunConfig())
 
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        config.RunConfig().trees.ntrees = 5  # type: ignore[misc]
+        RunConfig().trees.ntrees = 5  # type: ignore[misc]
 
 
 def test_a_later_source_wins_file_then_option_then_assignment(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("seed = 1\nrepeats = 1\n[trees]\nntrees = 1\nmax_depth = 3\n", encoding="utf-8")
-    found = config.load(
+    found = config_io.load(
         file=file, options={"seed": 2, "repeats": 2, "preset": None}, assignments=["seed=3", "trees.ntrees=9"]
     )
     assert (found.seed, found.repeats, found.preset) == (3, 2, None)
@@ -122,7 +123,7 @@ def test_an_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_an_assignment_is_toml_or_a_plain_word(assignment: str, key: str, value: object) -> None:
-    found: Any = config.load(assignments=[assignment])
+    found: Any = config_io.load(assignments=[assignment])
     for part in key.split("."):
         found = getattr(found, part)
     assert found == value

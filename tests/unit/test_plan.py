@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkgpu import config
+from sparkgpu import config_io
+from sparkgpu.config import RunConfig
 from sparkgpu.devices import Device, Gpu, Machine, choose_devices
 from sparkgpu.errors import DeviceError
 from sparkgpu.parameters import resolve_parameters
@@ -16,7 +17,7 @@ GPUS = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="NVIDIA H200", memory_bytes=139
 
 
 def plan_of(*assignments: str, cores: int = 8, memory: int = 64 * GIB, gpus: int = 0) -> Plan:
-    settings = config.load(assignments=assignments)
+    settings = config_io.load(assignments=assignments)
     machine = Machine(cores=cores, memory_bytes=memory, gpus=GPUS[:gpus])
     devices = choose_devices(
         machine, gpus=settings.devices.gpus, cpu_lanes=settings.devices.cpu_lanes, environ={}
@@ -28,7 +29,7 @@ def names(plan: Plan) -> list[str]:
     return [trial.name for trial in plan.trials]
 
 
-def resolved(asked: config.RunConfig, **settings: Any) -> config.RunConfig:
+def resolved(asked: RunConfig, **settings: Any) -> RunConfig:
     given = {"preset": "fast", "strategy": "single", "task": "binary", "train_rows": 1000, "device": "cpu"}
     given |= settings
     return resolve_parameters(asked, tree_device=given["device"], **given)
@@ -150,7 +151,7 @@ def test_a_plan_reads_back_from_json_as_it_was() -> None:
 
 
 def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
-    asked = config.load(
+    asked = config_io.load(
         assignments=["trees.ntrees=3", "trees.reg_lambda=0", "neural.dropout=0", "neural.epochs=2"]
     )
     found = resolved(asked)
@@ -171,12 +172,12 @@ def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
 
 def test_resolving_twice_changes_nothing() -> None:
     settings = {"preset": "best", "task": "regression", "train_rows": 10**6, "device": "cuda:1"}
-    once = resolved(config.RunConfig(), **settings)
+    once = resolved(RunConfig(), **settings)
     assert resolved(once, **settings) == once
 
 
 def test_defaults_follow_task_preset_rows_and_device() -> None:
-    empty = config.RunConfig()
+    empty = RunConfig()
     assert resolved(empty, task="regression").trees.max_depth == 9
     assert resolved(empty, task="multiclass").trees.max_depth == 6
     assert resolved(empty, device="cuda:0").trees.tree_method == "gpu_hist"
@@ -188,14 +189,14 @@ def test_defaults_follow_task_preset_rows_and_device() -> None:
         resolved(empty, train_rows=rows).neural.epochs for rows in (10, 20_000, 70_000, 99_999, 100_000)
     ]
     assert epochs == [120, 82, 47, 33, 8]
-    few = config.load(assignments=["neural.batch_size=100"])
+    few = config_io.load(assignments=["neural.batch_size=100"])
     assert resolved(few, train_rows=10_000).neural.epochs == 65
     sizes = [resolved(empty, train_rows=rows).neural.batch_size for rows in (31_999, 32_000, 108_000)]
     assert sizes == [256, 512, 1024]
 
 
 def test_a_set_tree_method_stays_on_any_device() -> None:
-    asked = config.load(assignments=["trees.tree_method=hist"])
+    asked = config_io.load(assignments=["trees.tree_method=hist"])
     found = resolved(asked, device="cuda:0")
     assert found.trees.tree_method == "hist"
 
@@ -204,4 +205,4 @@ def test_lanes_need_one_port_base_each() -> None:
     machine = Machine(cores=2, memory_bytes=8 * GIB)
     cpu = Device(kind="cpu", name="cpu", title="CPU", visible="")
     with pytest.raises(ValueError, match="zip"):
-        make_plan(config.RunConfig(), machine, (cpu, cpu), (21000,))
+        make_plan(RunConfig(), machine, (cpu, cpu), (21000,))

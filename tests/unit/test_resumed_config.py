@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkgpu import config
+from sparkgpu import config_io
 from sparkgpu.artifacts import RunPaths, write_json, write_text
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan import LanePlan, Plan, TrialSpec
@@ -19,7 +19,7 @@ def stopped(tmp_path: Path) -> RunPaths:
     """A run of two repeats on two GPUs."""
     paths = RunPaths(root=tmp_path / "run")
     options = {"data.target": "y", "devices.gpus": ["0", "1"], "neural.strategy": "single", "seed": 3}
-    write_text(paths.config, config.dump(config.load(options=options)))
+    write_text(paths.config, config_io.dump(config_io.load(options=options)))
     lane = LanePlan(
         index=0, device="cuda:0", cuda_visible_devices="0", device_name="", threads=1, tree_threads=1,
         neural_threads=1, heap_bytes=1, port_base=1,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu import config
-from sparkgpu.config import ClusterConfig
+from sparkgpu import config_io
+from sparkgpu.config import ClusterConfig, dotted
 from sparkgpu.errors import ConfigError
 from sparkgpu.submitted import cluster_settings
 
@@ -21,7 +21,7 @@ def test_variables_of_a_jvm_that_has_gone_mean_nothing() -> None:
 
 
 def test_the_configuration_names_a_master_and_settings_of_spark() -> None:
-    asked = config.load(
+    asked = config_io.load(
         assignments=["cluster.master=spark://127.0.0.1:7077", "cluster.spark.executor.memory=4g"]
     )
     found = cluster_settings(asked.cluster, {})
@@ -31,9 +31,9 @@ def test_the_configuration_names_a_master_and_settings_of_spark() -> None:
 
 
 def test_settings_of_spark_survive_the_way_through_run_toml() -> None:
-    asked = config.load(assignments=['cluster.spark={"spark.task.cpus"=2, "executor.cores"="4"}'])
+    asked = config_io.load(assignments=['cluster.spark={"spark.task.cpus"=2, "executor.cores"="4"}'])
     assert asked.cluster.spark == {"spark.task.cpus": "2", "spark.executor.cores": "4"}
-    values = config.dotted(asked.model_dump(mode="json", exclude_none=True))
+    values = dotted(asked.model_dump(mode="json", exclude_none=True))
     assert values["cluster.spark"] == asked.cluster.spark
 
 
@@ -57,4 +57,4 @@ def test_a_master_without_its_scheme_is_refused_with_the_one_that_was_meant() ->
 @pytest.mark.parametrize("value", ['{"a" = [1]}', "4"])
 def test_a_setting_of_spark_is_one_value(value: str) -> None:
     with pytest.raises(ConfigError, match=r"cluster\.spark"):
-        config.load(assignments=[f"cluster.spark={value}"])
+        config_io.load(assignments=[f"cluster.spark={value}"])
