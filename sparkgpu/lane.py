@@ -118,12 +118,8 @@ class _Worker:
                 )
 
     def _start_h2o(self, session: SparkSession) -> H2OContext:
-        """What starts beside the preparation: the Python worker that writes the table, then H2O."""
         from sparkgpu.spark.h2o_context import start_h2o
-        from sparkgpu.spark.table_writer import warm_up
 
-        if self.prepares:
-            warm_up(session)
         return start_h2o(
             session,
             name=f"{self.scratch.parent.name}-{self.lane.index}",
@@ -165,7 +161,9 @@ class _Worker:
 
     def _prepare(self, session: SparkSession, source: _SourceBeside) -> TableSchema:
         from sparkgpu.prepare import prepare
+        from sparkgpu.spark.table_writer import warm_up
 
+        InBackground(lambda: warm_up(session))  # Spark's Python worker, which is to write the table
         try:
             return prepare(
                 session,

@@ -98,12 +98,19 @@ def run_trial(
     parameters = estimator_parameters(config, schema, spec.seed, lane)
     with events.phase("handing the table to H2O", spec.name):
         train, valid = tables.split("train", spec.fold), tables.split("valid", spec.fold)
+    start = time.perf_counter()
     with events.phase("training", spec.name):
-        start = time.perf_counter()
         model = _start(spec, parameters, schema, train, valid)
         test = tables.split("test", spec.fold)  # parsed while the first trees grow
-        _wait(model, spec, config, events)
-        fit_s = time.perf_counter() - start
+        is_scoring = _grow(model, spec, config, events)
+    if is_scoring:
+        # In Java, all rows trained and validated on: with many classes this takes as long as the trees.
+        with events.phase("H2O's own scoring", spec.name):
+            while _done(model, spec) is not None:
+                time.sleep(_POLL_S)
+    with _refusals_of(spec):
+        model.join()
+    fit_s = time.perf_counter() - start
     output = model._model_json["output"]
     native = _native_parameters(output)
     _check_device(spec, config, native)
@@ -200,17 +207,24 @@ def _start(
     return model
 
 
-def _wait(model: H2OXGBoostEstimator, spec: TrialSpec, config: TreesConfig, events: EventWriter) -> None:
-    """Report the trees grown so far until the model is there."""
+def _grow(model: H2OXGBoostEstimator, spec: TrialSpec, config: TreesConfig, events: EventWriter) -> bool:
+    """Report the trees grown so far until all stand; whether H2O still works on the model then.
+
+    Of a model that stops early this cannot be told: its progress stays where it was.
+    """
+    while (done := _done(model, spec)) is not None:
+        events.progress(spec.name, done, step=round(done * (config.ntrees or 0)))
+        if done >= 1.0:
+            return True
+        time.sleep(_POLL_S)
+    return False
+
+
+def _done(model: H2OXGBoostEstimator, spec: TrialSpec) -> float | None:
+    """The share of the trees that stand; None when the job is over."""
     with _refusals_of(spec):
-        while True:
-            state = h2o.api(f"GET /3/Jobs/{model._job.job_key}")["jobs"][0]
-            if state["status"] not in ("CREATED", "RUNNING"):
-                break
-            done = float(state["progress"])
-            events.progress(spec.name, done, step=round(done * (config.ntrees or 0)))
-            time.sleep(_POLL_S)
-        model.join()
+        state = h2o.api(f"GET /3/Jobs/{model._job.job_key}")["jobs"][0]
+    return float(state["progress"]) if state["status"] in ("CREATED", "RUNNING") else None
 
 
 @contextmanager
