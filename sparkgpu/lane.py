@@ -98,7 +98,7 @@ class _Worker:
         return all(trial.done.exists() or trial.error.exists() for trial in trials)
 
     def _run_h2o(self) -> None:
-        from sparkgpu.spark.h2o_context import stopping
+        from sparkgpu.spark.h2o_context import predict_natively, stopping
 
         source = self._source() if self.prepares else None
         with self._spark() as session:
@@ -110,6 +110,8 @@ class _Worker:
                 from sparkgpu.engines.trees import h2o_xgboost
 
                 config = self._resolved(schema)
+                if schema.task == "multiclass" and self.lane.device == "cpu":
+                    predict_natively(session)
                 tables = h2o_xgboost.H2OTables(self.paths, schema, self.scratch)
                 self._run_trials(
                     lambda spec: h2o_xgboost.run_trial(

@@ -71,6 +71,17 @@ def start_cloud(
     return _connected(conf)
 
 
+def predict_natively(session: SparkSession) -> None:
+    """Have the H2O in this session's JVM predict by XGBoost's own library instead of in Java.
+
+    The library wants the rows in a form of its own first. That pays where a row meets thousands of trees, as
+    with many classes; with hundreds of trees over many one-hot columns it costs more than it saves.
+    """
+    java = session.sparkContext._jvm
+    assert java is not None
+    java.java.lang.System.setProperty("sys.ai.h2o.xgboost.predict.native.enable", "true")
+
+
 def _guarded(name: str, scratch: Path) -> H2OConf:
     """Settings of any H2O of ours: a login of its own, no REPL, and its files in `scratch`."""
     # Not through the package `pysparkling`: importing that starts another Python to compare versions.

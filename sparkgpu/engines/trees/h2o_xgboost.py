@@ -104,7 +104,7 @@ def run_trial(
         test = tables.split("test", spec.fold)  # parsed while the first trees grow
         is_scoring = _grow(model, spec, config, events)
     if is_scoring:
-        # In Java, all rows trained and validated on: with many classes this takes as long as the trees.
+        # All rows trained and validated on: with many classes this takes as long as the trees.
         with events.phase("H2O's own scoring", spec.name):
             while _done(model, spec) is not None:
                 time.sleep(_POLL_S)
