@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,7 +62,7 @@ class Cluster:
         """End one worker and its executors as a machine that loses its power would."""
         worker = psutil.Process(self.workers[index].pid)
         for process in (worker, *worker.children(recursive=True)):
-            process.send_signal(signal.SIGKILL)
+            _kill(process)
 
 
 @contextmanager
@@ -129,9 +128,14 @@ def _awaited(log: Path, pattern: str, processes: Sequence[subprocess.Popen[bytes
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in reversed(processes):
         for member in _tree(process.pid):
-            member.kill()
+            _kill(member)
         process.kill()
         process.wait()
+
+
+def _kill(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):  # some follow their parent by themselves
+        process.kill()
 
 
 def _tree(pid: int) -> list[psutil.Process]:
