@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -165,7 +165,14 @@ class _Application:
                 "trees",
                 trials,
                 lambda spec: h2o_xgboost.run_trial(
-                    spec, config.trees, schema, tables, self.paths, plan.lanes[0], self.events["trees"]
+                    spec,
+                    config.trees,
+                    schema,
+                    tables,
+                    self.paths,
+                    plan.lanes[0],
+                    self.events["trees"],
+                    predicting=nullcontext(),
                 ),
             )
 

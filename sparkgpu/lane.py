@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -98,7 +98,7 @@ class _Worker:
         return all(trial.done.exists() or trial.error.exists() for trial in trials)
 
     def _run_h2o(self) -> None:
-        from sparkgpu.spark.h2o_context import predict_natively, stopping
+        from sparkgpu.spark.h2o_context import native_predictions, stopping
 
         source = self._source() if self.prepares else None
         with self._spark() as session:
@@ -110,12 +110,18 @@ class _Worker:
                 from sparkgpu.engines.trees import h2o_xgboost
 
                 config = self._resolved(schema)
-                if schema.task == "multiclass" and self.lane.device == "cpu":
-                    predict_natively(session)
+                is_native = schema.task == "multiclass" and self.lane.device == "cpu"
                 tables = h2o_xgboost.H2OTables(self.paths, schema, self.scratch)
                 self._run_trials(
                     lambda spec: h2o_xgboost.run_trial(
-                        spec, config.trees, schema, tables, self.paths, self.lane, self.events
+                        spec,
+                        config.trees,
+                        schema,
+                        tables,
+                        self.paths,
+                        self.lane,
+                        self.events,
+                        predicting=native_predictions(session) if is_native else nullcontext(),
                     )
                 )
 

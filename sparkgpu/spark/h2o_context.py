@@ -71,15 +71,22 @@ def start_cloud(
     return _connected(conf)
 
 
-def predict_natively(session: SparkSession) -> None:
-    """Have the H2O in this session's JVM predict by XGBoost's own library instead of in Java.
+@contextlib.contextmanager
+def native_predictions(session: SparkSession) -> Iterator[None]:
+    """Within, the H2O in this session's JVM predicts by XGBoost's own library instead of in Java.
 
-    The library wants the rows in a form of its own first. That pays where a row meets thousands of trees, as
-    with many classes; with hundreds of trees over many one-hot columns it costs more than it saves.
+    The library wants the rows in a form of its own first, and has the trees' threads only. That pays where a
+    row meets thousands of trees, as with many classes; with hundreds of trees over many one-hot columns it
+    costs more than it saves, and so it does when H2O scores the rows it has trained on.
     """
     java = session.sparkContext._jvm
     assert java is not None
-    java.java.lang.System.setProperty("sys.ai.h2o.xgboost.predict.native.enable", "true")
+    key = "sys.ai.h2o.xgboost.predict.native.enable"  # read anew for each table that is scored
+    java.java.lang.System.setProperty(key, "true")
+    try:
+        yield
+    finally:
+        java.java.lang.System.clearProperty(key)
 
 
 def _guarded(name: str, scratch: Path) -> H2OConf:

@@ -12,7 +12,7 @@ import io
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,11 +87,13 @@ def run_trial(
     paths: RunPaths,
     lane: LanePlan,
     events: EventWriter,
+    *,
+    predicting: AbstractContextManager[None],
 ) -> FitRecord:
     """Train, predict valid and test, and leave predictions, learning curve and MOJO in the trial's folder.
 
-    `config` is resolved: no parameter is open. Raises `DeviceError` when a GPU was asked for and not used,
-    `TrialError` when H2O refuses or fails.
+    `config` is resolved: no parameter is open. Predictions are made within `predicting`. Raises `DeviceError`
+    when a GPU was asked for and not used, `TrialError` when H2O refuses or fails.
     """
     folder = paths.trial(spec.name).root
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +116,7 @@ def run_trial(
     output = model._model_json["output"]
     native = _native_parameters(output)
     _check_device(spec, config, native)
-    with events.phase("predicting", spec.name):
+    with events.phase("predicting", spec.name), predicting:
         start = time.perf_counter()
         asked: dict[SplitName, H2OFrame] = {"valid": valid, "test": test}
         predictions = {
