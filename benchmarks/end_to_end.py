@@ -32,10 +32,12 @@ SAME_MODELS = (
 
 
 def timed(command: list[str], log: Path) -> float:
-    """Wall seconds of a whole command."""
+    """Wall seconds of a whole command; what it leaves lying about lies beside `log`."""
     start = time.perf_counter()
     with log.open("ab") as file:
-        subprocess.run(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=log.parent, check=True
+        )
     return time.perf_counter() - start
 
 
@@ -43,7 +45,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[float, dict[str, An
     """One `sparkgpu run`: wall seconds and its metrics.json."""
     out = folder / f"run-{time.time_ns()}"
     command = [
-        sys.executable, "-m", "sparkgpu", "run", str(options.table), "--target", options.target,
+        sys.executable, "-m", "sparkgpu", "run", str(options.table.resolve()), "--target", options.target,
         "--out", str(out), "--quiet",
     ]  # fmt: skip
     for text in SAME_MODELS:
@@ -56,7 +58,10 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[float, dict[str, An
 def theirs(options: argparse.Namespace, folder: Path) -> tuple[float, dict[str, Any]]:
     """One run of the tutorial form."""
     out = folder / f"tutorial-{time.time_ns()}.json"
-    command = [sys.executable, str(options.baseline), str(options.table), options.target, "--out", str(out)]
+    command = [
+        sys.executable, str(options.baseline.resolve()), str(options.table.resolve()), options.target,
+        "--out", str(out),
+    ]  # fmt: skip
     wall = timed(command, folder / "tutorial.log")
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return wall, found
