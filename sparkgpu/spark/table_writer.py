@@ -2,7 +2,7 @@
 
 Spark hands each task's rows over as Arrow batches and pyarrow writes them: several times faster than
 Spark's own writer, which takes every value of every row through an object. What handles texts is left to
-pyarrow where it can be, since on the way to Arrow a text costs Spark ten times a number. Rows keep their
+pyarrow where it can be, since on the way to Arrow a text costs Spark several times a number. Rows keep their
 order, each task writes under temporary names and renames, and only counts come back to the driver.
 """
 
