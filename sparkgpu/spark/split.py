@@ -183,9 +183,9 @@ def _cuts(
     few = [code for code, rows in enumerate(of_each) if hashed_rows is None or rows <= _EXACT_ROWS]
     if not few:
         return cuts
-    for code, places, last in exact(shares, few if class_rows else None):
+    for code, found, last in exact(shares, few if class_rows else None):
         below = math.nextafter(last, -math.inf)
-        cuts[code] = [min(place, below) if last_kept else place for place in places]
+        cuts[code] = [min(cut, below) if last_kept else cut for cut in found]
     return cuts
 
 
