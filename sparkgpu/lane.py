@@ -100,8 +100,7 @@ class _Worker:
     def _run_h2o(self) -> None:
         from sparkgpu.spark.h2o_context import native_predictions, stopping
 
-        source = self._source() if self.prepares else None
-        with self._spark() as session:
+        with self._spark(h2o=True) as (session, source):
             start = InBackground(lambda: self._start_h2o(session))
             schema = self._prepare(session, source) if source else self._wait_for_table()
             with self.events.phase("starting H2O"):
@@ -138,8 +137,8 @@ class _Worker:
 
     def _run_native(self) -> None:
         if self.prepares:
-            source = self._source()
-            with self._spark() as session:
+            with self._spark(h2o=False) as (session, source):
+                assert source is not None
                 self._prepare(session, source)
         schema = self._wait_for_table()
         config = self._resolved(schema)
@@ -150,8 +149,17 @@ class _Worker:
         )
 
     @contextmanager
-    def _spark(self) -> Iterator[SparkSession]:
+    def _spark(self, *, h2o: bool) -> Iterator[tuple[SparkSession, _SourceBeside | None]]:
+        """A session, and the source where this worker prepares the table: it is read while Spark starts."""
         from sparkgpu.spark.session import spark_session
+
+        source: _SourceBeside | None = None
+
+        def meanwhile() -> None:
+            nonlocal source
+            _import_for_threads(h2o=h2o)
+            if self.prepares:
+                source = self._source()
 
         with ExitStack() as stack:
             with self.events.phase("starting Spark"):
@@ -163,9 +171,10 @@ class _Worker:
                         scratch=self.scratch,
                         port_base=self.lane.port_base,
                         catalog=self.source.startswith(TABLE_PREFIX),
+                        meanwhile=meanwhile,
                     )
                 )
-            yield session
+            yield session, source
 
     def _prepare(self, session: SparkSession, source: _SourceBeside) -> TableSchema:
         from sparkgpu.prepare import prepare
@@ -187,7 +196,7 @@ class _Worker:
             _give_up(self.paths, self.lane.index, self.branch, error)
 
     def _source(self) -> _SourceBeside:
-        """Find the source, and read it where pyarrow can, while Spark starts."""
+        """Find the source, and read it where pyarrow can, in the background."""
         from sparkgpu.spark.parquet_statistics import scan_parquet
 
         found = InBackground(self._find_source)
@@ -215,6 +224,18 @@ class _Worker:
     def _run_trials(self, run_trial: Callable[[TrialSpec], FitRecord]) -> None:
         if not run_trials(self.trials, self.paths, self.events, run_trial):
             self.failed = True
+
+
+def _import_for_threads(*, h2o: bool) -> None:
+    """Import what the threads beside the main one will use, before the first of them starts."""
+    from sparkgpu.spark.preload import preload
+
+    preload(h2o=h2o)
+    import sparkgpu.prepare
+
+    if h2o:
+        import sparkgpu.engines.trees.h2o_xgboost
+        import sparkgpu.spark.h2o_context  # noqa: F401
 
 
 def _give_up(paths: RunPaths, lane: int, branch: Branch, error: BaseException) -> NoReturn:

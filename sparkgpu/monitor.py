@@ -161,26 +161,30 @@ class _Gpus:
     def __init__(self, uuids: frozenset[str] | None) -> None:
         self._uuids = uuids
         self._gpus: list[_Gpu] = []
+        self._opened = False
         self._nvml: Any = None
+        if uuids is None or uuids:
+            import pynvml  # here, in the thread of whoever asks, and not in the one that samples
+
+            self._nvml = pynvml
         self.energy_wh: float | None = None
 
     def open(self) -> None:
-        if self._uuids is not None and not self._uuids:
+        if self._nvml is None:
             return
-        import pynvml
-
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlInit()
-            self._nvml = pynvml
-            for index in range(pynvml.nvmlDeviceGetCount()):
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                uuid = pynvml.nvmlDeviceGetUUID(handle)
+        nvml = self._nvml
+        with suppress(nvml.NVMLError):
+            nvml.nvmlInit()
+            self._opened = True
+            for index in range(nvml.nvmlDeviceGetCount()):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = nvml.nvmlDeviceGetUUID(handle)
                 uuid = uuid.decode() if isinstance(uuid, bytes) else uuid
                 if self._uuids is None or uuid in self._uuids:
                     self._gpus.append(_Gpu(index=index, handle=handle))
 
     def close(self) -> None:
-        if self._nvml:
+        if self._opened:
             with suppress(self._nvml.NVMLError):
                 self._nvml.nvmlShutdown()
 

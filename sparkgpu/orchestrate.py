@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -185,7 +184,7 @@ def _train(
         display.table(schema)
         resolved = plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
         write_text(paths.config, config_io.dump(resolved))
-        _warm_up()
+        _import_for_the_end()
 
     gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
     try:
@@ -210,18 +209,16 @@ def _train(
     return _Trained(outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor)
 
 
-def _warm_up() -> None:
-    """Import what scoring and the report need while the lanes train, so that it is there at the end."""
+def _import_for_the_end() -> None:
+    """Import what scoring and the report need while the lanes train, so that it is there at the end.
 
-    def load() -> None:
-        import scipy.optimize
-        import sklearn.metrics
+    In this thread: two that import at once can wait for each other for ever. What workers report meanwhile
+    lies in files until it is read.
+    """
+    import scipy.optimize
+    import sklearn.metrics
 
-        from sparkgpu import report
-
-        del scipy, sklearn, report
-
-    threading.Thread(target=load, daemon=True).start()
+    import sparkgpu.report  # noqa: F401
 
 
 def _finish(

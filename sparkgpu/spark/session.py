@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +23,21 @@ _GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 
 @contextmanager
 def spark_session(
-    *, name: str, threads: int, heap_bytes: int, scratch: Path, port_base: int, catalog: bool = False
+    *,
+    name: str,
+    threads: int,
+    heap_bytes: int,
+    scratch: Path,
+    port_base: int,
+    catalog: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[SparkSession]:
     """Start a JVM and a Spark session in it; both are gone when the block ends.
 
     `scratch` must be private to the user (mode 0700): temporary files, shuffle data and Sparkling Water's
     login file lie there. `catalog` opens the user's table catalog (Hive support and the site
-    configuration of ``SPARK_CONF_DIR``). Raises `DeviceError` when no JVM can be started.
+    configuration of ``SPARK_CONF_DIR``). `meanwhile` is called while the JVM starts. Raises `DeviceError`
+    when no JVM can be started.
     """
     settings = JvmSettings(
         heap_bytes=heap_bytes,
@@ -37,7 +45,7 @@ def spark_session(
         scratch=scratch,
         class_path=catalog_class_path() if catalog else (),
     )
-    with jvm(settings) as gateway:
+    with jvm(settings, meanwhile=meanwhile) as gateway:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # for the tasks that write the table
         conf = _settings(scratch, threads, port_base, catalog)
         with session_in(gateway, name, f"local[{threads}]", conf, catalog=catalog) as session:

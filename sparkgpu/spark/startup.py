@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,10 +159,14 @@ class Gateway:
 
 @contextmanager
 def jvm(
-    settings: JvmSettings, *, address: str = "127.0.0.1", environ: Mapping[str, str] = os.environ
+    settings: JvmSettings,
+    *,
+    address: str = "127.0.0.1",
+    environ: Mapping[str, str] = os.environ,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[Gateway]:
     """A JVM with Spark's py4j server (see `start_jvm`), gone when the block ends."""
-    gateway = start_jvm(settings, address, environ)
+    gateway = start_jvm(settings, address, environ, meanwhile)
     try:
         yield gateway
     finally:
@@ -170,12 +174,16 @@ def jvm(
 
 
 def start_jvm(
-    settings: JvmSettings, address: str = "127.0.0.1", environ: Mapping[str, str] = os.environ
+    settings: JvmSettings,
+    address: str = "127.0.0.1",
+    environ: Mapping[str, str] = os.environ,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Gateway:
     """Start a JVM with Spark's py4j server and wait for it; Spark binds to `address`.
 
-    Call it from the main thread: the kernel ends the JVM with the thread that started it. What the JVM
-    prints goes where this process prints. Raises `DeviceError` when Java is missing or the JVM ends early.
+    Call it from the main thread: the kernel ends the JVM with the thread that started it. `meanwhile` is
+    called once Java has been started. What the JVM prints goes where this process prints. Raises
+    `DeviceError` when Java is missing or the JVM ends early.
     """
     java_home = find_java(environ)
     settings.scratch.mkdir(parents=True, exist_ok=True)
@@ -193,6 +201,21 @@ def start_jvm(
         },
         preexec_fn=_follow_parent,
     )
+    try:
+        meanwhile()
+        _await(info, process, java_home)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    data = info.read_bytes()  # written under another name and renamed by Spark: complete once it exists
+    info.unlink()
+    port, length = struct.unpack_from("!ii", data)
+    return Gateway(process=process, port=port, secret=data[8 : 8 + length].decode())
+
+
+def _await(info: Path, process: subprocess.Popen[bytes], java_home: Path) -> None:
+    """Wait until the JVM has said in the file `info` where it listens."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not info.exists():
         if process.poll() is not None:
@@ -201,13 +224,8 @@ def start_jvm(
                 "the lane's log holds its last words."
             )
         if time.monotonic() > deadline:
-            process.kill()
             raise DeviceError(f"the Java in {java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s.")
         time.sleep(0.02)
-    data = info.read_bytes()  # written under another name and renamed by Spark: complete once it exists
-    info.unlink()
-    port, length = struct.unpack_from("!ii", data)
-    return Gateway(process=process, port=port, secret=data[8 : 8 + length].decode())
 
 
 def _follow_parent() -> None:

@@ -172,8 +172,10 @@ class LiveDisplay(PlainDisplay):
     _live: Live | None = None
 
     def plan(self, plan: Plan, source: str, target: str | None) -> None:
+        from rich.cells import cell_len
         from rich.live import Live
 
+        cell_len("–")  # imports the widths of letters in this thread, not in the one that draws
         super().plan(plan, source, target)
         self._live = Live(
             console=self._console, get_renderable=self._frame, refresh_per_second=_REFRESHES_PER_S

@@ -78,6 +78,8 @@ class StreamedSource:
         ready: queue.Queue[ResidentRows | BaseException | None] = queue.Queue(_AHEAD)
         stopped = threading.Event()
 
+        random = np.random.default_rng(derived_seed(seed, epoch))  # here: the first call imports
+
         def put(item: ResidentRows | BaseException | None) -> None:
             while not stopped.is_set():
                 with suppress(queue.Full):
@@ -86,7 +88,6 @@ class StreamedSource:
 
         def fill() -> None:
             try:
-                random = np.random.default_rng(derived_seed(seed, epoch))
                 for rows in joined(self._groups.blocks(random), self._pool_rows):
                     put(self._begun(rows))
                 put(None)
