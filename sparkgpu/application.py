@@ -34,6 +34,7 @@ from sparkgpu.processes import die_with_parent
 from sparkgpu.schema import TableSchema
 from sparkgpu.source import find_source
 from sparkgpu.trials import InBackground, described, run_trials
+from sparkgpu.watchdog import answer_with_stacks
 from sparkgpu.words import counted
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ def main() -> None:
     parser.add_argument("--plan-only", action="store_true")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
+    answer_with_stacks()
     paths = RunPaths(root=arguments.run)
     status = 1
     try:

@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 from sparkgpu import __version__
 from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
 from sparkgpu.slurm.command import slurm
+from sparkgpu.terminal.spool import say
 from sparkgpu.words import clean
 
 _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
@@ -150,4 +151,4 @@ def _give_notice(number: int, frame: FrameType | None) -> None:
 
 
 def _say(message: str) -> None:
-    sys.stderr.write(f"sparkgpu: {clean(message)}\n")
+    say(f"sparkgpu: {clean(message)}\n", sys.stderr)

@@ -6,6 +6,7 @@ over the executors that are left.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -17,13 +18,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sparkgpu.artifacts import RunPaths, read_json, write_json
+from sparkgpu.config import RunConfig
+from sparkgpu.crew import Crew, Outcome
 from sparkgpu.errors import ExecutorLostError, SparkgpuError, TrialError, error_of_kind
 from sparkgpu.events import Branch, Event, EventReader
-from sparkgpu.launch import Crew, Outcome, Worker, outside_environment
+from sparkgpu.launch import FAR, Worker, outside_environment
 from sparkgpu.plan import Plan, prepares_table
 from sparkgpu.processes import end_groups
 from sparkgpu.resume import clear_unfinished
 from sparkgpu.submitted import ClusterSettings
+from sparkgpu.watchdog import Vitals, leave_stacks
 
 _POLL_S = 0.1
 _CLOSING_S = 15.0
@@ -35,13 +39,20 @@ class ClusterCrew:
     """The application of a run, while it runs; `plan` is what it laid out over the executors it got."""
 
     def __init__(
-        self, paths: RunPaths, settings: ClusterSettings, command: list[str], environment: dict[str, str]
+        self,
+        paths: RunPaths,
+        settings: ClusterSettings,
+        patience_s: float,
+        command: list[str],
+        environment: dict[str, str],
     ) -> None:
         self._paths = paths
+        self._patience_s = patience_s
         self._master = settings.master
         self._command = command
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
+        self._followed: Crew | None = None
         self.plan = self._start()
 
     def process_ids(self) -> list[int]:
@@ -61,20 +72,24 @@ class ClusterCrew:
 
         while True:
             try:
-                return self._crew().follow(on_event, on_first_table)
+                self._followed = self._crew()
+                return self._followed.follow(on_event, on_first_table)
             except ExecutorLostError as error:
                 lost.append(str(error))
             self.end()
             if len(lost) == _MOST_STARTS:
                 return self._given_up("; then ".join(lost))
-            on_event(
-                0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; once more without it")
-            )
+            on_event(0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; started once more"))
             clear_unfinished(self._paths)
             try:
                 self.plan = self._start()
             except SparkgpuError as error:
                 return self._given_up(f"{lost[-1]}; then {error}")
+
+    def leave_stacks_of_silent(self) -> None:
+        """Before an interruption: have a driver that may hang say where it stands."""
+        if self._followed is not None:
+            self._followed.leave_stacks_of_silent()
 
     def close(self) -> None:
         """Give the driver the time to stop Spark in good order."""
@@ -104,7 +119,14 @@ class ClusterCrew:
                 env=self._environment,
                 start_new_session=True,  # Ctrl-C reaches the parent alone, and the group can be ended whole
             )
+        vitals = Vitals(self._process.pid)
         while not self._paths.plan.exists():
+            if vitals.look() >= self._patience_s:
+                leave_stacks(self._process.pid)
+                raise TrialError(
+                    f"{self._master}: the driver hung before it had executors, nothing done for "
+                    f"{vitals.idle_s:.0f} s; the stacks of its threads are in {lane.log}."
+                )
             if self._process.poll() is not None:
                 if not lane.error("trees").exists():
                     lines = lane.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -120,6 +142,7 @@ class ClusterCrew:
 
     def _crew(self) -> Crew:
         assert self._process is not None
+        vitals = Vitals(self._process.pid)
         workers = [
             Worker(
                 lane=lane,
@@ -127,6 +150,8 @@ class ClusterCrew:
                 process=self._process,
                 reader=EventReader(self._paths.lane(lane.index).events(branch)),
                 prepares=prepares_table(self._paths, lane.index, branch),
+                vitals=vitals,
+                patience_s=self._patience_s,
             )
             for lane in self.plan.lanes
             for branch in _BRANCHES
@@ -149,8 +174,8 @@ class ClusterCrew:
 def cluster_crew(
     paths: RunPaths,
     settings: ClusterSettings,
+    config: RunConfig,
     *,
-    executors: int | None,
     scratch: Path,
     source: str,
     title: str,
@@ -164,7 +189,7 @@ def cluster_crew(
     own = scratch / "driver"
     # In the scratch folder, which is private: settings of Spark can hold secrets.
     file = scratch / "cluster.json"
-    write_json(file, {**asdict(settings), "executors": executors})
+    write_json(file, {**asdict(settings), "executors": config.cluster.executors})
     # As it was asked for: what was filled in since holds for the executors of the first start.
     asked = scratch / "run.toml"
     shutil.copy(paths.config, asked)
@@ -179,7 +204,8 @@ def cluster_crew(
     environment = {**outside_environment(environ), "TMPDIR": str(own), "PYTHONUNBUFFERED": "1"}
     crew: ClusterCrew | None = None
     try:
-        crew = ClusterCrew(paths, settings, command, environment)
+        patience_s = config.hang_after_s * FAR or math.inf
+        crew = ClusterCrew(paths, settings, patience_s, command, environment)
         yield crew
         crew.close()
     finally:

@@ -208,13 +208,15 @@ class NeuralConfig(Section):
 class RunConfig(Section):
     """One run. `repeats` None: one per lane. `preset` None: fast on CPU, balanced on GPU.
 
-    `models` are what is trained; with one alone there is nothing to compare, and no blend.
+    `models` are what is trained; with one alone there is nothing to compare, and no blend. A worker that for
+    `hang_after_s` seconds neither reports, computes, reads nor writes counts as hung; 0: none ever does.
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 7
     repeats: Count | None = None
     preset: Preset | None = None
     models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("trees", "neural")
+    hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
     devices: DevicesConfig = DevicesConfig()

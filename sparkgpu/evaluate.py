@@ -43,9 +43,17 @@ class _Scored:
 
 
 def evaluate(
-    paths: RunPaths, plan: Plan, schema: TableSchema, failed: Mapping[str, str], seed: int
+    paths: RunPaths,
+    plan: Plan,
+    schema: TableSchema,
+    failed: Mapping[str, str],
+    seed: int,
+    notes: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The parts of ``metrics.json`` that follow from predictions: models, trials, comparison."""
+    """The parts of ``metrics.json`` that follow from predictions: models, trials, comparison.
+
+    `failed` says of trials why they failed, `notes` what else befell them.
+    """
     labels = _Reader(paths, schema)
     scored = [
         _score(paths, schema, spec, labels) for spec in plan.trials if paths.trial(spec.name).done.exists()
@@ -80,7 +88,7 @@ def evaluate(
     return {
         "models": models,
         "trials": [
-            *(_trial_entry(trial, plan) for trial in scored),
+            *(_trial_entry(trial, plan, notes) for trial in scored),
             *(
                 _failed_entry(spec, plan, failed)
                 for spec in plan.trials
@@ -176,14 +184,15 @@ def _model_entry(model: str, plan: Plan, scored: list[_Scored]) -> dict[str, Any
     }
 
 
-def _trial_entry(trial: _Scored, plan: Plan) -> dict[str, Any]:
+def _trial_entry(trial: _Scored, plan: Plan, notes: Mapping[str, str]) -> dict[str, Any]:
     fit = trial.fit
+    note = notes.get(trial.spec.name)
     return {
         **_identity(trial.spec, plan),
         "status": "done",
         "metrics": dict(trial.metrics),
         **fit.model_dump(mode="json", exclude={"trial", "engine", "parameters", "train_rows", "notes"}),
-        "notes": list(fit.notes),
+        "notes": [*fit.notes, *([note] if note else [])],
     }
 
 

@@ -47,6 +47,10 @@ class EventWriter:
         self._phases_path = phases_path
         self._phases: dict[str, float] = {}
 
+    def close(self) -> None:
+        """Needed only by a process that outlives its writer."""
+        os.close(self._descriptor)
+
     def emit(self, event: Event) -> None:
         # One write per line: O_APPEND keeps lines whole even when threads report at the same time.
         os.write(self._descriptor, event.model_dump_json(exclude_defaults=True).encode() + b"\n")

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkgpu import config_io
 from sparkgpu.artifacts import RunPaths, read_json, write_json
+from sparkgpu.crew import ending
 from sparkgpu.devices import find_machine
-from sparkgpu.errors import DeviceError
-from sparkgpu.launch import Worker, ending, start_lane
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.launch import Worker, start_lane
 from sparkgpu.plan import LanePlan, Plan, heap_bytes
 from sparkgpu.ports import reserved_ports
 from sparkgpu.processes import end_groups
@@ -64,6 +66,7 @@ def _task(root: str, hosts: Sequence[str]) -> Callable[[Iterable[int]], Iterator
 def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
     """Run one lane on this machine; whether all its trials are done."""
     plan = Plan.model_validate(read_json(paths.plan))
+    config = config_io.load(file=paths.config)
     hosts = [lane.device_name.rpartition(" ")[2] for lane in plan.lanes]
     with reserved_ports(1) as ports, scratch_folder() as scratch:
         lane = plan.lanes[index].model_copy(
@@ -76,16 +79,35 @@ def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
         workers: list[Worker] = []
         try:
             workers = start_lane(
-                paths, plan, lane, scratch=scratch, source="", title="", environ=os.environ,
+                paths, plan, lane, config, scratch=scratch, source="", title="", environ=os.environ,
                 visible=lambda _: ",".join(gpus),
             )  # fmt: skip
             while any(worker.process.poll() is None for worker in workers):
+                for worker in workers:
+                    _look_after(paths, lane, worker)
                 time.sleep(_POLL_S)
         finally:
             end_groups([worker.process for worker in workers])
     for worker in workers:
         _explain(paths, lane, worker)
     return all(worker.process.returncode == 0 for worker in workers)
+
+
+def _look_after(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:
+    """End a worker that hangs, and start it once more the first time."""
+    for event in worker.reader.new():
+        worker.take(event)
+    if worker.process.poll() is not None or not worker.look():
+        return
+    worker.end_hung()
+    if worker.may_restart:
+        worker.say_restarted(paths)
+        worker.restart()
+    else:
+        write_json(
+            paths.lane(lane.index).error(worker.branch),
+            {"kind": TrialError.kind, "message": worker.given_up(paths)},
+        )
 
 
 def _explain(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:

@@ -28,6 +28,7 @@ from sparkgpu.processes import die_with_parent
 from sparkgpu.schema import TableSchema
 from sparkgpu.source import TABLE_PREFIX, Source, find_source
 from sparkgpu.trials import InBackground, described, run_trials
+from sparkgpu.watchdog import answer_with_stacks
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
@@ -259,6 +260,7 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
+    answer_with_stacks()
     paths = RunPaths(root=arguments.run)
     try:
         worker = _Worker(

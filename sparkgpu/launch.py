@@ -1,31 +1,39 @@
-"""Starts the workers of every lane, follows them to their end, and sees that none is left behind.
+"""Starts the workers of a lane, and once more when they hang.
 
 A worker is a process of its own session with the lane's environment: only its device is visible to it,
-its threads are counted, nothing of an outer Spark is inherited. A lane that dies is reported and the others
-go on; only when the preparation of the table fails is everything over.
+its threads are counted, nothing of an outer Spark is inherited.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from sparkgpu.artifacts import RunPaths, read_json, write_json
-from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
-from sparkgpu.events import Branch, Event, EventReader
+import psutil
+
+from sparkgpu.artifacts import RunPaths, write_json
+from sparkgpu.config import RunConfig
+from sparkgpu.errors import TrialError
+from sparkgpu.events import Branch, Event, EventReader, EventWriter
 from sparkgpu.plan import LanePlan, Plan, prepares_table
 from sparkgpu.processes import end_groups
+from sparkgpu.source import TABLE_PREFIX
+from sparkgpu.watchdog import Vitals, family, leave_stacks
 
-_POLL_S = 0.05
-_CLOSING_S = 5.0
+_MOST_HANGS = 2
+_GANG_FIRST_S = 20.0
+FAR = 5
+"""Times as long may machines and catalogs elsewhere keep a process waiting."""
 _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 # What an outer Spark, Slurm step or notebook may have set and a lane must not follow.
@@ -54,126 +62,96 @@ _ONE_MACHINE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 @dataclass(kw_only=True)
 class Worker:
-    """One running worker process."""
+    """One running worker process.
+
+    `vitals` are its signs of life, without which it counts as hung after `patience_s` seconds; `start` starts
+    another process in its place (None: its trials run in a process that is not theirs alone). `phase` is
+    what it said last that it does, `hangs` how it hung.
+    """
 
     lane: LanePlan
     branch: Branch
     process: subprocess.Popen[bytes]
     reader: EventReader
     prepares: bool
+    vitals: Vitals
+    patience_s: float
+    start: Callable[[], subprocess.Popen[bytes]] | None = None
     done: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
+    phase: str = "starting"
+    hangs: list[str] = field(default_factory=list)
+
+    def look(self) -> bool:
+        """Whether it hangs; what it was at is then the last of `hangs`."""
+        silent_s = self.vitals.look()
+        if silent_s < self.patience_s:
+            return False
+        self.hangs.append(f"nothing done for {silent_s:.0f} s while {self.phase}")
+        return True
+
+    def end_hung(self) -> None:
+        """Have its stacks written to the lane's log, then end it with all its descendants."""
+        members = family(self.process.pid)
+        leave_stacks(self.process.pid)
+        end_groups([self.process], grace_s=0.0)  # it answers nothing, so there is nothing to ask it
+        for member in members:  # such as Python workers of Spark, which lead groups of their own
+            with suppress(psutil.Error):
+                member.kill()
+
+    @property
+    def may_restart(self) -> bool:
+        return self.start is not None and len(self.hangs) < _MOST_HANGS
+
+    def given_up(self, paths: RunPaths) -> str:
+        """Why it is not started again."""
+        log = paths.lane(self.lane.index).log
+        return (
+            f"lane {self.lane.index}: the {self.branch} worker hung {_MOST_HANGS} times, at last with "
+            f"{self.hangs[-1]}; the stacks of its threads are in {log}."
+        )
+
+    def say_restarted(self, paths: RunPaths) -> None:
+        """Report its restart in its place."""
+        lane = paths.lane(self.lane.index)
+        events = EventWriter(lane.events(self.branch), lane.phases(self.branch))
+        events.emit(Event(at=time.time(), kind="phase", text=f"hung: {self.hangs[-1]}; started once more"))
+        events.close()
+
+    def take(self, event: Event) -> None:
+        """Note one of its events."""
+        self.vitals.heard()
+        if event.kind == "phase":
+            self.phase = event.text
+        elif event.kind == "trial_done" and event.trial:
+            self.done.add(event.trial)
+        elif event.kind == "trial_failed" and event.trial:
+            self.failed[event.trial] = event.text
+
+    def restart(self) -> None:
+        """Start it once more after `end_hung`."""
+        assert self.start is not None
+        self.process = self.start()
+        self.vitals = Vitals(self.process.pid)
+        self.failed.clear()  # it tries again what is not done
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How the trials ended: names of those done, and the reasons of those that failed."""
-
-    done: frozenset[str]
-    failed: Mapping[str, str]
-
-
-class Crew:
-    """The workers of a run, while they run."""
-
-    def __init__(self, paths: RunPaths, plan: Plan, workers: list[Worker]) -> None:
-        self._paths = paths
-        self._plan = plan
-        self._workers = workers
-
-    def process_ids(self) -> list[int]:
-        """Of the workers that are alive (their children are found from them)."""
-        return [worker.process.pid for worker in self._workers if worker.process.poll() is None]
-
-    def follow(self, on_event: Callable[[int, Branch, Event], None], on_table: Callable[[], None]) -> Outcome:
-        """Wait until every trial is done or failed, handing on what the workers report.
-
-        `on_table` is called once the table is there. Workers may still be closing Spark when it returns.
-
-        Raises the error that the preparation of the table ended with.
-        """
-        running = list(self._workers)
-        table_seen = False
-        while any(self._undone(worker) for worker in running):
-            ended = [worker for worker in running if worker.process.poll() is not None]
-            for worker in running:  # after asking who ended, so that their last words are read
-                for event in worker.reader.new():
-                    _note(worker, event)
-                    on_event(worker.lane.index, worker.branch, event)
-            if not table_seen and self._paths.schema.exists():
-                table_seen = True
-                on_table()
-            for worker in ended:
-                running.remove(worker)
-                self._settle(worker, table_seen)
-            time.sleep(_POLL_S)
-        failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
-        names = (trial.name for trial in self._plan.trials)
-        done = frozenset(name for name in names if self._paths.trial(name).done.exists())
-        return Outcome(done=done, failed=failed)
-
-    def _undone(self, worker: Worker) -> bool:
-        trials = self._plan.of(worker.lane.index, worker.branch)
-        return any(trial.name not in worker.done | worker.failed.keys() for trial in trials)
-
-    def _settle(self, worker: Worker, table_is_there: bool) -> None:
-        """A worker has ended: its trials that are neither done nor failed have failed with it."""
-        end_groups([worker.process])
-        trials = self._plan.of(worker.lane.index, worker.branch)
-        left = [trial.name for trial in trials if trial.name not in worker.done | worker.failed.keys()]
-        if not left and (table_is_there or not worker.prepares):
-            return
-        lane = self._paths.lane(worker.lane.index)
-        file = lane.error(worker.branch)
-        if file.exists():
-            found = read_json(file)
-        else:
-            ended = ending(worker.process.returncode)
-            message = f"lane {worker.lane.index}: the {worker.branch} worker {ended}; see {lane.log}."
-            found = {"kind": "trial", "message": message}
-        if (worker.prepares and not table_is_there) or found["kind"] == ExecutorLostError.kind:
-            raise error_of_kind(found["kind"], found["message"])
-        write_json(lane.root / "error.json", {"branch": worker.branch, **found})
-        for name in left:
-            worker.failed[name] = found["message"]
-
-
-def _note(worker: Worker, event: Event) -> None:
-    if event.kind == "trial_done" and event.trial:
-        worker.done.add(event.trial)
-    elif event.kind == "trial_failed" and event.trial:
-        worker.failed[event.trial] = event.text
-
-
-def ending(status: int) -> str:
-    """How a worker ended that did not say why."""
-    if status < 0:
-        return f"was killed by signal {-status}" + (" (out of memory?)" if status == -9 else "")
-    return f"ended with status {status} without saying why"
-
-
-@contextmanager
-def crew(
-    paths: RunPaths, plan: Plan, *, scratch: Path, source: str, title: str, environ: Mapping[str, str]
-) -> Iterator[Crew]:
-    """Start every lane's workers; none of them, nor any process of theirs, is alive after the block."""
-    workers: list[Worker] = []
-    try:
-        for lane in plan.lanes:
-            workers += start_lane(
-                paths, plan, lane, scratch=scratch, source=source, title=title, environ=environ,
-                visible=partial(plan.visible_devices, lane.index),
-            )  # fmt: skip
-        yield Crew(paths, plan, workers)
-        _wait_closed(workers)
-    finally:
-        end_groups([worker.process for worker in workers])
+def patience_s(config: RunConfig, branch: Branch, source: str) -> float:
+    """How many seconds a worker may be silent."""
+    if config.hang_after_s == 0:
+        return math.inf
+    seconds = config.hang_after_s
+    if branch == "neural":  # a hung rank of a gang is first named by the gang's own watcher
+        seconds = max(seconds, config.neural.rank_timeout_s + _GANG_FIRST_S)
+    is_far = config.cluster.nodes > 1 or source.startswith(TABLE_PREFIX) or "://" in source
+    return seconds * (FAR if is_far else 1)
 
 
 def start_lane(
     paths: RunPaths,
     plan: Plan,
     lane: LanePlan,
+    config: RunConfig,
     *,
     scratch: Path,
     source: str,
@@ -195,15 +173,8 @@ def start_lane(
         environment = partial(
             lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
         )
-        workers.append(_start(paths, lane, branch, prepares, scratch, source, title, environment))
+        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, title, environment))
     return workers
-
-
-def _wait_closed(workers: list[Worker]) -> None:
-    """Give workers whose trials are over the time to close Spark and H2O in good order."""
-    deadline = time.monotonic() + _CLOSING_S
-    while any(worker.process.poll() is None for worker in workers) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
 
 
 def _start(
@@ -211,37 +182,46 @@ def _start(
     lane: LanePlan,
     branch: Branch,
     prepares: bool,
+    config: RunConfig,
     scratch: Path,
     source: str,
     title: str,
     environment: Callable[[Path], dict[str, str]],
 ) -> Worker:
-    own = scratch / f"lane-{lane.index}-{branch}"
-    own.mkdir(mode=0o700)
-    command = [
-        sys.executable, "-m", "sparkgpu.lane", "--run", str(paths.root), "--lane", str(lane.index),
-        "--branch", branch, "--scratch", str(own), "--source", source, "--title", title,
-        "--parent", str(os.getpid()),
-    ]  # fmt: skip
     folder = paths.lane(lane.index)
-    try:
-        with folder.log.open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment(own),
-                start_new_session=True,  # Ctrl-C reaches the parent alone, and the group can be ended whole
-            )
-    except OSError as error:
-        raise TrialError(f"lane {lane.index}: its {branch} worker cannot be started ({error}).") from error
+
+    def start() -> subprocess.Popen[bytes]:
+        own = Path(tempfile.mkdtemp(prefix=f"lane-{lane.index}-{branch}-", dir=scratch))
+        command = [
+            sys.executable, "-m", "sparkgpu.lane", "--run", str(paths.root), "--lane", str(lane.index),
+            "--branch", branch, "--scratch", str(own), "--source", source, "--title", title,
+            "--parent", str(os.getpid()),
+        ]  # fmt: skip
+        try:
+            with folder.log.open("ab") as log:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment(own),
+                    start_new_session=True,  # Ctrl-C reaches the parent alone; the group can be ended whole
+                )
+        except OSError as error:
+            raise TrialError(
+                f"lane {lane.index}: its {branch} worker cannot be started ({error})."
+            ) from error
+
+    process = start()
     return Worker(
         lane=lane,
         branch=branch,
         process=process,
         reader=EventReader(folder.events(branch)),
         prepares=prepares,
+        vitals=Vitals(process.pid),
+        patience_s=patience_s(config, branch, source),
+        start=start,
     )
 
 

@@ -20,17 +20,17 @@ from sparkgpu import __version__, config_io, evaluate
 from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
 from sparkgpu.cluster import ClusterCrew, cluster_crew
 from sparkgpu.config import RunConfig
+from sparkgpu.crew import Crew, Outcome, crew
 from sparkgpu.demo import DEMO, DEMO_TARGET, DEMO_TITLE
 from sparkgpu.devices import Machine, choose_devices, find_machine
 from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.java import find_java
-from sparkgpu.launch import Crew, Outcome, crew
 from sparkgpu.monitor import Monitor
 from sparkgpu.nodes import launcher_words, network_environment
 from sparkgpu.plan import Plan, make_plan
 from sparkgpu.ports import reserved_ports
 from sparkgpu.provenance import host, versions
-from sparkgpu.run_folder import run_folder
+from sparkgpu.run_folder import keep_log, run_folder
 from sparkgpu.saving import save_networks
 from sparkgpu.schema import TableSchema
 from sparkgpu.scratch import scratch_folder
@@ -102,7 +102,7 @@ def run(
         with scratch_folder() as scratch:
             # What the batch script has set itself stands.
             shared = {**network_environment(config.cluster), **environ}
-            workers = crew(paths, plan, scratch=scratch, source=source, title=title, environ=shared)
+            workers = crew(paths, plan, config, scratch=scratch, source=source, title=title, environ=shared)
             trained = _train(config, display, paths, plan, workers)
     return _finished(display, paths, plan, trained, started, machine)
 
@@ -126,8 +126,8 @@ def _run_on_cluster(
     display.waiting(f"waiting for executors of {settings.master}")
     with scratch_folder() as scratch:
         crew = cluster_crew(
-            paths, settings, executors=config.cluster.executors, scratch=scratch, source=source, title=title,
-            dry_run=dry_run, environ=environ,
+            paths, settings, config, scratch=scratch, source=source, title=title, dry_run=dry_run,
+            environ=environ,
         )  # fmt: skip
         try:
             with crew as workers:
@@ -135,8 +135,16 @@ def _run_on_cluster(
                 display.plan(plan, title, config.data.target)
                 if not dry_run:
                     trained = _train(config, display, paths, plan, nullcontext(workers))
+        except (ConfigError, DataError, DeviceError):
+            if not paths.schema.exists():
+                shutil.rmtree(paths.root, ignore_errors=True)
+            raise
+        except KeyboardInterrupt:
+            if paths.root.exists():
+                _keep_log(paths, display)
+            raise
         finally:
-            if dry_run or not paths.schema.exists():
+            if dry_run:
                 shutil.rmtree(paths.root, ignore_errors=True)
     if dry_run:
         return RunOutcome(exit_code=EXIT_DONE, paths=paths, metrics=None)
@@ -197,16 +205,29 @@ def _train(
             except NoticeToStop:
                 save_networks(paths, plan)
                 raise
+            except KeyboardInterrupt:
+                workers.leave_stacks_of_silent()
+                raise
             begin = time.perf_counter()
             # While the workers close Spark and H2O.
             schema = paths.read_schema()
-            found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed)
+            found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed, outcome.notes)
             scoring_s = time.perf_counter() - begin
-    except (DataError, KeyboardInterrupt):
-        if not paths.schema.exists():  # nothing was learned yet: the name stays free for the next try
+    except DataError:
+        if not paths.schema.exists():  # nothing was learned: the name stays free for the next try
             shutil.rmtree(paths.root)
         raise
+    except KeyboardInterrupt:
+        _keep_log(paths, display)
+        raise
     return _Trained(outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor)
+
+
+def _keep_log(paths: RunPaths, display: Display) -> None:
+    """Of a run that was interrupted before it had a table: make its name free, and say where its log is."""
+    if not paths.schema.exists() and (kept := keep_log(paths)):
+        display.close()
+        display.error(f"there was no table yet, so the run's folder is removed; its log is {kept}")
 
 
 def _import_for_the_end() -> None:
@@ -215,8 +236,8 @@ def _import_for_the_end() -> None:
     In this thread: two that import at once can wait for each other for ever. What workers report meanwhile
     lies in files until it is read.
     """
-    import scipy.optimize
-    import sklearn.metrics
+    import scipy.optimize  # noqa: F401
+    import sklearn.metrics  # noqa: F401
 
     import sparkgpu.report  # noqa: F401
 

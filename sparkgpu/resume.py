@@ -21,7 +21,7 @@ _MAY_CHANGE = {
     "devices.gpus", "devices.cpu_lanes", "neural.strategy", "neural.model_parallel",
     "neural.micro_batch_size", "neural.max_restarts", "neural.rank_timeout_s", "cluster.nodes",
     "cluster.interface", "cluster.infiniband", "cluster.p2p_level", "cluster.master", "cluster.spark",
-    "cluster.executors",
+    "cluster.executors", "hang_after_s",
 }  # fmt: skip
 
 
@@ -56,6 +56,7 @@ def resumed_config(
     devices = asked.devices if asked.devices != DevicesConfig() else before.devices
     return before.model_copy(
         update={
+            **({"hang_after_s": asked.hang_after_s} if "hang_after_s" in changed else {}),
             "devices": devices,
             "neural": neural,
             "cluster": cluster,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,3 +62,18 @@ def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
             f"--out {out}: cannot be written ({error.strerror}). Name another folder."
         ) from None
     return RunPaths(root=out.resolve())
+
+
+def keep_log(paths: RunPaths) -> Path | None:
+    """Remove the folder of a run that was interrupted before it had a table, so that its name is free for the
+    next try. What its workers had written stays in a file beside it, which is returned: it may tell why."""
+    logs = sorted(file for file in paths.root.glob("lanes/*/*") if file.suffix in (".log", ".jsonl"))
+    kept = paths.root.with_name(f"{paths.root.name}.interrupted.log") if logs else None
+    if kept is not None:
+        with kept.open("wb") as whole:
+            for file in logs:
+                whole.write(f"== {file.relative_to(paths.root)}\n".encode())
+                with file.open("rb") as log:
+                    shutil.copyfileobj(log, whole)
+    shutil.rmtree(paths.root)
+    return kept

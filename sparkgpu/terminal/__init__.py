@@ -11,8 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from io import TextIOWrapper
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from sparkgpu.terminal.blocks import facts, plan_facts, results, table_facts
 from sparkgpu.terminal.progress import BRANCHES, Progress
+from sparkgpu.terminal.spool import Spool, say
 from sparkgpu.words import clean, clock_text, seconds_text
 
 if TYPE_CHECKING:  # for types alone: pydantic's models would cost more to import than the terminal does
@@ -32,16 +34,25 @@ if TYPE_CHECKING:  # for types alone: pydantic's models would cost more to impor
 
 _PLAIN_WIDTH = 110  # of a log file, where rich would assume 80
 _REFRESHES_PER_S = 2.0
+_UNREAD_S = 30.0  # that the end of a run waits for whoever reads its output
+_UNREAD_ERROR_S = 1.0
 _MARKS = (0.25, 0.5, 0.75)  # shares of a trial at which plain mode reports
 
 
 def open_display(quiet: bool, stream: IO[str] | None = None) -> Display:
     """The display for `stream` (standard output by default); a context manager."""
-    out = stream or sys.stdout
+    out = stream or _standard_output()
     if quiet:
         return Display(out)
     live = out.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
     return LiveDisplay(out) if live else PlainDisplay(out)
+
+
+def _standard_output() -> IO[str]:
+    """Standard output; where it is the process's own, such that a run never waits for its reader."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
+        return cast(IO[str], Spool(sys.stdout))
+    return sys.stdout
 
 
 class Display:
@@ -52,6 +63,7 @@ class Display:
         if reconfigure and "utf" not in (getattr(stream, "encoding", None) or "utf").lower():
             reconfigure(errors="replace")  # a letter the terminal lacks must not end a run
         terminal = stream.isatty()
+        self._spool = stream if isinstance(stream, Spool) else None
         self._stderr = sys.stderr  # as it is now: a live display puts a proxy in its place
         self._console = Console(
             file=stream, width=width or (None if terminal else _PLAIN_WIDTH), force_terminal=terminal,
@@ -65,6 +77,8 @@ class Display:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+        if self._spool and not self._spool.drain(_UNREAD_S if kind is None else _UNREAD_ERROR_S):
+            self.error("standard output is not read, so the last of it was left out.")
 
     def close(self) -> None:
         """Leave the terminal as it was found; harmless when repeated."""
@@ -99,8 +113,7 @@ class Display:
 
     def error(self, message: str) -> None:
         """One line on standard error, ``sparkgpu: ...``."""
-        self._stderr.write(f"sparkgpu: {clean(message)}\n")
-        self._stderr.flush()
+        say(f"sparkgpu: {clean(message)}\n", self._stderr)
 
     def _line(self, text: str, style: str = "", *, whole: bool = False) -> None:
         # A path is there to be copied, and a log to be searched: no line ends of ours in either.
