@@ -116,6 +116,11 @@ class RunPaths:
         return self.root / "telemetry.csv"
 
     @property
+    def hang_log(self) -> Path:
+        """The stacks of the run's own process, where it hung at the very end."""
+        return self.root / "hang.log"
+
+    @property
     def checkpoint_request(self) -> Path:
         """While this file is there, every network that trains writes one checkpoint as soon as it can."""
         return self.root / "checkpoint-request"

@@ -6,6 +6,7 @@ finished is always scored and reported.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -37,6 +38,7 @@ from sparkgpu.scratch import scratch_folder
 from sparkgpu.source import find_source
 from sparkgpu.submitted import ClusterSettings, cluster_settings
 from sparkgpu.terminal import Display
+from sparkgpu.watchdog import looking_after_myself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ def run(
             shared = {**network_environment(config.cluster), **environ}
             workers = crew(paths, plan, config, scratch=scratch, source=source, title=title, environ=shared)
             trained = _train(config, display, paths, plan, workers)
-    return _finished(display, paths, plan, trained, started, machine)
+    return _finished(config, display, paths, plan, trained, started, machine)
 
 
 def _run_on_cluster(
@@ -148,13 +150,20 @@ def _run_on_cluster(
                 shutil.rmtree(paths.root, ignore_errors=True)
     if dry_run:
         return RunOutcome(exit_code=EXIT_DONE, paths=paths, metrics=None)
-    return _finished(display, paths, workers.plan, trained, started, machine)
+    return _finished(config, display, paths, workers.plan, trained, started, machine)
 
 
 def _finished(
-    display: Display, paths: RunPaths, plan: Plan, trained: _Trained, started: float, machine: Machine
+    config: RunConfig,
+    display: Display,
+    paths: RunPaths,
+    plan: Plan,
+    trained: _Trained,
+    started: float,
+    machine: Machine,
 ) -> RunOutcome:
-    metrics = _finish(paths, plan, trained, started, machine)
+    with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
+        metrics = _finish(paths, plan, trained, started, machine)
     display.finish(metrics, paths)
     failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
     return RunOutcome(exit_code=failed, paths=paths, metrics=metrics)
@@ -211,7 +220,8 @@ def _train(
             begin = time.perf_counter()
             # While the workers close Spark and H2O.
             schema = paths.read_schema()
-            found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed, outcome.notes)
+            with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
+                found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed, outcome.notes)
             scoring_s = time.perf_counter() - begin
     except DataError:
         if not paths.schema.exists():  # nothing was learned: the name stays free for the next try

@@ -15,6 +15,7 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 2.0
+_KILLED_S = 10.0
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -41,7 +42,13 @@ def end_groups(processes: Iterable[subprocess.Popen[bytes]], grace_s: float = _G
         time.sleep(0.02)
     for process in waiting:
         _signal_group(process, signal.SIGKILL)
-        process.wait()
+        reap(process)
+
+
+def reap(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that was killed, but not for ever: one that waits for a dead disk does not die."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_KILLED_S)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

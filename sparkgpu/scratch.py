@@ -23,8 +23,10 @@ def scratch_folder() -> Iterator[Path]:
     sweep()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
-        with (folder / _LOCK).open("w", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        new = folder / f".{_LOCK}"
+        with new.open("w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else knows the file
+            new.rename(folder / _LOCK)  # only now: a lock that is not held yet would be a dead run's
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from sparkgpu.config import ClusterConfig
 from sparkgpu.errors import ConfigError
 
+_ANSWER_S = 30.0
 _LOOPBACK = ("127.", "localhost", "::1")
 # What describes the outer JVM itself, not the application.
 _NOT_HANDED_ON = ("spark.app.", "spark.submit.", "spark.repl.", "spark.driver.extra", "spark.master")
@@ -71,7 +72,8 @@ def _submitted(environ: Mapping[str, str]) -> dict[str, str]:
     from py4j.java_gateway import GatewayParameters, JavaGateway
     from py4j.protocol import Py4JError, Py4JNetworkError
 
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=int(port), auth_token=secret))
+    parameters = GatewayParameters(port=int(port), auth_token=secret, read_timeout=_ANSWER_S)
+    gateway = JavaGateway(gateway_parameters=parameters)
     try:
         properties = gateway.jvm.java.lang.System.getProperties()
         return {str(name): str(properties.getProperty(name)) for name in properties.stringPropertyNames()}

@@ -15,6 +15,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -140,6 +141,31 @@ def family(pid: int) -> list[psutil.Process]:
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
     return []
+
+
+@contextlib.contextmanager
+def looking_after_myself(patience_s: float, log: Path) -> Iterator[None]:
+    """Within, end this process with status 5 when it is silent for `patience_s` seconds, its stacks in `log`.
+
+    For the last steps of a run, when nobody else looks after it.
+    """
+    ended = threading.Event()
+    vitals = Vitals(os.getpid())
+
+    def look() -> None:
+        while not ended.wait(LOOK_EVERY_S):
+            if vitals.look() >= patience_s:
+                with log.open("a", encoding="utf-8") as file:
+                    faulthandler.dump_traceback(file, all_threads=True)
+                os.write(2, f"sparkgpu: the run hung at its end; its stacks are in {log}.\n".encode())
+                os._exit(5)
+
+    thread = threading.Thread(target=look, name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def answer_with_stacks() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sparkgpu.errors import ConfigError, DeviceError
 
+_ANSWER_S = 120.0  # longer than Slurm's own commands try to reach their controller
 _FIELD = re.compile(r"(?:^| )([A-Za-z:]+)=(\S*)")
 _NO_CONTROLLER = re.compile(
     r"unable to contact|establish a configuration source|connection refused", re.IGNORECASE
@@ -100,7 +101,14 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
         raise DeviceError(
             f"{command[0]}: not found here. Run this where Slurm's commands are, on a login node."
         )
-    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_S
+        )
+    except subprocess.TimeoutExpired:
+        raise DeviceError(
+            f"{command[0]}: no answer within {_ANSWER_S:.0f} s. Ask whether Slurm is up, then try again."
+        ) from None
 
 
 def _answer(*command: str) -> subprocess.CompletedProcess[str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from sparkgpu.errors import DeviceError
 from sparkgpu.java import find_java
-from sparkgpu.processes import die_with_parent
+from sparkgpu.processes import die_with_parent, reap
 
 _START_TIMEOUT_S = 120.0
 _JDBC_DRIVERS = ("derby-", "hive-jdbc-")
@@ -154,7 +154,7 @@ class Gateway:
             self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            reap(self.process)
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def start_jvm(
         _await(info, process, java_home)
     except BaseException:
         process.kill()
-        process.wait()
+        reap(process)
         raise
     data = info.read_bytes()  # written under another name and renamed by Spark: complete once it exists
     info.unlink()

@@ -1,0 +1,223 @@
+"""Nothing waits for ever: what could is avoided, and what hangs all the same is ended and tried once more."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from running import COMMAND, SMALL, Running, finished, started, until, write_table
+
+pytestmark = pytest.mark.spark
+
+SOON = ("--set", "hang_after_s=8")  # a healthy worker of these runs is never silent for that long
+WITHIN_S = 90.0
+RESTARTED = re.compile(r"its worker hung, nothing done for \d+ s while [^,]+, and was started once more")
+
+
+@pytest.fixture(scope="module")
+def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_table("wine", tmp_path_factory.mktemp("wine"))
+
+
+def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
+    """The environment in which every process of a run watches its imports."""
+    folder.mkdir()
+    path = os.pathsep.join(
+        filter(None, [str(Path(__file__).parent / "imports"), os.environ.get("PYTHONPATH")])
+    )
+    return {
+        **os.environ, "PYTHONPATH": path, "SPARKGPU_IMPORTS": str(folder), "SPARKGPU_IMPORT_HANGS": hangs,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--cpu-lanes", "1"),
+        pytest.param(("--cpu-lanes", "2", "--set", "neural.data=stream"), marks=pytest.mark.slow),
+        pytest.param(("--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1"), marks=pytest.mark.slow),
+        pytest.param(("--cpu-lanes", "1", "--set", "trees.engine=lightgbm"), marks=pytest.mark.slow),
+        pytest.param(("--cpu-lanes", "1", "--set", "split.folds=2"), marks=pytest.mark.slow),
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_no_thread_but_the_main_one_imports_anything(
+    options: tuple[str, ...], wine: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "imports"
+    environ = watching_imports(folder)
+    command = [*COMMAND, "run", wine, "--target", "target", *options, *SMALL]
+    with started(command, tmp_path / "out", tmp_path, environ) as run:
+        try:
+            status = run.wait(150)
+        except subprocess.TimeoutExpired:
+            status = None
+        found = {line for file in folder.glob("*.threads") for line in file.read_text().splitlines()}
+        assert found == set()
+        assert status == 0
+    # The parent, a worker of each branch, and Spark's own Python workers.
+    assert len(list(folder.glob("*.watched"))) >= 4
+
+
+def assert_restarted(run: Running, branch: str, since: float) -> None:
+    """The run has ended well, and says of `branch` alone that it was started once more."""
+    assert time.monotonic() - since < WITHIN_S
+    notes = {trial["model"]: trial["notes"] for trial in run.metrics["trials"]}
+    assert [bool(RESTARTED.fullmatch(note)) for note in notes[branch]] == [True]
+    assert all(not found for model, found in notes.items() if model != branch)
+    assert f"{branch}: hung: nothing done for" in run.stdout
+    assert notes[branch][0] in (run.paths.report / "report.md").read_text(encoding="utf-8")
+    assert run.left_behind() == []
+
+
+@pytest.mark.parametrize(
+    ("branch", "phase"),
+    [
+        ("trees", "reading the source"),
+        pytest.param("trees", "training", marks=pytest.mark.slow),
+        pytest.param("neural", "training", marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_stands_still_is_started_once_more(
+    branch: str, phase: str, wine: Path, tmp_path: Path
+) -> None:
+    long = (
+        "--set",
+        "neural.epochs=200",
+        "--set",
+        "trees.ntrees=2000",
+        "--set",
+        "trees.early_stopping_rounds=0",
+    )
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON, *long]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase(phase, 0, branch)  # type: ignore[arg-type]
+        run.worker(0, branch).send_signal(signal.SIGSTOP)  # type: ignore[arg-type]
+        since = time.monotonic()
+        assert run.wait(WITHIN_S) == 0, run.stdout + run.stderr
+        assert_restarted(run, branch, since)
+    log = run.paths.lane(0).log.read_text(encoding="utf-8")
+    assert "most recent call first" in log  # of Python's threads
+    assert branch == "neural" or "Full thread dump" in log  # of the JVM's
+
+
+def test_a_jvm_that_stands_still_is_started_once_more(wine: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("handing the table to H2O", 0, "trees")
+        (jvm,) = (child for child in run.worker(0, "trees").children() if child.name() == "java")
+        jvm.send_signal(signal.SIGSTOP)
+        since = time.monotonic()
+        assert run.wait(WITHIN_S) == 0, run.stdout + run.stderr
+        assert_restarted(run, "trees", since)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("branch", "module"), [("trees", "pandas"), ("trees", "h2o"), ("neural", "torch")])
+def test_a_thread_that_sleeps_in_an_import_holds_up_one_worker_only_for_a_while(
+    branch: str, module: str, wine: Path, tmp_path: Path
+) -> None:
+    environ = watching_imports(tmp_path / "imports", hangs=f"--branch {branch}:{module}")
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON]
+    since = time.monotonic()
+    run = finished(command, tmp_path / "out", tmp_path, within_s=WITHIN_S, environ=environ)
+    assert_restarted(run, branch, since)
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_twice_has_failed_and_the_other_branch_is_kept(
+    wine: Path, tmp_path: Path
+) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("handing the table to H2O", 0, "trees")
+        first = run.worker(0, "trees")
+        first.send_signal(signal.SIGSTOP)
+
+        def second() -> psutil.Process | None:
+            run.seen.processes.pop(first.pid, None)
+            try:
+                found = run.worker(0, "trees")
+            except AssertionError:
+                return None
+            return found if found.pid != first.pid else None
+
+        until(lambda: second() is not None, "another tree worker", 40, run.process)
+        again = second()
+        assert again is not None
+        again.send_signal(signal.SIGSTOP)
+        assert run.wait(WITHIN_S) == 5
+        assert run.left_behind() == []
+    status = {trial["model"]: trial["status"] for trial in run.metrics["trials"]}
+    assert status == {"trees": "failed", "neural": "done"}
+    log = run.paths.lane(0).log
+    assert re.search(
+        r"lane 0: the trees worker hung 2 times, at last with nothing done for \d+ s while .+; the stacks of "
+        rf"its threads are in {re.escape(str(log))}\.",
+        run.stdout,
+    )
+
+
+@pytest.mark.slow
+def test_a_rank_that_stands_still_is_started_once_more(wine: Path, tmp_path: Path) -> None:
+    command = [
+        *COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "2", *SMALL, "--strategy", "ddp",
+        "--repeats", "1", "--set", "neural.epochs=400", "--set", "neural.patience=0",
+        "--set", "neural.rank_timeout_s=10",
+    ]  # fmt: skip
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("training", 0, "neural")
+        ranks = [
+            child
+            for child in run.worker(0, "neural").children(recursive=True)
+            if "sparkgpu.engines.neural.ranks" in child.cmdline()
+        ]
+        assert len(ranks) == 2
+        ranks[1].send_signal(signal.SIGSTOP)
+        assert run.wait(WITHIN_S) == 0, run.stdout + run.stderr
+        assert run.left_behind() == []
+    (notes,) = (trial["notes"] for trial in run.metrics["trials"] if trial["model"] == "neural")
+    assert any("hung: nothing done for" in note for note in notes)
+
+
+@pytest.mark.slow
+def test_output_that_nobody_reads_stops_no_run(wine: Path, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(writer, b"full" * 1024)
+        os.set_blocking(writer, True)
+        out = tmp_path / "out"
+        run = subprocess.run(
+            [*COMMAND, "run", str(wine), "--target", "target", "--cpu-lanes", "1", *SMALL, "--out", str(out)],
+            stdout=writer, stderr=subprocess.PIPE, text=True, timeout=150, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert run.returncode == 0
+    assert run.stderr == "sparkgpu: standard output is not read, so the last of it was left out.\n"
+    assert (out / "report" / "index.html").exists()
+
+
+def test_a_run_that_is_interrupted_before_its_table_stands_keeps_its_log(wine: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1"]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("starting Spark", 0, "trees")
+        run.signal(signal.SIGINT)
+        assert run.wait(10) == 130
+    kept = tmp_path / "out.interrupted.log"
+    assert run.stderr == (
+        f"sparkgpu: there was no table yet, so the run's folder is removed; its log is {kept}\n"
+        "sparkgpu: interrupted; every lane was ended.\n"
+    )
+    assert "== lanes/0/trees.events.jsonl\n" in kept.read_text(encoding="utf-8")
+    assert not run.paths.root.exists()
