@@ -11,11 +11,12 @@ out (root has the most; the slow file system needs /dev/fuse, libfuse and `pip i
 
 One line a run: how it ended, its wall seconds, the seconds until its first tree, how many hung workers it
 healed, and what was left two seconds after its end (processes, ports, locks, scratch folders, shared
-memory). A run that takes longer than `--within` seconds has hung: the stacks of its processes are taken
-(those of Python by `py-spy`, where installed) and it is ended. The folder of every run that was not clean
-is kept in `--keep`, without its rows. Each result is added to `--out` as it comes; `--resume-report FILE`
-goes on from such a file: its runs count, and only the rest is done. Exit status 1 where a run hung, failed
-or left something, 130 after Ctrl-C.
+memory). A run that takes longer than `--within` seconds has hung, unless it still asks for processor time
+(it is starved then, and has three times as long): the stacks of its processes are taken (those of Python by
+`py-spy`, where installed) and it is ended. The folder of every run that was not clean is kept in `--keep`,
+without its rows. Each result is added to `--out` as it comes; `--resume-report FILE` goes on from such a
+file: its runs count, and only the rest is done. Exit status 1 where a run hung, failed or left something,
+130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -39,22 +40,14 @@ from pathlib import Path
 
 import psutil
 from soak_load import Load, Means, draw, drop_caches, find_means, loaded
+from soak_tables import Table, write_tables
 from soak_watch import MARK, Watch
 
 from sparkgpu.provenance import versions
 
-SMALL = ("trees.ntrees=20", "neural.epochs=2", "neural.hidden=[32]")
-SMALLEST = ("trees.ntrees=20", "neural.architecture=mlp", "neural.epochs=1", "neural.hidden=[32]")
 _SAMPLE_S = 0.5
 _ENDING_S = 30.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    name: str
-    file: str
-    target: str
-    settings: tuple[str, ...] = SMALL
+_DEMAND_S = 5.0
 
 
 @dataclass(kw_only=True)
@@ -84,45 +77,6 @@ class Result:
         words += [f"retried {self.retried}"] if self.retried else []
         words += ["left: " + ("; ".join(self.left) or "nothing"), *self.notes]
         return f"{self.number}: {self.table} ({self.load}): " + ", ".join(words)
-
-
-def write_tables(options: argparse.Namespace, folder: Path) -> list[Table]:
-    """The tables of all runs in their order, each copied or written into `folder`."""
-    small = []
-    for number, text in enumerate(options.tables):
-        source, _, target = text.rpartition(":")
-        file = folder / f"{number}-{Path(source).name}"
-        (shutil.copytree if Path(source).is_dir() else shutil.copy)(source, file)
-        small.append(Table(name=Path(source).stem, file=file.name, target=target))
-    if options.runs and not small:
-        import sklearn.datasets
-
-        for name in ("breast_cancer", "wine"):
-            frame = getattr(sklearn.datasets, f"load_{name}")(as_frame=True).frame
-            frame.to_parquet(folder / f"{name}.parquet")
-            small.append(Table(name=name, file=f"{name}.parquet", target="target"))
-    tables = [small[number % len(small)] for number in range(options.runs)]
-    if options.large:
-        large = Table(name="large", file=write_large(folder).name, target="label", settings=SMALLEST)
-        # Spread among the small ones, so that a soak cut short has had some of both.
-        for number in range(options.large):
-            tables.insert(round(number * (options.runs / options.large + 1)), large)
-    return tables
-
-
-def write_large(folder: Path, rows: int = 1_000_000, columns: int = 30) -> Path:
-    """A made-up table with a signal: floats of both widths, and a boolean label."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    chance = np.random.default_rng(7)
-    values = [chance.standard_normal(rows, dtype=np.float32) for _ in range(columns)]
-    score = values[0] * values[1] + np.sin(3 * values[2]) + 0.5 * chance.standard_normal(rows)
-    named = {f"x{i}": x.astype(np.float64) if i % 2 else x for i, x in enumerate(values)}
-    file = folder / "large.parquet"
-    pq.write_table(pa.table({**named, "label": score > 0}), file)
-    return file
 
 
 class Soak:
@@ -177,8 +131,10 @@ class Soak:
                 if self._options.starts and watch.first_tree_at is not None:
                     good.add(130)
                     result.notes.append(watch.end(process, _ENDING_S))
-                elif time.monotonic() - start > self._options.within:
+                elif self._is_late(start) and not self._starves(process, watch, start):
                     result.end = "hung"
+                    if self._is_late(start, 3.0):
+                        result.notes.append("was busy or starved until three times --within")
                     watch.keep_stacks(self._kept(result) / "stacks.txt")
                     self._keep(watch.paths.root, result)  # the end may take its folder along
                     result.notes.append(watch.end(process, _ENDING_S))
@@ -195,6 +151,22 @@ class Soak:
         result.retried = watch.retried
         if watch.first_tree_at is not None:
             result.first_tree_s = round(watch.first_tree_at - result.started_at, 2)
+
+    def _is_late(self, start: float, times: float = 1.0) -> bool:
+        return time.monotonic() - start > times * float(self._options.within)
+
+    def _starves(self, process: subprocess.Popen[bytes], watch: Watch, start: float) -> bool:
+        """Whether an overdue run is slow rather than hung: it asks for processor time all the while.
+
+        A run that spins for ever would ask too, so that three times `--within` is the end of it.
+        """
+        if self._is_late(start, 3.0):
+            return False
+        before = watch.demand()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_DEMAND_S)
+        grown = sum(max(0.0, now - before.get(thread, 0.0)) for thread, now in watch.demand().items())
+        return process.poll() is not None or grown > _DEMAND_S / 2
 
     def _kept(self, result: Result) -> Path:
         folder: Path = self._options.keep / f"run-{result.number}"
@@ -287,7 +259,10 @@ def main() -> int:
             if not options.no_load:
                 print(*said, sep="\n", end="\n" * bool(said))
             soak = Soak(options, means, Path(name))
-            for number, table in enumerate(write_tables(options, Path(name) / "files"), start=1):
+            tables = write_tables(
+                options.tables, runs=options.runs, large=options.large, folder=Path(name) / "files"
+            )
+            for number, table in enumerate(tables, start=1):
                 if number in counted:
                     continue
                 results.append(soak.run(number, table))

@@ -102,6 +102,16 @@ class Watch:
                     found.append(process)
         return found
 
+    def demand(self) -> dict[str, float]:
+        """Seconds of processor time that each thread of the run has had or waited for, of those alive now."""
+        found = {}
+        for process in self.alive():
+            for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+                with suppress(OSError):
+                    had, waited, _ = file.read_text(encoding="ascii").split()
+                    found[file.parent.name] = (int(had) + int(waited)) / 1e9
+        return found
+
     def end(self, run: subprocess.Popen[bytes], within_s: float) -> str:
         """End the run as Ctrl-C does, or else kill all of it; which of the two it took."""
         run.send_signal(signal.SIGINT)
