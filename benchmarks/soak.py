@@ -1,0 +1,283 @@
+"""Starts small runs one after the other under load that shifts their timing; none may hang or leave anything.
+
+    python benchmarks/soak.py [TABLE.parquet:TARGET ...] [--runs 200] [--cold] [--no-load] [--seed N]
+    python benchmarks/soak.py --large 60 --cold --starts      # only starts, until the first tree stands
+
+Without tables it takes two small ones of scikit-learn; `--large N` adds N runs on a made-up table of a
+million rows and 30 columns. Each run has a load of its own, drawn from the seed and written down: busy
+processes that start and stop, a nice level, fewer cores, a slow file system under the table and the run;
+`--cold` empties the file cache before each start as well. What the machine does not allow is said and left
+out (root has the most; the slow file system needs /dev/fuse, libfuse and `pip install mfusepy`).
+
+One line a run: how it ended, its wall seconds, the seconds until its first tree, how many hung workers it
+healed, and what was left two seconds after its end (processes, ports, locks, scratch folders, shared
+memory). A run that takes longer than `--within` seconds has hung, unless it still asks for processor time
+(it is starved then, and has three times as long): the stacks of its processes are taken (those of Python by
+`py-spy`, where installed) and it is ended. The folder of every run that was not clean is kept in `--keep`,
+without its rows. Each result is added to `--out` as it comes; `--resume-report FILE` goes on from such a
+file: its runs count, and only the rest is done. Exit status 1 where a run hung, failed or left something,
+130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+from soak_load import Load, Means, draw, drop_caches, find_means, loaded
+from soak_tables import Table, write_tables
+from soak_watch import MARK, Watch
+
+from sparkgpu.provenance import versions
+
+_SAMPLE_S = 0.5
+_ENDING_S = 30.0
+_DEMAND_S = 5.0
+
+
+@dataclass(kw_only=True)
+class Result:
+    """One run, as a line of `--out`. `end` is done, failed or hung; `started_at` is since the epoch."""
+
+    number: int
+    table: str
+    load: str
+    seed: str
+    started_at: float
+    end: str = ""
+    status: int = 0
+    wall_s: float = 0.0
+    first_tree_s: float | None = None
+    retried: int = 0
+    left: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def bad(self) -> bool:
+        return self.end != "done" or bool(self.left)
+
+    def __str__(self) -> str:
+        tree = "no tree" if self.first_tree_s is None else f"first tree {self.first_tree_s:.1f} s"
+        words = [f"{self.end}, status {self.status}", f"{self.wall_s:.1f} s", tree]
+        words += [f"retried {self.retried}"] if self.retried else []
+        words += ["left: " + ("; ".join(self.left) or "nothing"), *self.notes]
+        return f"{self.number}: {self.table} ({self.load}): " + ", ".join(words)
+
+
+class Soak:
+    """The runs, one after the other, in a folder of their own; `options` are those of the command line."""
+
+    def __init__(self, options: argparse.Namespace, means: Means, folder: Path) -> None:
+        self._options = options
+        self._means = means
+        self._folder = folder / "files"
+        self._mount = folder / "slow"
+        self._log = folder / "output.log"
+
+    def run(self, number: int, table: Table) -> Result:
+        """One run from its load to its leavings; nothing of it is there any more afterwards."""
+        seed = f"{self._options.seed}-{number}"
+        load = Load(cold=self._options.cold)
+        if not self._options.no_load:
+            load = draw(seed, self._means, cold=self._options.cold)
+        mark = f"soak-{os.getpid()}-{number}"
+        watch = Watch(mark, self._folder / mark)
+        self._log.unlink(missing_ok=True)
+        with loaded(load, self._means, self._folder, self._mount) as under:
+            command = [
+                sys.executable, "-m", "sparkgpu", "run", str(under.folder / table.file),
+                "--target", table.target, "--cpu-lanes", "1", "--quiet", "--out", str(under.folder / mark),
+            ]  # fmt: skip
+            for text in table.settings:
+                command += ["--set", text]
+            result = Result(
+                number=number, table=table.name, load=str(load), seed=seed, started_at=time.time()
+            )
+            process = under.start(command, self._log, {**os.environ, MARK: mark})
+            try:
+                self._follow(process, watch, result)
+                result.left = watch.left()
+            finally:
+                watch.kill()
+                process.wait()
+        if result.bad or result.retried:
+            self._keep(watch.paths.root, result)
+            result.notes.append(f"kept in {self._kept(result)}")
+        shutil.rmtree(watch.paths.root, ignore_errors=True)
+        return result
+
+    def _follow(self, process: subprocess.Popen[bytes], watch: Watch, result: Result) -> None:
+        """Wait for the end of the run or bring it about, and fill in `result`."""
+        start = time.monotonic()
+        good = {0}
+        try:
+            while process.poll() is None:
+                watch.look(process.pid)
+                if self._options.starts and watch.first_tree_at is not None:
+                    good.add(130)
+                    result.notes.append(watch.end(process, _ENDING_S))
+                elif self._is_late(start) and not self._starves(process, watch, start):
+                    result.end = "hung"
+                    if self._is_late(start, 3.0):
+                        result.notes.append("was busy or starved until three times --within")
+                    watch.keep_stacks(self._kept(result) / "stacks.txt")
+                    self._keep(watch.paths.root, result)  # the end may take its folder along
+                    result.notes.append(watch.end(process, _ENDING_S))
+                else:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_SAMPLE_S)
+        except KeyboardInterrupt:
+            watch.end(process, _ENDING_S)
+            raise
+        result.wall_s = round(time.monotonic() - start, 2)
+        watch.look(process.pid)  # for what was reported last
+        result.status = process.returncode
+        result.end = result.end or ("done" if result.status in good else "failed")
+        result.retried = watch.retried
+        if watch.first_tree_at is not None:
+            result.first_tree_s = round(watch.first_tree_at - result.started_at, 2)
+
+    def _is_late(self, start: float, times: float = 1.0) -> bool:
+        return time.monotonic() - start > times * float(self._options.within)
+
+    def _starves(self, process: subprocess.Popen[bytes], watch: Watch, start: float) -> bool:
+        """Whether an overdue run is slow rather than hung: it asks for processor time all the while.
+
+        A run that spins for ever would ask too, so that three times `--within` is the end of it.
+        """
+        if self._is_late(start, 3.0):
+            return False
+        before = watch.demand()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_DEMAND_S)
+        grown = sum(max(0.0, now - before.get(thread, 0.0)) for thread, now in watch.demand().items())
+        return process.poll() is not None or grown > _DEMAND_S / 2
+
+    def _kept(self, result: Result) -> Path:
+        folder: Path = self._options.keep / f"run-{result.number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _keep(self, out: Path, result: Result) -> None:
+        kept = self._kept(result)
+        shutil.copy(self._log, kept)
+        if out.exists():
+            with suppress(shutil.Error):  # what vanished on the way; the rest is copied
+                shutil.copytree(out, kept, ignore=shutil.ignore_patterns("*.parquet"), dirs_exist_ok=True)
+
+
+def summary(results: list[Result]) -> str:
+    """What all runs came to, by table."""
+    count = Counter(result.end for result in results)
+    lines = [
+        f"{len(results)} runs: {count['done']} done, {count['failed']} failed, {count['hung']} hung; "
+        f"{sum(bool(result.retried) for result in results)} retried, "
+        f"{sum(bool(result.left) for result in results)} left something"
+    ]
+    for name in sorted({result.table for result in results}):
+        own = [result for result in results if result.table == name]
+        walls = [result.wall_s for result in own]
+        trees = [result.first_tree_s for result in own if result.first_tree_s is not None]
+        line = (
+            f"{name}, {len(own)} runs: wall from {min(walls):.1f} s, median {statistics.median(walls):.1f} s"
+        )
+        line += f", to {max(walls):.1f} s"
+        if trees:
+            line += f"; first tree median {statistics.median(trees):.1f} s, latest {max(trees):.1f} s"
+        lines.append(line)
+    memory = psutil.virtual_memory().total / 2**30
+    lines.append(f"{len(os.sched_getaffinity(0))} cores, {memory:.1f} GiB, {platform.platform()}")
+    lines.append(", ".join(f"{name} {version}" for name, version in versions().items()))
+    return "\n".join(lines)
+
+
+def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    parser.add_argument("tables", nargs="*", metavar="TABLE:TARGET", default=[])
+    parser.add_argument("--runs", type=int, help="on the small tables: 200, or none if only --large is given")
+    parser.add_argument("--large", type=int, default=0, metavar="N")
+    parser.add_argument("--starts", action="store_true", help="end each run as its first tree stands")
+    parser.add_argument("--cold", action="store_true", help="empty the file cache before each start")
+    parser.add_argument("--no-load", action="store_true")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--within", type=float, default=300.0, metavar="SECONDS")
+    parser.add_argument(
+        "--keep", type=Path, default=Path(tempfile.gettempdir()) / f"soak-{moment}", metavar="DIR"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    parser.add_argument("--resume-report", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    for text in options.tables:
+        if not all(text.rpartition(":")) or not Path(text.rpartition(":")[0]).exists():
+            parser.error(f"{text}: no table there. Say it as FILE:TARGET.")
+    if options.runs is None:
+        options.runs = 200 if options.tables or not options.large else 0
+    if options.resume_report and not options.resume_report.exists():
+        parser.error(f"--resume-report {options.resume_report}: no such file.")
+    if options.cold:
+        try:
+            drop_caches()
+        except OSError as error:
+            parser.error(f"--cold: the file cache cannot be emptied here, only root can ({error}).")
+    return options
+
+
+def main() -> int:
+    options = options_of()
+    # Also where a shell has started this in the background, and has children ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    file = options.resume_report or options.out
+    results: list[Result] = []
+    if options.resume_report:
+        lines = options.resume_report.read_text(encoding="utf-8").splitlines()
+        results = [Result(**json.loads(line)) for line in lines]
+    counted = {result.number for result in results}
+    interrupted = False
+    with tempfile.TemporaryDirectory(prefix="sparkgpu-soak-", ignore_cleanup_errors=True) as name:
+        try:
+            (Path(name) / "files").mkdir()
+            means, said = find_means(Path(name))
+            if not options.no_load:
+                print(*said, sep="\n", end="\n" * bool(said))
+            soak = Soak(options, means, Path(name))
+            tables = write_tables(
+                options.tables, runs=options.runs, large=options.large, folder=Path(name) / "files"
+            )
+            for number, table in enumerate(tables, start=1):
+                if number in counted:
+                    continue
+                results.append(soak.run(number, table))
+                print(results[-1], flush=True)
+                if file:
+                    with file.open("a", encoding="utf-8") as opened:
+                        opened.write(json.dumps(asdict(results[-1])) + "\n")
+        except KeyboardInterrupt:
+            interrupted = True
+    if results:
+        print(summary(results))
+    if any(result.bad for result in results):
+        return 1
+    return 130 if interrupted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""Watches one run from outside: its processes, what is left of it, its stacks; see `benchmarks/soak.py`.
+
+A process belongs to the run if it was seen below it, if its command names one of the run's folders, or if
+its environment holds the mark the run was started with: so nothing hides by being short or adopted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from sparkgpu.artifacts import RunPaths
+from sparkgpu.events import EventReader
+
+MARK = "SPARKGPU_SOAK"
+_SHARED_MEMORY = Path("/dev/shm")
+_SETTLE_S = 2.0
+_STACKS_S = 15.0
+
+
+class Watch:
+    """The processes of one run and its folder `out`, whose name no other has. Made before the run starts."""
+
+    def __init__(self, mark: str, out: Path) -> None:
+        self._mark = mark
+        self.paths = RunPaths(root=out)
+        self._seen: dict[int, psutil.Process] = {}
+        self._scratch: set[Path] = set()
+        self._before = _leavable()
+        self._events: dict[Path, EventReader] = {}
+        self.first_tree_at: float | None = None
+        """Seconds since the epoch."""
+        self.retried = 0
+
+    def look(self, pid: int) -> None:
+        """Take one sample of the run's processes and read what its workers report."""
+        with suppress(psutil.Error):
+            root = psutil.Process(pid)
+            for process in (root, *root.children(recursive=True)):
+                self._seen[process.pid] = process
+                with suppress(psutil.Error):
+                    words = process.cmdline()
+                    if "--scratch" in words[:-1]:
+                        self._scratch.add(Path(words[words.index("--scratch") + 1]).parent)
+        for file in self.paths.root.glob("lanes/*/*.events.jsonl"):
+            for event in self._events.setdefault(file, EventReader(file)).new():
+                if event.kind == "phase" and event.text.startswith("hung"):
+                    self.retried += 1
+                elif self.first_tree_at is None and file.name.startswith("trees."):
+                    grown = event.kind == "progress" and event.done
+                    self.first_tree_at = event.at if grown or event.kind == "trial_done" else None
+
+    def left(self) -> list[str]:
+        """What is there of the run after its end, given two seconds in which the kernel clears away."""
+        deadline = time.monotonic() + _SETTLE_S
+        while (found := self._left()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
+
+    def _left(self) -> list[str]:
+        alive = {process.pid: process for process in self.alive()}
+        found = [f"process {pid} {_command(process)[:120]}" for pid, process in alive.items()]
+        found += [
+            f"port {one.laddr.port} of process {one.pid}"
+            for one in psutil.net_connections("tcp")
+            if one.laddr and one.status == psutil.CONN_LISTEN and one.pid in alive
+        ]
+        own = self._seen.keys() | alive.keys()
+        locks = _locks()
+        found += [f"lock on inode {inode} of process {pid}" for inode, pid in locks.items() if pid in own]
+        new = _leavable() - self._before
+        used = _used_by_others({file for file in new if file.parent == _SHARED_MEMORY}, own)
+        for path in sorted(new):
+            # What other runs on this machine hold is theirs.
+            with suppress(FileNotFoundError):
+                holder = locks.get((path / "lock").stat().st_ino) if path.is_dir() else None
+                if path in self._scratch or not (path in used or (holder and holder not in own)):
+                    found.append(str(path))
+        return found
+
+    def alive(self) -> list[psutil.Process]:
+        """The run's processes that are alive now."""
+        folders = [self.paths.root.name, *map(str, self._scratch)]  # by its name: it may be mounted twice
+        found = []
+        for process in psutil.process_iter():
+            if process.pid == os.getpid():
+                continue
+            with suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE and (
+                    self._seen.get(process.pid) == process
+                    or any(folder in _command(process) for folder in folders)
+                    or process.environ().get(MARK) == self._mark
+                ):
+                    found.append(process)
+        return found
+
+    def demand(self) -> dict[str, float]:
+        """Seconds of processor time that each thread of the run has had or waited for, of those alive now."""
+        found = {}
+        for process in self.alive():
+            for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+                with suppress(OSError):
+                    had, waited, _ = file.read_text(encoding="ascii").split()
+                    found[file.parent.name] = (int(had) + int(waited)) / 1e9
+        return found
+
+    def end(self, run: subprocess.Popen[bytes], within_s: float) -> str:
+        """End the run as Ctrl-C does, or else kill all of it; which of the two it took."""
+        run.send_signal(signal.SIGINT)
+        how = "ended on SIGINT"
+        deadline = time.monotonic() + within_s
+        while run.poll() is None:
+            self.look(run.pid)
+            if time.monotonic() > deadline:
+                how = f"had to be killed {within_s:g} s after SIGINT"
+                run.kill()
+                run.wait()
+            time.sleep(0.05)
+        return how
+
+    def kill(self) -> None:
+        """Kill what is left of the run, scratch folders included."""
+        for process in self.alive():
+            with suppress(psutil.Error):
+                process.kill()
+        for folder in self._scratch:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def keep_stacks(self, file: Path) -> None:
+        """Where each process of the run stands: the kernel's word, and its stacks where they can be had.
+
+        A JVM prints its own into lane.log when asked by SIGQUIT; for Python py-spy is asked, if installed.
+        """
+        py_spy = shutil.which("py-spy")
+        alive = self.alive()
+        for process in alive:
+            with suppress(psutil.Error):
+                if process.name() == "java":
+                    process.send_signal(signal.SIGQUIT)
+        with file.open("w", encoding="utf-8") as text:
+            if py_spy is None:
+                text.write("No py-spy here: stacks of Python are missing.\n")
+            for process in alive:
+                with suppress(psutil.Error, OSError):
+                    text.write(f"\n== {process.pid} {process.status()} {_command(process)}\n")
+                    text.write(_kernel_stacks(process.pid))
+                    if py_spy and process.name().startswith("python"):
+                        text.write(_python_stacks(py_spy, process.pid))
+        _until_quiet(list(self.paths.root.glob("lanes/*/lane.log")))
+
+
+def _command(process: psutil.Process) -> str:
+    return " ".join(process.cmdline())
+
+
+def _leavable() -> set[Path]:
+    """Scratch folders of runs, and files in shared memory."""
+    return {*Path(tempfile.gettempdir()).glob("sparkgpu-run-*"), *_SHARED_MEMORY.glob("*")}
+
+
+def _locks() -> dict[int, int]:
+    """Inode to process, of every lock that is held; a lock can outlive its process in a child of it."""
+    found = {}
+    for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+        words = line.split()
+        if "->" not in words:  # a lock that is only waited for
+            found[int(words[5].rpartition(":")[2])] = int(words[4])
+    return found
+
+
+def _used_by_others(files: set[Path], own: set[int]) -> set[Path]:
+    """Those of `files` that processes outside the run have open or mapped."""
+    used: set[Path] = set()
+    if files:
+        for process in psutil.process_iter():
+            with suppress(OSError):
+                if process.pid not in own:
+                    places = Path(f"/proc/{process.pid}")
+                    opened = {Path(os.readlink(one)) for one in (places / "fd").iterdir()}  # noqa: PTH115
+                    maps = (places / "maps").read_text(encoding="utf-8", errors="replace")
+                    used |= {file for file in files if file in opened or str(file) in maps}
+    return used
+
+
+def _kernel_stacks(pid: int) -> str:
+    found = ""
+    for thread in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda one: int(one.name)):
+        with suppress(OSError):
+            name, state, place = (
+                (thread / one).read_text(encoding="utf-8").strip() for one in ("comm", "stat", "wchan")
+            )
+            found += f"thread {thread.name} {name}: {state.rpartition(') ')[2][0]} in {place}\n"
+    return found
+
+
+def _python_stacks(py_spy: str, pid: int) -> str:
+    # Without stopping the process: one that is stopped already would never answer.
+    command = [py_spy, "dump", "--nonblocking", "--pid", str(pid)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_STACKS_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"py-spy: no answer within {_STACKS_S:g} s\n"
+    return done.stdout + done.stderr
+
+
+def _until_quiet(logs: list[Path]) -> None:
+    """Wait until no log has grown for a second, so that what a JVM prints is whole."""
+    deadline = time.monotonic() + _STACKS_S
+    sizes, since = [-1], time.monotonic()
+    while time.monotonic() < min(deadline, since + 1.0):
+        now = [log.stat().st_size for log in logs if log.exists()]
+        if now != sizes:
+            sizes, since = now, time.monotonic()
+        time.sleep(0.05)
