@@ -59,7 +59,12 @@ class ClusterCrew:
         """Of the driver, while it is alive."""
         return [self._process.pid] if self._process is not None and self._process.poll() is None else []
 
-    def follow(self, on_event: Callable[[int, Branch, Event], None], on_table: Callable[[], None]) -> Outcome:
+    def follow(
+        self,
+        on_event: Callable[[int, Branch, Event], None],
+        on_table: Callable[[], None],
+        beside: Iterator[None],
+    ) -> Outcome:
         """Wait until every trial is done or failed, handing on what they report (see `Crew.follow`)."""
         lost: list[str] = []
         tables = 0
@@ -73,7 +78,7 @@ class ClusterCrew:
         while True:
             try:
                 self._followed = self._crew()
-                return self._followed.follow(on_event, on_first_table)
+                return self._followed.follow(on_event, on_first_table, beside)
             except ExecutorLostError as error:
                 lost.append(str(error))
             self.end()

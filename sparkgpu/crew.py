@@ -49,10 +49,16 @@ class Crew:
         """Of the workers that are alive (their children are found from them)."""
         return [worker.process.pid for worker in self._workers if worker.process.poll() is None]
 
-    def follow(self, on_event: Callable[[int, Branch, Event], None], on_table: Callable[[], None]) -> Outcome:
+    def follow(
+        self,
+        on_event: Callable[[int, Branch, Event], None],
+        on_table: Callable[[], None],
+        beside: Iterator[None],
+    ) -> Outcome:
         """Wait until every trial is done or failed, handing on what the workers report.
 
-        `on_table` is called once the table is there. Workers may still be closing Spark when it returns.
+        `on_table` is called once the table is there; from then on `beside` does a piece of other work between
+        two looks. Workers may still be closing Spark when this returns.
 
         Raises the error that the preparation of the table ended with.
         """
@@ -75,6 +81,8 @@ class Crew:
                     worker.vitals.heard()  # it waits for the table, whose maker is looked after
                 elif worker.look():
                     self._mend(worker)
+            if table_seen:
+                next(beside, None)
             time.sleep(_POLL_S)
         failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
         names = (trial.name for trial in self._plan.trials)

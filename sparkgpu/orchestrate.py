@@ -10,10 +10,11 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,12 @@ from sparkgpu.source import find_source
 from sparkgpu.submitted import ClusterSettings, cluster_settings
 from sparkgpu.terminal import Display
 from sparkgpu.watchdog import looking_after_myself
+
+# In an order in which no one takes long.
+_FOR_THE_END = (
+    "numpy", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize", "scipy.stats", "joblib",
+    "sklearn.utils", "sklearn.metrics", "matplotlib.pyplot", "jinja2", "sparkgpu.report",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +208,6 @@ def _train(
         display.table(schema)
         resolved = plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
         write_text(paths.config, config_io.dump(resolved))
-        _import_for_the_end()
 
     gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
     try:
@@ -210,7 +216,7 @@ def _train(
             Monitor(paths.telemetry, lambda: [os.getpid(), *workers.process_ids()], gpus=gpus) as monitor,
         ):
             try:
-                outcome = workers.follow(display.event, on_table)
+                outcome = workers.follow(display.event, on_table, _import_for_the_end())
             except NoticeToStop:
                 save_networks(paths, plan)
                 raise
@@ -240,16 +246,14 @@ def _keep_log(paths: RunPaths, display: Display) -> None:
         display.error(f"there was no table yet, so the run's folder is removed; its log is {kept}")
 
 
-def _import_for_the_end() -> None:
-    """Import what scoring and the report need while the lanes train, so that it is there at the end.
+def _import_for_the_end() -> Iterator[None]:
+    """Import, piece by piece, what scoring and the report need, so that it is there at the end.
 
-    In this thread: two that import at once can wait for each other for ever. What workers report meanwhile
-    lies in files until it is read.
+    In the thread that follows the lanes: two threads that import at once can wait for each other for ever.
     """
-    import scipy.optimize  # noqa: F401
-    import sklearn.metrics  # noqa: F401
-
-    import sparkgpu.report  # noqa: F401
+    for name in _FOR_THE_END:
+        import_module(name)
+        yield
 
 
 def _finish(
