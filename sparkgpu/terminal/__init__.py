@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from io import TextIOWrapper
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
@@ -77,7 +78,12 @@ class Display:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-        if self._spool and not self._spool.drain(_UNREAD_S if kind is None else _UNREAD_ERROR_S):
+        if self._spool is None:
+            return
+        if kind is not None:
+            with suppress(OSError):  # there is something worse to tell
+                self._spool.drain(_UNREAD_ERROR_S)
+        elif not self._spool.drain(_UNREAD_S):
             self.error("standard output is not read, so the last of it was left out.")
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ class Spool(io.TextIOBase):
         stream.flush()
         self._stream = stream
         self._descriptor = stream.fileno()
+        self._error: OSError | None = None
         self._texts: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
@@ -44,21 +45,28 @@ class Spool(io.TextIOBase):
         return len(text)
 
     def drain(self, within_s: float) -> bool:
-        """Wait until all is written, or for `within_s` seconds; whether it is. Nothing may follow."""
+        """Wait until all is written, or for `within_s` seconds; whether it is. Nothing may follow.
+
+        Raises what writing to a file ended with, such as a full disk.
+        """
         self._texts.put(None)
         self._thread.join(within_s)
+        if self._error is not None:
+            raise self._error
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        is_read = True
+        is_over = False
         while (text := self._texts.get()) is not None:
-            while text and is_read:
+            while text and not is_over:
                 try:
                     text = text[os.write(self._descriptor, text) :]
                 except BlockingIOError:  # somebody made the pipe one that does not wait
                     select.select([], [self._descriptor], [])
-                except OSError:  # nobody will ever read it: `| head` has ended, or the disk is full
-                    is_read = False
+                except BrokenPipeError:  # as after `| head`
+                    is_over = True
+                except OSError as error:
+                    is_over, self._error = True, error
 
 
 def say(text: str, stream: IO[str]) -> None:
