@@ -90,7 +90,7 @@ class H2OTables:
         setup = h2o.parse_setup(raw, header=0, column_types=self._types())
         if chunk_size:
             setup["chunk_size"] = chunk_size
-        return h2o.parse_raw(setup)
+        return h2o.parse_raw(setup, first_line_is_header=setup["check_header"])
 
     def _types(self) -> dict[str, str]:
         return {feature.name: "enum" for feature in self._schema.categorical}

@@ -55,11 +55,16 @@ class H2OJob:
         if state["status"] not in ("CREATED", "RUNNING"):
             return None
         if self._cloud is not None:
-            with refusals_of(self._trial):
-                standing = self._watch.see((state["progress"], state["progress_msg"]), self._cloud)
-            if standing is not None:
-                self._end(standing)
+            self._look((state["progress"], state["progress_msg"]), self._cloud)
         return float(state["progress"])
+
+    def _look(self, progress: object, cloud: Cloud) -> None:
+        try:
+            standing = self._watch.see(progress, cloud)
+        except (OSError, H2OError):
+            return  # a question that fails is no reason to give up a job that goes on
+        if standing is not None:
+            self._end(standing)
 
     def _end(self, standing: Standing) -> None:
         if self._released is None and standing.tracker:
