@@ -32,6 +32,7 @@ from sparkgpu.plan import Plan, TrialSpec
 from sparkgpu.prepare import prepare
 from sparkgpu.processes import die_with_parent
 from sparkgpu.schema import TableSchema
+from sparkgpu.signs_of_life import SignsOfLife
 from sparkgpu.source import find_source
 from sparkgpu.trials import InBackground, described, run_trials
 from sparkgpu.watchdog import answer_with_stacks
@@ -55,6 +56,7 @@ class _Application:
         arguments: argparse.Namespace,
         config: RunConfig,
         events: Mapping[Branch, EventWriter],
+        signs: SignsOfLife,
     ) -> None:
         self.session = session
         self.paths = RunPaths(root=arguments.run)
@@ -64,6 +66,7 @@ class _Application:
         self.scratch: Path = arguments.scratch
         self.shared: Path = arguments.shared
         self.events = events
+        self.signs = signs
         self.failed = False
 
     def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
@@ -156,26 +159,28 @@ class _Application:
         config: RunConfig,
         trials: tuple[TrialSpec, ...],
     ) -> None:
+        from sparkgpu.engines.trees import h2o_cloud, h2o_frames, h2o_jobs, h2o_xgboost
         from sparkgpu.spark.h2o_context import stopping
 
-        with stopping(context):
-            from sparkgpu.engines.trees import h2o_xgboost
+        stands_still: TrialError | None = None
 
-            tables = h2o_xgboost.H2OTables(self.paths, schema, self.shared, in_order=False)
-            self._run_trials(
-                "trees",
-                trials,
-                lambda spec: h2o_xgboost.run_trial(
-                    spec,
-                    config.trees,
-                    schema,
-                    tables,
-                    self.paths,
-                    plan.lanes[0],
-                    self.events["trees"],
-                    predicting=nullcontext(),
-                ),
-            )
+        def run_trial(spec: TrialSpec) -> FitRecord:
+            nonlocal stands_still
+            if stands_still is not None:  # and so would this one
+                raise stands_still
+            try:
+                return h2o_xgboost.run_trial(
+                    spec, config.trees, schema, tables, self.paths, plan.lanes[0], self.events["trees"],
+                    predicting=nullcontext(), cloud=cloud,
+                )  # fmt: skip
+            except h2o_jobs.StandStillError as error:
+                stands_still = error
+                raise
+
+        cloud = h2o_cloud.Cloud()
+        with stopping(context), self.signs.of(cloud.gets_on):
+            tables = h2o_frames.H2OTables(self.paths, schema, self.shared)
+            self._run_trials("trees", trials, run_trial)
 
     def _run_trials(
         self, branch: Branch, trials: tuple[TrialSpec, ...], run_trial: Callable[[TrialSpec], FitRecord]
@@ -252,6 +257,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
     from py4j.protocol import Py4JError
 
     from sparkgpu.spark.cluster_session import await_executors, check_executors, cluster_session
+    from sparkgpu.spark.work import ExecutorWork
 
     config = config_io.load(file=arguments.config)
     settings = read_json(arguments.settings)
@@ -278,9 +284,11 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
             target=_watch, args=(session, executors, ended, lambda error: _give_up(paths, error)), daemon=True
         )
         watcher.start()
-        application = _Application(session, arguments, config, events)
+        signs = SignsOfLife(events.values())
+        application = _Application(session, arguments, config, events, signs)
         try:
-            application.run(plan, executors)
+            with signs.of(ExecutorWork(session).gets_on), signs.told():
+                application.run(plan, executors)
         except Py4JError as error:  # while the JVM is there to say what it is
             traceback.print_exc()
             raise TrialError(described(error)["message"]) from None

@@ -24,12 +24,12 @@ class Event(Record):
     """One step of a worker.
 
     `kind` is ``phase`` (a new activity began: `text`), ``progress`` (`done` of 1.0 of `trial`, with the
-    step and the validation metric where there is one), ``trial_done``, ``trial_failed`` (`text` says why).
-    `at` is seconds since the epoch.
+    step and the validation metric where there is one), ``trial_done``, ``trial_failed`` (`text` says why),
+    ``alive`` (work was done that nothing else shows). `at` is seconds since the epoch.
     """
 
     at: float
-    kind: Literal["phase", "progress", "trial_done", "trial_failed"]
+    kind: Literal["phase", "progress", "trial_done", "trial_failed", "alive"]
     text: str = ""
     trial: str | None = None
     done: float | None = None
@@ -86,6 +86,10 @@ class EventWriter:
 
     def trial_failed(self, trial: str, text: str) -> None:
         self.emit(Event(at=time.time(), kind="trial_failed", trial=trial, text=text))
+
+    def alive(self) -> None:
+        """Tell that work goes on elsewhere, as on a cluster's executors; displays show nothing of it."""
+        self.emit(Event(at=time.time(), kind="alive"))
 
 
 class EventReader:

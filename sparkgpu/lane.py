@@ -107,11 +107,11 @@ class _Worker:
             with self.events.phase("starting H2O"):
                 context = start.result()
             with stopping(context):
-                from sparkgpu.engines.trees import h2o_xgboost
+                from sparkgpu.engines.trees import h2o_frames, h2o_xgboost
 
                 config = self._resolved(schema)
                 is_native = schema.task == "multiclass" and self.lane.device == "cpu"
-                tables = h2o_xgboost.H2OTables(self.paths, schema, self.scratch)
+                tables = h2o_frames.H2OTables(self.paths, schema, self.scratch)
                 self._run_trials(
                     lambda spec: h2o_xgboost.run_trial(
                         spec,

@@ -34,6 +34,8 @@ class Progress:
     _estimate: tuple[float, float] | None = None  # our time, and the seconds left then
 
     def take(self, event: Event, now: float) -> None:
+        if event.kind == "alive":
+            return
         if event.trial != self.trial:
             self.trial, self.done, self.step, self.value = event.trial, None, None, None
             self._origin, self._estimate = (event.at, event.done or 0.0), None

@@ -1,7 +1,7 @@
 """Trains and applies H2O XGBoost inside a lane's H2O context (Sparkling Water, XGBoost 1.6).
 
-The table's Parquet files are parsed by H2O itself; categories arrive as enums, gaps as gaps. Rows are
-always in the order of their ids, because subsampling picks by position. H2O quietly trains on the CPU when
+The table's Parquet files are parsed by H2O itself; categories arrive as enums, gaps as gaps. On one node rows
+are in the order of their ids, because subsampling picks by position. H2O quietly trains on the CPU when
 its GPU cannot be used: here a GPU lane counts as trained only if the native library says ``gpu_hist``.
 """
 
@@ -11,8 +11,8 @@ import csv
 import io
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,63 +20,28 @@ import h2o
 import numpy as np
 import pyarrow.parquet as pq
 from h2o.estimators import H2OXGBoostEstimator
-from h2o.exceptions import H2OError
 from numpy.typing import NDArray
 
 from sparkgpu import table as prepared
 from sparkgpu.artifacts import FitRecord, RunPaths, write_text
 from sparkgpu.config import TreesConfig
-from sparkgpu.engines.trees.row_order import ordered_files
-from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.engines.trees.h2o_cloud import Cloud
+from sparkgpu.engines.trees.h2o_frames import H2OTables
+from sparkgpu.engines.trees.h2o_jobs import H2OJob, refusals_of
+from sparkgpu.errors import DeviceError
 from sparkgpu.events import EventWriter
 from sparkgpu.plan import LanePlan, TrialSpec
 from sparkgpu.processes import peak_resident_bytes
-from sparkgpu.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
+from sparkgpu.schema import LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
 
 _POLL_S = 0.15
+_MOST_POLL_S = 1.0
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 _MAX_GPU_DEPTH = 15  # beyond it H2O takes the CPU without a word
-
-
-class H2OTables:
-    """The run's table inside one H2O context, parsed once and used by all trials of the lane.
-
-    `scratch` is a folder that all nodes of it share. With `in_order` rows lie in the order of their ids; a
-    cloud of several nodes has no order of rows, and a table need not fit the machine that sorts it.
-    """
-
-    def __init__(self, paths: RunPaths, schema: TableSchema, scratch: Path, *, in_order: bool = True) -> None:
-        self._in_order = in_order
-        self._paths = paths
-        self._schema = schema
-        self.scratch = scratch
-        self._frames: dict[str, H2OFrame] = {}
-
-    def split(self, split: SplitName, fold: int | None) -> H2OFrame:
-        """The rows a trial trains on, validates on or tests on."""
-        if fold is None or split == "test":
-            return self._whole(split)
-        frame = self._whole("train")
-        return frame[frame[FOLD] != fold, :] if split == "train" else frame[frame[FOLD] == fold, :]
-
-    def _whole(self, split: str) -> H2OFrame:
-        if split not in self._frames:
-            folder = self._paths.split(split)
-            files = (
-                ordered_files(folder, self.scratch) if self._in_order else sorted(folder.glob("*.parquet"))
-            )
-            frame = h2o.import_file([str(file) for file in files], header=0, col_types=self._types())
-            if self._schema.classes:
-                frame[LABEL] = frame[LABEL].asfactor()
-            self._frames[split] = frame
-        return self._frames[split]
-
-    def _types(self) -> dict[str, str]:
-        return {feature.name: "enum" for feature in self._schema.categorical}
 
 
 def run_trial(
@@ -89,28 +54,33 @@ def run_trial(
     events: EventWriter,
     *,
     predicting: AbstractContextManager[None],
+    cloud: Cloud | None = None,
 ) -> FitRecord:
     """Train, predict valid and test, and leave predictions, learning curve and MOJO in the trial's folder.
 
-    `config` is resolved: no parameter is open. Predictions are made within `predicting`. Raises `DeviceError`
-    when a GPU was asked for and not used, `TrialError` when H2O refuses or fails.
+    `config` is resolved: no parameter is open. Predictions are made within `predicting`. With `cloud` a
+    training that stands still is found. Raises `DeviceError` when a GPU was asked for and not used,
+    `TrialError` when H2O refuses or fails.
     """
     folder = paths.trial(spec.name).root
     folder.mkdir(parents=True, exist_ok=True)
     parameters = estimator_parameters(config, schema, spec.seed, lane)
     with events.phase("handing the table to H2O", spec.name):
         train, valid = tables.split("train", spec.fold), tables.split("valid", spec.fold)
+        if one_node := tables.why_one_node(train, valid):
+            parameters["build_tree_one_node"] = True
     start = time.perf_counter()
     with events.phase("training", spec.name):
         model = _start(spec, parameters, schema, train, valid)
         test = tables.split("test", spec.fold)  # parsed while the first trees grow
-        is_scoring = _grow(model, spec, config, events)
+        job = H2OJob(model._job.job_key, spec.name, cloud, tables.num_nodes)
+        is_scoring = _grow(job, spec, config, events)
     if is_scoring:
         # All rows trained and validated on: with many classes this takes as long as the trees.
         with events.phase("H2O's own scoring", spec.name):
-            while _done(model, spec) is not None:
+            while job.done() is not None:
                 time.sleep(_POLL_S)
-    with _refusals_of(spec):
+    with refusals_of(spec.name):
         model.join()
     fit_s = time.perf_counter() - start
     output = model._model_json["output"]
@@ -149,6 +119,7 @@ def run_trial(
             "cuda_visible_devices": lane.cuda_visible_devices,
         },
         parameters=parameters,
+        notes=(one_node,) if one_node else (),
     )
 
 
@@ -199,7 +170,7 @@ def _start(
     spec: TrialSpec, parameters: Mapping[str, Any], schema: TableSchema, train: H2OFrame, valid: H2OFrame
 ) -> H2OXGBoostEstimator:
     model = H2OXGBoostEstimator(model_id=spec.name, **parameters)
-    with _refusals_of(spec):
+    with refusals_of(spec.name):
         model.start(
             x=[feature.name for feature in schema.features],
             y=LABEL,
@@ -209,39 +180,21 @@ def _start(
     return model
 
 
-def _grow(model: H2OXGBoostEstimator, spec: TrialSpec, config: TreesConfig, events: EventWriter) -> bool:
+def _grow(job: H2OJob, spec: TrialSpec, config: TreesConfig, events: EventWriter) -> bool:
     """Report the trees grown so far until all stand; whether H2O still works on the model then.
 
     Of a model that stops early this cannot be told: its progress stays where it was.
     """
-    while (done := _done(model, spec)) is not None:
-        events.progress(spec.name, done, step=round(done * (config.ntrees or 0)))
+    told, grown = -1.0, time.monotonic()
+    while (done := job.done()) is not None:
+        if done != told:
+            events.progress(spec.name, done, step=round(done * (config.ntrees or 0)))
+            told, grown = done, time.monotonic()
         if done >= 1.0:
             return True
-        time.sleep(_POLL_S)
+        # Slow trees are asked for less often: each question is work for the node that trains.
+        time.sleep(max(_POLL_S, min(_MOST_POLL_S, (time.monotonic() - grown) / 10)))
     return False
-
-
-def _done(model: H2OXGBoostEstimator, spec: TrialSpec) -> float | None:
-    """The share of the trees that stand; None when the job is over."""
-    with _refusals_of(spec):
-        state = h2o.api(f"GET /3/Jobs/{model._job.job_key}")["jobs"][0]
-    return float(state["progress"]) if state["status"] in ("CREATED", "RUNNING") else None
-
-
-@contextmanager
-def _refusals_of(spec: TrialSpec) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, H2OError) as error:
-        raise TrialError(f"{spec.name}: H2O XGBoost failed: {_first_sentence(str(error))}") from error
-
-
-def _first_sentence(text: str) -> str:
-    lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")
-    ]
-    return (lines[0] if lines else "no reason given")[:300]
 
 
 def _native_parameters(output: Mapping[str, Any]) -> dict[str, str]:

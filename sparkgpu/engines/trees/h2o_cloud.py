@@ -1,0 +1,125 @@
+"""What the nodes of an H2O cloud do, as their REST interface tells: processor time and stacks.
+
+H2O 3.46 waits without an end, and without a word in any log, when XGBoost's set-up fails on one of several
+nodes: the model's driver closes the training, for which it waits until every node has said good-bye to the
+tracker of XGBoost's workers (``RabitTrackerH2O.waitFor``), and the node that failed never said hello. The
+nodes' stacks show it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import h2o
+from h2o.exceptions import H2OError
+
+# Of a core. H2O's own beat and the questions it is asked take less; a thread that works takes more.
+_QUIET_CORES = 0.25
+# H2O tells its share of the machine in whole percent: of more cores, one busy thread may show as none.
+_MOST_CORES_TOLD = 50
+_FRESH_S = 2.0
+_ANSWER_S = 10.0
+_MAGIC = 0xFF99
+# Threads that run natively and yet wait: for other nodes, or for whoever asked for the stacks.
+_NATIVE_WAITS = ("Rabit.init", "JStackCollectorTask", "ServerSocketChannelImpl.accept", "EPoll.wait")
+_TRACKER = re.compile(r'"TCP-[^"]*\[[^"/]*/\[?([0-9a-fA-F.:]+?)\]?:(\d+)\]"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What all nodes wait in; `tracker` is where XGBoost's workers would say good-bye, if that is awaited."""
+
+    words: str
+    tracker: tuple[str, int] | None = None
+
+
+class Cloud:
+    """The cloud that this process's H2O client is connected to; may be asked from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked = float("-inf")
+        self._is_quiet: bool | None = None
+
+    def is_quiet(self) -> bool | None:
+        """Whether no node has used its processor since the last question; None where that cannot be told."""
+        with self._lock:
+            # H2O measures since it was last asked, whoever asked, and anew each second.
+            if time.monotonic() - self._asked >= _FRESH_S:
+                self._is_quiet = is_quiet(h2o.api("GET /3/Cloud").nodes)
+                self._asked = time.monotonic()
+            return self._is_quiet
+
+    def gets_on(self) -> bool:
+        """Whether its nodes have used their processors, as far as can be told; False when nobody answers."""
+        try:
+            return self.is_quiet() is not True
+        except (OSError, H2OError):
+            return False
+
+    def standing(self) -> Standing | None:
+        """What the cloud waits in; None while a thread of it works."""
+        traces = h2o.api("GET /3/JStack")["traces"]
+        return standing_of({str(trace["node"]): trace["thread_traces"] for trace in traces})
+
+
+def is_quiet(nodes: Iterable[Mapping[str, Any]]) -> bool | None:
+    """Of what ``/3/Cloud`` says of its nodes; None where one says nothing or its share is too coarse."""
+    shares = [(int(node["my_cpu_pct"]), int(node["num_cpus"])) for node in nodes]
+    if any(percent * cores / 100 >= _QUIET_CORES for percent, cores in shares):
+        return False
+    if any(percent < 0 or cores > _MOST_CORES_TOLD for percent, cores in shares):
+        return None
+    return True
+
+
+def standing_of(stacks: Mapping[str, Sequence[str]]) -> Standing | None:
+    """What nodes with these stacks (node to its threads' traces) wait in; None while a thread works."""
+    for node, traces in stacks.items():
+        if any("RabitTrackerH2O.waitFor" in trace for trace in traces):
+            found = next((match for trace in traces if (match := _TRACKER.match(trace))), None)
+            return Standing(
+                words=f"node {node} waits for the good-bye of nodes that never began",
+                tracker=(found.group(1), int(found.group(2))) if found else None,
+            )
+    if any(_works(trace) for traces in stacks.values() for trace in traces):
+        return None
+    waiting = [node for node, traces in stacks.items() if any("Rabit.init" in trace for trace in traces)]
+    at = f"; XGBoost on {', '.join(waiting)} waits for the other nodes" if waiting else ""
+    return Standing(words=f"no thread of {', '.join(stacks)} works{at}")
+
+
+def _works(trace: str) -> bool:
+    """Whether this is a thread of H2O's or XGBoost's that runs."""
+    head, _, frames = trace.partition("\n")
+    return (
+        head.startswith(('"FJ-', '"XGBoostUpdater'))
+        and head.rstrip().endswith("RUNNABLE")
+        and not any(wait in frames for wait in _NATIVE_WAITS)
+    )
+
+
+def say_good_bye(tracker: tuple[str, int], num_workers: int) -> None:
+    """Tell a tracker that so many workers have ended, in XGBoost's protocol, so that H2O waits no longer.
+
+    H2O then fails the job with what it had met on the node. Raises `OSError` where nobody answers.
+    """
+    for rank in range(num_workers):
+        with closing(socket.create_connection(tracker, timeout=_ANSWER_S)) as connection:
+            connection.sendall(struct.pack("@i", _MAGIC))
+            answer = connection.recv(4, socket.MSG_WAITALL)
+            if answer != struct.pack("@i", _MAGIC):
+                raise OSError(f"{tracker[0]}:{tracker[1]} is no tracker of XGBoost's workers")
+            words = (b"NULL", b"shutdown")
+            connection.sendall(
+                struct.pack("@ii", rank, num_workers)
+                + b"".join(struct.pack("@i", len(word)) + word for word in words)
+            )

@@ -1,0 +1,104 @@
+"""The run's table inside an H2O context: parsed once, on the nodes that are to train on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import h2o
+
+from sparkgpu.artifacts import RunPaths
+from sparkgpu.engines.trees.h2o_layout import Layout, choose_layout, one_node_note, write_pieces
+from sparkgpu.engines.trees.row_order import ordered_files
+from sparkgpu.schema import FOLD, LABEL, SplitName, TableSchema
+
+if TYPE_CHECKING:
+    from h2o import H2OFrame
+
+
+class H2OTables:
+    """The run's table inside one H2O context, used by all its trials.
+
+    `scratch` is a folder that all nodes of it share. On one node rows lie in the order of their ids; a cloud
+    of several has no order of rows, and a table need not fit the machine that sorts it.
+    """
+
+    def __init__(self, paths: RunPaths, schema: TableSchema, scratch: Path) -> None:
+        self._paths = paths
+        self._schema = schema
+        self.scratch = scratch
+        nodes = h2o.api("GET /3/Cloud", data={"skip_ticks": True}).nodes
+        self._nodes = {str(node["ip_port"]) for node in nodes}
+        self._threads = max(int(node["nthreads"]) for node in nodes)
+        self._frames: dict[str, H2OFrame] = {}
+        self._layout = self._chosen()
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes the cloud has."""
+        return len(self._nodes)
+
+    def split(self, split: SplitName, fold: int | None) -> H2OFrame:
+        """The rows a trial trains on, validates on or tests on."""
+        if fold is None or split == "test":
+            return self._whole(split)
+        frame = self._whole("train")
+        return frame[frame[FOLD] != fold, :] if split == "train" else frame[frame[FOLD] == fold, :]
+
+    def why_one_node(self, train: H2OFrame, valid: H2OFrame) -> str | None:
+        """Why of several nodes only one may train on these rows; None where all do.
+
+        Looks where the rows really are: a node without validation rows would end in an endless wait.
+        """
+        if self.num_nodes == 1 or self._layout.note:
+            return self._layout.note
+        if all(self._nodes <= _nodes_of(frame) for frame in (train, valid)):
+            return None
+        return one_node_note(self.num_nodes, "H2O put no rows on some of the others")
+
+    def _chosen(self) -> Layout:
+        schema = self._schema
+        rows = schema.splits["train"]
+        least = min(rows, schema.splits["valid"]) if schema.folds is None else rows // schema.folds
+        return choose_layout(
+            train_rows=rows,
+            least_rows=least,
+            columns=len(schema.features),
+            nodes=self.num_nodes,
+            threads=self._threads,
+        )
+
+    def _whole(self, split: str) -> H2OFrame:
+        if split not in self._frames:
+            folder = self._paths.split(split)
+            if self._layout.pieces:
+                files = sorted(folder.glob("*.parquet"))
+                pieces = write_pieces(files, self.scratch / f"pieces-{split}", self._layout.pieces)
+                frame = self._parsed(pieces, chunk_size=max(file.stat().st_size for file in pieces))
+            elif self._layout.nodes > 1:
+                frame = self._parsed(sorted(folder.glob("*.parquet")))
+            else:
+                frame = self._parsed(ordered_files(folder, self.scratch))
+            if self._schema.classes:
+                frame[LABEL] = frame[LABEL].asfactor()
+            self._frames[split] = frame
+        return self._frames[split]
+
+    def _parsed(self, files: list[Path], *, chunk_size: int | None = None) -> H2OFrame:
+        """The files as a frame, cut into chunks as H2O thinks best, or after so many bytes."""
+        raw = h2o.lazy_import([str(file) for file in files])
+        setup = h2o.parse_setup(raw, header=0, column_types=self._types())
+        if chunk_size:
+            setup["chunk_size"] = chunk_size
+        return h2o.parse_raw(setup, first_line_is_header=setup["check_header"])
+
+    def _types(self) -> dict[str, str]:
+        return {feature.name: "enum" for feature in self._schema.categorical}
+
+
+def _nodes_of(frame: H2OFrame) -> set[str]:
+    """The nodes that hold rows of `frame`, as ``address:port``."""
+    found = h2o.api(f"GET /3/Frames/{frame.frame_id}", data={"row_count": 1, "column_count": 1})
+    table = found["frames"][0]["distribution_summary"]
+    rows = table.col_header.index("number_of_rows")
+    return {str(row[0]) for row in table.cell_values if row[rows]}

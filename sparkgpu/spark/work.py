@@ -1,0 +1,45 @@
+"""How much the executors of an application have done, as its driver knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class ExecutorWork:
+    """Says whether executors have got on since it was asked before: tasks that ended, rows that were read.
+
+    Executors report those of a running task every 10 seconds. What their Python workers do between two rows
+    does not show.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        context: Any = session.sparkContext._jsc.sc()
+        self._store = context.statusStore()
+        self._seen: tuple[int, ...] = ()
+
+    def gets_on(self) -> bool:
+        from py4j.protocol import Py4JError, Py4JNetworkError
+
+        try:
+            now = self._counted()
+        except (Py4JError, Py4JNetworkError, OSError):
+            return False  # Spark is being stopped, or its JVM is gone, which others find out
+        moved = now != self._seen
+        self._seen = now
+        return moved
+
+    def _counted(self) -> tuple[int, ...]:
+        counts: list[int] = []
+        executors = self._store.executorList(True)
+        for position in range(executors.size()):
+            executor = executors.apply(position)
+            counts += [executor.completedTasks(), executor.failedTasks(), executor.totalInputBytes()]
+        stages = self._store.activeStages()
+        for position in range(stages.size()):
+            stage = stages.apply(position)
+            counts += [stage.stageId(), stage.inputRecords(), stage.shuffleReadRecords()]
+            counts += [stage.shuffleWriteRecords(), stage.outputRecords()]
+        return tuple(counts)

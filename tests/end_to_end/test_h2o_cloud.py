@@ -1,0 +1,112 @@
+"""Trees in an H2O cloud of two executors: rows on every node, small tables, a failure that H2O never ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from running import COMMAND, finished, write_table
+from standalone import Cluster, spark_environment, standalone
+
+from sparkgpu.artifacts import read_json
+from sparkgpu.demo import DEMO_TARGET, write_demo
+from sparkgpu.events import EventReader
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+TREES = ("--set", 'models=["trees"]', "--set", "trees.ntrees=20")
+# Hands the validation rows over in one piece, which is one node's, and does not look where rows are.
+ONE_PIECE = """
+from sparkgpu.engines.trees import h2o_layout
+write = h2o_layout.write_pieces
+h2o_layout.write_pieces = lambda files, folder, pieces: write(
+    files, folder, 1 if folder.name == "pieces-valid" else pieces
+)
+h2o_layout.one_node_note = lambda nodes, reason: None
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with standalone(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with categories, one row group each split: such ones end in an endless wait inside H2O."""
+    folder = tmp_path_factory.mktemp("flights")
+    file = folder / "flights.parquet"
+    pq.write_table(pq.read_table(write_demo(folder)).slice(0, 16_000), file)
+    return file
+
+
+def test_every_node_has_rows_of_every_split(cluster: Cluster, flights: Path, tmp_path: Path) -> None:
+    run = finished(
+        cluster.submit(flights, "--target", DEMO_TARGET, *TREES),
+        tmp_path / "out", tmp_path, within_s=500, environ=spark_environment(),
+    )  # fmt: skip
+    (trial,) = run.metrics["trials"]
+    assert trial["metrics"]["test"]["roc_auc"] > 0.65
+    assert read_json(run.paths.trial("trees-s7").fit)["notes"] == []
+    logs = {
+        log: log.read_text() for log in cluster.folder.glob("worker-*/work/app-*-0000/*/h2ologs/*/*info*")
+    }
+    assert [text.count("Initial Booster created") for text in logs.values()] == [1, 1], list(logs)
+    kinds = [event.kind for event in EventReader(run.paths.lane(0).events("trees")).new()]
+    assert "alive" in kinds
+
+
+def test_a_failure_on_one_node_ends_the_run_with_what_h2o_met(
+    cluster: Cluster, flights: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "patch").mkdir()
+    (tmp_path / "patch" / "sitecustomize.py").write_text(ONE_PIECE)
+    environment = spark_environment()
+    python_path = os.pathsep.join([str(tmp_path / "patch"), environment.get("PYTHONPATH", "")])
+    run = finished(
+        cluster.submit(flights, "--target", DEMO_TARGET, *TREES),
+        tmp_path / "out", tmp_path, code=5, within_s=500,
+        environ={**environment, "PYTHONPATH": python_path},
+    )  # fmt: skip
+    events = EventReader(run.paths.lane(0).events("trees")).new()
+    began = next(event.at for event in events if event.text == "training")
+    failed = next(event for event in events if event.kind == "trial_failed")
+    assert failed.text.startswith(
+        "trees-s7: H2O XGBoost failed: Error while training XGBoost model: nthreads must be positive "
+        "(on node 127.0.0.1:"
+    )
+    assert failed.at - began < 90
+    assert failed.text in run.stdout
+    assert "Traceback" not in run.stdout + run.stderr
+    assert run.left_behind() == []
+
+
+@pytest.mark.slow
+def test_a_small_table_gives_the_model_of_one_lane_and_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    table = write_table("wine", tmp_path)
+    on_cluster = finished(
+        cluster.submit(table, "--target", "target", *TREES),
+        tmp_path / "cluster", tmp_path, within_s=500, environ=spark_environment(),
+    )  # fmt: skip
+    alone = finished(
+        [*COMMAND, "run", table, "--target", "target", "--cpu-lanes", "1", *TREES],
+        tmp_path / "alone", tmp_path, within_s=300,
+    )  # fmt: skip
+    (trial,), (other,) = on_cluster.metrics["trials"], alone.metrics["trials"]
+    assert trial["metrics"] == other["metrics"]
+    rows = on_cluster.metrics["data"]["splits"]["train"]
+    assert trial["notes"] == [f"trained on one of 2 H2O nodes: {rows} training rows are few"]
+
+
+@pytest.mark.slow
+def test_folds_reach_every_node(cluster: Cluster, flights: Path, tmp_path: Path) -> None:
+    run = finished(
+        cluster.submit(flights, "--target", DEMO_TARGET, *TREES, "--set", "split.folds=3"),
+        tmp_path / "out", tmp_path, within_s=500, environ=spark_environment(),
+    )  # fmt: skip
+    assert [trial["status"] for trial in run.metrics["trials"]] == ["done"] * 3
+    assert [trial["notes"] for trial in run.metrics["trials"]] == [[]] * 3
