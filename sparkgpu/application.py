@@ -253,6 +253,17 @@ def main() -> None:
     os._exit(status)
 
 
+def _import_for_threads(config: RunConfig) -> None:
+    """Import what the threads beside the main one will use, before the first of them starts."""
+    from sparkgpu.spark.preload import preload
+
+    by_h2o = config.trees.engine == "h2o-xgboost"
+    preload(h2o=by_h2o)
+    if by_h2o:
+        import sparkgpu.engines.trees.h2o_xgboost
+        import sparkgpu.spark.h2o_context  # noqa: F401
+
+
 def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
     from py4j.protocol import Py4JError
 
@@ -271,6 +282,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
                     master=settings["master"],
                     spark=settings["spark"],
                     scratch=arguments.scratch,
+                    meanwhile=lambda: _import_for_threads(config),
                 )
             )
             executors = await_executors(session, wanted=settings["executors"])

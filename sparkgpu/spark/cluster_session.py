@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,12 +30,17 @@ _MEMORY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @contextmanager
 def cluster_session(
-    *, name: str, master: str, spark: Mapping[str, str], scratch: Path
+    *,
+    name: str,
+    master: str,
+    spark: Mapping[str, str],
+    scratch: Path,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[SparkSession]:
     """A JVM of our own as the driver of an application on the cluster; both are gone when the block ends.
 
-    `spark` are the user's settings of Spark and win over ours, but for what a run relies on. Raises
-    `DeviceError` when the cluster cannot be reached.
+    `spark` are the user's settings of Spark and win over ours, but for what a run relies on. `meanwhile` is
+    called while the JVM starts. Raises `DeviceError` when the cluster cannot be reached.
     """
     settings = JvmSettings(
         heap_bytes=_bytes(spark.get("spark.driver.memory", "1g")),
@@ -45,7 +50,7 @@ def cluster_session(
     )
     _check_master(master)
     address = spark["spark.driver.host"]
-    with jvm(settings, address=address) as gateway:
+    with jvm(settings, address=address, meanwhile=meanwhile) as gateway:
         os.environ["PYSPARK_PYTHON"] = spark.get(
             "spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", sys.executable)
         )
