@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.artifacts import RunPaths, write_json
-from sparkgpu.config import RunConfig
+from sparkgpu.config import Role, RunConfig
 from sparkgpu.errors import DataError, listed
 from sparkgpu.events import EventWriter
 from sparkgpu.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.source import Source
-from sparkgpu.spark.columns import LABEL, SPLIT, WEIGHT, quoted, refuse_reserved
+from sparkgpu.spark.columns import SPLIT, refuse_reserved
 from sparkgpu.spark.features import fit_pipeline, to_table
+from sparkgpu.spark.file_columns import FileColumns, file_columns
+from sparkgpu.spark.labels import with_label
 from sparkgpu.spark.levels import Levels, count_levels, count_levels_of_parquet, useless, words
+from sparkgpu.spark.notes import notes_on
 from sparkgpu.spark.parquet_rows import read_rows
 from sparkgpu.spark.parquet_statistics import ParquetScan, from_scan
-from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles, is_number
+from sparkgpu.spark.roles import ColumnRole, check_columns, decide_roles
 from sparkgpu.spark.row_id import with_row_id
 from sparkgpu.spark.source import (
     open_source,
@@ -73,7 +76,8 @@ def prepare(
     """
     with refusing_unreadable(source), ExitStack() as stack, ThreadPoolExecutor(1) as beside:
         with events.phase("reading the source"):
-            table = _open(session, source, config, scratch)
+            files = file_columns(source)
+            table = _open(session, source, config, scratch, files)
             if table.is_cached:
                 stack.callback(table.unpersist)
             assert config.data.target is not None  # checked in _open
@@ -82,12 +86,15 @@ def prepare(
                 refuse_other_encodings(source)
             if statistics.rows == 0:
                 raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
-            target = find_target(table, statistics.columns[config.data.target], config.data.task)
+            target_statistics = statistics.columns[config.data.target]
+            target = find_target(table, target_statistics, config.data.task)
             columns = _columns(statistics, config)
         with events.phase("splitting"):
-            labelled = _labelled(table, config, target)
+            labelled = with_label(table, config.data, target)
             random = config.split.kind == "random"
-            by_id = read_rows(source, target, config.seed) if random and statistics.by_pyarrow else None
+            as_stored = not target_statistics.numeric or target_statistics.family == "number"
+            plain = random and statistics.by_pyarrow and as_stored
+            by_id = read_rows(source, target, config.seed) if plain else None
             split = with_split(
                 labelled,
                 config.split,
@@ -98,7 +105,7 @@ def prepare(
             )
         with events.phase("fitting the feature pipeline"):
             levels = _levels(split, source, columns.roles, statistics, config.data.max_categories)
-            columns = columns.without(useless(columns.roles, levels))
+            columns = columns.without(useless(columns.roles, levels, statistics.columns))
             _check_features(columns)
             pipeline, features = fit_pipeline(split.table, columns.roles, levels)
         with events.phase("writing the table"):
@@ -111,7 +118,15 @@ def prepare(
             splits = write_table(to_table(pipeline, split.table, features), folder, features)
             saving.result()
         schema = _schema(
-            config, source.name, statistics, target, columns, features, splits, fingerprint=hashed.result()
+            config,
+            source.name,
+            statistics,
+            target,
+            columns,
+            features,
+            splits,
+            files=files,
+            fingerprint=hashed.result(),
         )
         _check_splits(schema)
         write_json(folder / "schema.json", schema)
@@ -120,9 +135,11 @@ def prepare(
     return schema
 
 
-def _open(session: SparkSession, source: Source, config: RunConfig, scratch: Path) -> DataFrame:
+def _open(
+    session: SparkSession, source: Source, config: RunConfig, scratch: Path, files: FileColumns | None
+) -> DataFrame:
     """The source with a row id. Text is parsed once and kept; a catalog table is first made into files."""
-    table = open_source(session, source)
+    table = open_source(session, source, files)
     named = (("data.weight", config.data.weight), ("split.column", config.split.column))
     check_columns(
         dict(table.dtypes),
@@ -150,16 +167,15 @@ def _gathered(
     table: DataFrame, source: Source, config: RunConfig, target: str, scan: ParquetScan | None
 ) -> TableStatistics:
     """The statistics of the source: pyarrow's, where it has read what Spark reads, else Spark's own."""
+    # The task is the user's own word on what the target's texts are.
+    roles: dict[str, Role] = dict(config.data.roles)
+    if config.data.task == "regression":
+        roles[target] = "numeric"
     if scan is not None:
-        columns = from_scan(scan, own_types(table), config.data.roles)
+        columns = from_scan(scan, own_types(table), roles)
         if columns is not None:
             return TableStatistics(rows=scan.rows, columns=columns, by_pyarrow=True)
-    return gather(
-        table,
-        target=target,
-        text_file=source.format in ("csv", "json"),
-        roles=config.data.roles,
-    )
+    return gather(table, target=target, text_file=source.format in ("csv", "json"), roles=roles)
 
 
 def _check_uses(config: RunConfig) -> None:
@@ -203,46 +219,6 @@ def _levels(
     return count_levels(split.table.where(f"{SPLIT} = 'train'"), columns, most)
 
 
-def _labelled(table: DataFrame, config: RunConfig, target: Target) -> DataFrame:
-    """The rows with a target, with their label and, where asked for, their weight."""
-    from pyspark.sql import functions as F
-
-    labelled = table.withColumn(LABEL, F.expr(target.sql))
-    if target.rows_refused:
-        labelled = labelled.where(F.col(LABEL).isNotNull())
-    weight = F.lit(1.0)
-    if config.data.weight:
-        kind = dict(labelled.dtypes)[config.data.weight]
-        if not is_number(kind) and kind not in ("boolean", "string"):
-            raise DataError(
-                f"data.weight {config.data.weight!r} is of type {kind}; a weight is a number. "
-                "Choose another column."
-            )
-        weight = F.col(quoted(config.data.weight)).cast("double")
-        is_good = (weight >= 0) & (weight < float("inf"))  # to Spark NaN is above infinity
-        row = labelled.agg(
-            *(F.count(F.when(which, 1)) for which in (is_good, is_good & (weight > 0)))
-        ).first()
-        assert row is not None
-        good, positive = row
-        if good < target.rows:
-            raise DataError(
-                f"data.weight {config.data.weight!r}: {target.rows - good:,} rows hold no finite number, or "
-                "one below zero. Repair or remove them."
-            )
-        if not positive:
-            raise DataError(
-                f"data.weight {config.data.weight!r} is zero in all {good:,} rows. Choose another column."
-            )
-    if config.data.class_weights == "balanced" and target.class_rows:
-        # As scikit-learn defines it: rows / (classes * rows of the class); weights then average to 1.
-        each = [target.rows / (len(target.class_rows) * rows) for rows in target.class_rows]
-        weight = weight * F.element_at(F.array(*map(F.lit, each)), F.col(LABEL) + 1)
-    elif not config.data.weight:
-        return labelled
-    return labelled.withColumn(WEIGHT, weight)
-
-
 def _schema(
     config: RunConfig,
     source: str,
@@ -252,19 +228,17 @@ def _schema(
     features: tuple[Feature, ...],
     splits: dict[str, int],
     *,
+    files: FileColumns | None,
     fingerprint: str,
 ) -> TableSchema:
-    notes = [
-        f"{column.infinite:,} infinite values in {column.name!r} count as missing"
-        for role in columns.roles
-        if (column := statistics.columns[role.column]).infinite
-    ]
-    if config.data.class_weights == "balanced" and not target.classes:
-        notes.append("class_weights = balanced has no meaning for a regression and was not applied")
-    most = config.data.max_categories
-    capped = [feature.title for feature in features if len(feature.levels) > most]
-    if capped:
-        notes.append(f"{listed(capped)}: more than {most:,} levels, the rarer ones are one")
+    notes = notes_on(
+        config.data,
+        statistics=statistics,
+        target=target,
+        roles=columns.roles,
+        features=features,
+        files=files,
+    )
     return TableSchema(
         source=source,
         target=target.column,
@@ -272,7 +246,7 @@ def _schema(
         classes=target.classes,
         features=features,
         dropped=tuple(columns.dropped),
-        notes=tuple(notes),
+        notes=notes,
         weighted=bool(config.data.weight)
         or (config.data.class_weights == "balanced" and bool(target.classes)),
         folds=config.split.folds,

@@ -17,8 +17,9 @@ from sparkgpu.schema import Feature
 from sparkgpu.spark.columns import IN_TABLE, quoted
 from sparkgpu.spark.handover import java_texts_by_column
 from sparkgpu.spark.levels import Levels, as_text
+from sparkgpu.spark.moments import TIME_PARTS
 from sparkgpu.spark.roles import BROKEN_TYPES, ColumnRole, safe_names
-from sparkgpu.spark.statistics import TIME_PARTS, finite, text_as_number
+from sparkgpu.spark.texts import finite, text_as_number
 
 if TYPE_CHECKING:
     from pyspark.ml import PipelineModel
@@ -151,7 +152,7 @@ def _inputs(roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequen
 
 
 def _number(column: str, kind: str) -> str:
-    """A column as a number; what is not finite counts as missing."""
+    """A column as a number; what is not finite in 32 bits counts as missing (decimals always are)."""
     if kind in BROKEN_TYPES:
         return finite(column)
     if kind == "string":

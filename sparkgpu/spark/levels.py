@@ -17,7 +17,7 @@ from sparkgpu.schema import OTHER_LEVEL, DroppedColumn
 from sparkgpu.source import Source
 from sparkgpu.spark.columns import quoted
 from sparkgpu.spark.parquet_rows import batches
-from sparkgpu.spark.roles import ColumnRole, text_reason
+from sparkgpu.spark.roles import ColumnRole, ColumnStatistics, text_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,12 +47,14 @@ def words(roles: Iterable[ColumnRole]) -> list[str]:
     return [role.column for role in roles if role.role == "categorical"]
 
 
-def useless(roles: Iterable[ColumnRole], levels: Mapping[str, Levels]) -> list[DroppedColumn]:
+def useless(
+    roles: Iterable[ColumnRole], levels: Mapping[str, Levels], statistics: Mapping[str, ColumnStatistics]
+) -> list[DroppedColumn]:
     """The text columns whose levels hold nothing to learn, but for those that the user asked for."""
     asked = {role.column for role in roles if role.asked}
     dropped = []
     for column, found in levels.items():
-        reason = text_reason(found.num_levels, found.values, found.rows)
+        reason = text_reason(found.num_levels, found.values, found.rows, held=statistics[column].held)
         if reason and (column not in asked or found.values == 0):
             dropped.append(DroppedColumn(column=column, reason=reason))
     return dropped

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.source import Source, table_files
+from sparkgpu.source import Source
+from sparkgpu.spark.file_columns import files_of
 from sparkgpu.spark.places import places_of
 from sparkgpu.spark.target import Target
 from sparkgpu.table import as_numpy
@@ -22,19 +22,29 @@ from sparkgpu.table import as_numpy
 BATCH_ROWS = 131_072
 
 
-def files_of(source: Source) -> list[Path]:
-    """The files of a local table, in the order in which their rows are numbered."""
-    path = Path(source.location)
-    return table_files(path) if path.is_dir() else [path]
-
-
 def batches(
     source: Source, columns: Sequence[str], *, as_dictionaries: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of a local Parquet table in the order of row ids, texts as dictionaries where asked."""
+    """Some columns of a local Parquet table in the order of row ids, texts as dictionaries where asked.
+
+    A column that a file lacks is null there.
+    """
+    nothing = pa.dictionary(pa.int32(), pa.string()) if as_dictionaries else pa.null()
     for file in files_of(source):
-        with pq.ParquetFile(file, read_dictionary=list(columns) if as_dictionaries else None) as opened:
-            yield from opened.iter_batches(BATCH_ROWS, columns=list(columns))
+        metadata = pq.read_metadata(file)
+        there = metadata.schema.to_arrow_schema().names
+        own = [name for name in columns if name in there]
+        with pq.ParquetFile(
+            file, metadata=metadata, read_dictionary=own if as_dictionaries else None
+        ) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS, columns=own):
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        batch.column(name) if name in own else pa.nulls(batch.num_rows, nothing)
+                        for name in columns
+                    ],
+                    names=list(columns),
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +87,7 @@ def read_rows(source: Source, target: Target, seed: int) -> ParquetRows | None:
 
 
 def _codes(column: pa.Array, classes: Sequence[str]) -> pa.Array:
-    if not classes:
+    if not classes or pa.types.is_null(column.type):
         return pc.subtract(column.is_valid().cast(pa.int32()), pa.scalar(1, pa.int32()))
     if pa.types.is_floating(column.type):
         column = column.cast(pa.int64())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ import pyarrow.parquet as pq
 
 from sparkgpu.config import Role
 from sparkgpu.source import Source
-from sparkgpu.spark.parquet_rows import BATCH_ROWS, files_of
-from sparkgpu.spark.roles import MANY_CLASSES, WHOLE_TYPES, ColumnStatistics, is_number
-from sparkgpu.spark.source import open_parquet
-from sparkgpu.spark.statistics import varying_parts
+from sparkgpu.spark.file_columns import file_columns, files_of, open_parquet
+from sparkgpu.spark.moments import varying_parts
+from sparkgpu.spark.parquet_rows import BATCH_ROWS
+from sparkgpu.spark.parquet_texts import Extremes, TextFigures, broken
+from sparkgpu.spark.roles import FLOAT32_MAX, MANY_CLASSES, WHOLE_TYPES, ColumnStatistics, is_number
+from sparkgpu.spark.texts import text_statistics
 
 _MOST_VALUES = 200_000_000  # some 5 s; Spark uses all cores, and beyond that its start no longer counts
 _TIME_KINDS = ("date", "timestamp", "timestamp_ntz")
@@ -30,24 +32,17 @@ _TIME_KINDS = ("date", "timestamp", "timestamp_ntz")
 
 @dataclass(kw_only=True)
 class _Figures:
-    """What was found of one column so far; extremes are of finite values, moments in microseconds."""
+    """What was found of one column so far; extremes are of the numbers that 32 bits hold."""
 
     type: pa.DataType
     values: int = 0
     nan: int = 0
     infinite: int = 0
+    too_large: int = 0
     broken: int = 0
-    extremes: dict[str, Any] = field(default_factory=dict)
+    extremes: Extremes = field(default_factory=Extremes)
+    texts: TextFigures = field(default_factory=TextFigures)
     counts: Counter[Any] = field(default_factory=Counter)
-
-    def widen(self, name: str, found: pa.StructScalar) -> None:
-        """Take in the least and greatest value of another batch."""
-        least, greatest = found["min"].as_py(), found["max"].as_py()
-        if least is None:
-            return
-        known = self.extremes
-        known[f"least {name}"] = min(known.get(f"least {name}", least), least)
-        known[f"greatest {name}"] = max(known.get(f"greatest {name}", greatest), greatest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +63,21 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
     if source.format != "parquet" or not path.exists():
         return None
     files = files_of(source)
+    found = file_columns(source)
+    if found is None or any(len(kinds) > 1 for kinds in found.kinds.values()):
+        return None
+    columns = {name: _Figures(type=kind) for name, (kind,) in found.kinds.items()}
     try:
-        schema = open_parquet(files[0]).schema_arrow
-        values = len(schema) * sum(pq.read_metadata(file).num_rows for file in files)
+        values = len(columns) * sum(pq.read_metadata(file).num_rows for file in files)
         plain = all(file.parent in (path, path.parent) for file in files)  # no column is in a folder's name
-        if not plain or len(set(schema.names)) < len(schema) or values > _MOST_VALUES:
+        if not plain or values > _MOST_VALUES:
             return None
-        columns = {item.name: _Figures(type=item.type) for item in schema}
         rows = 0
         for file in files:
             with open_parquet(file) as opened:
-                if not opened.schema_arrow.equals(schema):
-                    return None
                 for batch in opened.iter_batches(BATCH_ROWS):
                     rows += batch.num_rows
-                    for name, column in zip(schema.names, batch.columns, strict=True):
+                    for name, column in zip(batch.schema.names, batch.columns, strict=True):
                         _add(columns[name], column, is_target=name == target)
     except (OSError, pa.ArrowException):  # Spark says what is wrong with it, or reads it after all
         return None
@@ -104,14 +99,24 @@ def _add(figures: _Figures, column: pa.Array, *, is_target: bool) -> None:
             figures.infinite += pc.sum(pc.is_inf(values)).as_py() or 0
             values = values.filter(is_finite)
         if is_target:
-            figures.broken += pc.sum(pc.not_equal(values, pc.floor(values))).as_py() or 0
+            figures.broken += pc.sum(broken(values)).as_py() or 0
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        moments = _microseconds(values)
-        figures.widen("moment", pc.min_max(moments.view(pa.int64())))
-        figures.widen("hour", pc.min_max(pc.hour(moments)))
-        figures.widen("minute", pc.min_max(pc.minute(moments)))
-    elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        figures.widen("value", pc.min_max(values))
+        figures.extremes.widen_moments(_microseconds(values))
+    elif pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        figures.extremes.widen("", pc.min_max(values))
+    elif pa.types.is_floating(kind):
+        _add_finite(figures, values)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        figures.texts.add(values, is_target=is_target)
+
+
+def _add_finite(figures: _Figures, numbers: pa.Array) -> None:
+    found = pc.min_max(numbers)
+    if any(end is not None and abs(end) > FLOAT32_MAX for end in found.as_py().values()):
+        fits = pc.less_equal(pc.abs(numbers), FLOAT32_MAX)
+        figures.too_large += pc.sum(pc.invert(fits)).as_py() or 0
+        found = pc.min_max(numbers.filter(fits))
+    figures.extremes.widen("", found)
 
 
 def _microseconds(values: pa.Array) -> pa.Array:
@@ -133,15 +138,22 @@ def from_scan(
         figures = scan.columns[name]
         if not any(of(kind) and fits(figures.type) for of, fits in _READ_ALIKE):
             return None
-        found[name] = _statistics(name, kind, figures, scan)
+        found[name] = _statistics(name, kind, figures, scan, roles.get(name))
     return found
 
 
-def _statistics(name: str, kind: str, figures: _Figures, scan: ParquetScan) -> ColumnStatistics:
-    least: Any = figures.extremes.get("least value")
-    greatest: Any = figures.extremes.get("greatest value")
+def _statistics(
+    name: str, kind: str, figures: _Figures, scan: ParquetScan, role: Role | None
+) -> ColumnStatistics:
     is_target = name == scan.target
-    unusual = figures.nan + figures.infinite
+    if kind == "string":
+        found = text_statistics(
+            name, rows=scan.rows, values=figures.values, found=figures.texts.found(), asked=role, typed=True
+        )
+        # Spark spells numbers in its own way.
+        return replace(found, counts=dict(figures.counts)) if is_target and not found.numeric else found
+    least, greatest = figures.extremes.get("least"), figures.extremes.get("greatest")
+    unusual = figures.nan + figures.infinite + figures.too_large
     number = is_number(kind) and least is not None
     if kind == "boolean" or unusual:
         varies = least is not None and least != greatest
@@ -155,33 +167,22 @@ def _statistics(name: str, kind: str, figures: _Figures, scan: ParquetScan) -> C
         varies=varies,
         nan=figures.nan,
         infinite=figures.infinite,
-        least=float(least) if number else None,
-        greatest=float(greatest) if number else None,
+        too_large=figures.too_large,
+        least=float(least) if number and least is not None else None,
+        greatest=float(greatest) if number and greatest is not None else None,
         whole=kind in WHOLE_TYPES or (is_target and is_number(kind) and figures.broken + unusual == 0),
         counts=_spelled(figures.counts, kind) if is_target else None,
-        parts=_parts(figures.extremes) if kind in _TIME_KINDS else (),
+        parts=varying_parts(figures.extremes.moment_figures()) if kind in _TIME_KINDS else (),
     )
 
 
 def _spelled(counts: Counter[Any], kind: str) -> dict[str, int] | None:
     """Rows by value as Spark spells it; None of a type that it may spell otherwise."""
-    if kind == "string":
-        return dict(counts)
     if kind == "boolean":
         return {str(value).lower(): rows for value, rows in counts.items()}
     if is_number(kind) and all(float(value).is_integer() and abs(value) < 2**53 for value in counts):
         return {str(int(value)): rows for value, rows in counts.items()}
     return None
-
-
-def _parts(extremes: Mapping[str, Any]) -> tuple[str, ...]:
-    found = {}
-    for end in ("least", "greatest"):
-        if f"{end} moment" in extremes:
-            found[f"{end} moment"] = extremes[f"{end} moment"] // 1_000_000
-            found[f"{end} in day"] = extremes[f"{end} hour"] * 3600
-            found[f"{end} in hour"] = extremes[f"{end} minute"] * 60
-    return varying_parts(found)
 
 
 def _any_of(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:

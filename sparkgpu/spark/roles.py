@@ -21,6 +21,10 @@ BROKEN_TYPES = ("float", "double")
 FEW_CLASSES = 20
 """An integer target with at most this many values is read as classes."""
 MANY_CLASSES = 1000
+FLOAT32_MAX = 3.4028234663852886e38
+"""The largest number that engines can be given: all of them learn from 32 bits."""
+Held = Literal["words", "codes", "numbers", "moments"]
+"""What texts may be: numbers that stand for themselves, numbers that are codes, moments, or else words."""
 _ID_SHARE = 0.95
 _ID_ROWS = 50
 
@@ -34,11 +38,11 @@ def is_number(kind: str) -> bool:
 class ColumnStatistics:
     """One column of the source. Counts are of rows.
 
-    `values` counts rows that are neither null nor NaN (nor, in a column of numbers written as text, a mark
-    for a missing value), `infinite` those at plus or minus infinity; `varies` is False where they are known
-    to be all the same (texts are counted later). `least` and `greatest` are given for numbers. `whole` is
-    known of integer types and of the target. `unparsable` counts the texts of a text file's column that are
-    neither a number nor a usual mark for a missing value (None elsewhere).
+    `values` counts rows that are neither null nor NaN (nor, in a column of numbers or moments written as
+    text, a mark for a missing value), `infinite` those at plus or minus infinity, `too_large` those beyond
+    `FLOAT32_MAX`; `varies` is False where they are known to be all the same (texts are counted later).
+    `least` and `greatest` are given for numbers, of those that are neither. `whole` is known of integer
+    types and of the target. `held` says what the texts of a column are.
     `counts` are the rows of each value of a target that may be classes, as Spark spells it, of at most some
     more values than `MANY_CLASSES`; None where they are still to be counted.
     `parts` names the parts of a timestamp that vary.
@@ -51,10 +55,11 @@ class ColumnStatistics:
     varies: bool = True
     nan: int = 0
     infinite: int = 0
+    too_large: int = 0
     least: float | None = None
     greatest: float | None = None
     whole: bool = False
-    unparsable: int | None = None
+    held: Held = "words"
     counts: Mapping[str, int] | None = field(default=None, compare=False)
     parts: tuple[str, ...] = ()
 
@@ -69,7 +74,7 @@ class ColumnStatistics:
     @property
     def numeric(self) -> bool:
         """Whether its values are numbers, be it as text with marks for missing values among them."""
-        return self.family == "number" or (self.family == "text" and self.unparsable == 0)
+        return self.family == "number" or self.held == "numbers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +165,7 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
         return f"of type {column.type}, which holds no single value"
     if not column.varies and column.values == column.rows:
         return "constant: one value in every row"
-    if column.family == "time":
+    if column.family == "time" or column.held == "moments":
         if not column.parts:
             return "constant: one moment in every row that has one"
         return ColumnRole(column=column.name, role="timestamp", parts=column.parts)
@@ -175,14 +180,15 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
     return ColumnRole(column=column.name, role="numeric" if column.numeric else "categorical")
 
 
-def text_reason(levels: int, values: int, rows: int) -> str | None:
+def text_reason(levels: int, values: int, rows: int, *, held: Held = "words") -> str | None:
     """Why a text column with so many `levels` in `values` of `rows` rows is left out (None: it is used)."""
     if levels == 0:
         return "no values: every training row is null"
     if levels == 1 and values == rows:
         return "constant: one value in every row"
     if values >= _ID_ROWS and levels >= _ID_SHARE * values:
-        return f"id-like: {levels:,} different texts in {values:,} rows"
+        advice = "; data.roles can make them numbers" if held == "codes" else ""
+        return f"id-like: {levels:,} different texts in {values:,} rows{advice}"
     return None
 
 

@@ -19,18 +19,22 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparkgpu.errors import DataError, listed, nearest
 from sparkgpu.source import Source, table_files
 from sparkgpu.spark.columns import quoted
+from sparkgpu.spark.file_columns import FileColumns, file_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
 
 
-def open_source(session: SparkSession, source: Source) -> DataFrame:
-    """The table as a DataFrame with its own columns. Raises `DataError` when it cannot be read."""
+def open_source(session: SparkSession, source: Source, files: FileColumns | None = None) -> DataFrame:
+    """The table as a DataFrame with its own columns. Raises `DataError` when it cannot be read.
+
+    `files` is what `file_columns` says of the source, where that is known.
+    """
     with refusing_unreadable(source):
         if source.format is None:
             return _open_catalog_table(session, source)
@@ -51,9 +55,7 @@ def open_source(session: SparkSession, source: Source) -> DataFrame:
             return session.read.options(**options).schema(", ".join(columns)).csv(location)
         if source.format == "json":
             return reader.option("mode", "FAILFAST").json(location)
-        if source.format == "parquet":
-            return _open_parquet(session, source, location)
-        return reader.format(source.format).load(location)
+        return _open_typed(session, source, location, files or file_columns(source))
 
 
 def _literal(location: str) -> str:
@@ -75,19 +77,31 @@ def _open_catalog_table(session: SparkSession, source: Source) -> DataFrame:
         ) from None
 
 
-def _open_parquet(session: SparkSession, source: Source, location: str) -> DataFrame:
-    """Parquet, with pandas' moments in nanoseconds, which Spark knows only as whole numbers, made moments."""
+def _open_typed(session: SparkSession, source: Source, location: str, files: FileColumns | None) -> DataFrame:
+    """Parquet or ORC with the columns of all files, null where a file has none; pandas' moments in
+    nanoseconds, which Spark knows only as whole numbers in Parquet, made moments."""
     from pyspark.sql import functions as F
 
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    table = session.read.parquet(location)
-    path = Path(source.location)
-    if not path.exists():
-        return table
-    schema = open_parquet(table_files(path)[0] if path.is_dir() else path).schema_arrow
-    kinds = {field.name: field.type for field in schema if field.type in _nanoseconds(field.type)}
+    assert source.format is not None
+    reader = session.read.format(source.format)
+    if files is None:
+        return reader.load(location)
+    if files.absent:
+        reader = reader.schema(_all_columns(session, source.format, files))
+    table = reader.load(location)
+    kinds = {
+        name: found[0]
+        for name, found in files.kinds.items()
+        if source.format == "parquet" and any(map(_is_nanoseconds, found))
+    }
     if not kinds:
         return table
+    if any(len(files.kinds[name]) > 1 for name in kinds):  # Spark would take one unit for the other
+        raise DataError(
+            f"{source.name}: cannot be read as parquet: files that disagree on the type of a column. Write "
+            "them anew with one schema."
+        )
     moment = "timestamp_micros({0} div 1000)"
     return table.select(
         *(
@@ -101,13 +115,20 @@ def _open_parquet(session: SparkSession, source: Source, location: str) -> DataF
     )
 
 
-def open_parquet(file: Path) -> pq.ParquetFile:
-    """The file; timestamps of 96 bits, as Spark and Hive write them, in microseconds, as Spark reads them."""
-    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+def _all_columns(session: SparkSession, format: str, files: FileColumns) -> StructType:
+    """Spark's own view of all columns, from the footers of a few files: it has one for each file it reads
+    as a table, and takes the first one's for a folder's."""
+    from pyspark.sql.types import StructType
+
+    fields: dict[str, StructField] = {}
+    for file in files.showing:
+        for field in session.read.format(format).load(_literal(str(file))).schema:
+            fields.setdefault(field.name, field)
+    return StructType(list(fields.values()))
 
 
-def _nanoseconds(kind: pa.DataType) -> tuple[pa.DataType, ...]:
-    return (kind,) if pa.types.is_timestamp(kind) and kind.unit == "ns" else ()
+def _is_nanoseconds(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 def storable(table: DataFrame) -> DataFrame:

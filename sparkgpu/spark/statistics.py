@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sparkgpu.config import Role
-from sparkgpu.spark.columns import own_columns, quoted, text_literal
-from sparkgpu.spark.roles import BROKEN_TYPES, WHOLE_TYPES, ColumnStatistics, is_number
+from sparkgpu.spark.columns import own_columns, quoted
+from sparkgpu.spark.moments import moment_figures, varying_parts
+from sparkgpu.spark.roles import (
+    BROKEN_TYPES,
+    FLOAT32_MAX,
+    WHOLE_TYPES,
+    ColumnStatistics,
+    Held,
+    is_number,
+)
+from sparkgpu.spark.texts import (
+    finite,
+    moments_in_text,
+    numbers_in_text,
+    sample_texts,
+    text_statistics,
+    too_large,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-MISSING_MARKS = ("", "NA", "N/A", "na", "n/a", "NaN", "nan", "NULL", "null", "?", "-")
-"""Texts that stand for a missing number in text files (a category keeps them as a level)."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800, 253_402_300_799  # seconds
-
-TIME_PARTS: dict[str, str] = {
-    "year": "year({0})",
-    "month": "month({0})",
-    "day": "dayofmonth({0})",
-    "weekday": "dayofweek({0})",
-    "hour": "hour({0})",
-    "minute": "minute({0})",
-    "days since 1970": "unix_timestamp({0}) / 86400D",
-}
-"""The useful parts of a timestamp, each as SQL over a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +37,8 @@ class TableStatistics:
     is still to be taken.
 
     `replaced` counts texts with U+FFFD in them, which is what Spark makes of bytes that are not UTF-8.
-    `by_pyarrow` says that pyarrow gathered them, and so reads the table as Spark does.
+    `by_pyarrow` says that pyarrow gathered them, and so reads the table as Spark does; `text_file` that the
+    table came as CSV or JSON, where all is text.
     """
 
     rows: int
@@ -48,23 +46,7 @@ class TableStatistics:
     fingerprint: str | None = None
     replaced: int = 0
     by_pyarrow: bool = False
-
-
-def text_as_number(column: str) -> str:
-    """The SQL that reads a text as a number; null for a mark of a missing value and for any other text.
-
-    Java takes ``12D`` and ``14F`` for numbers; to a reader they are codes.
-    """
-    marks = ", ".join(map(text_literal, MISSING_MARKS))
-    return (
-        f"CASE WHEN trim({column}) NOT IN ({marks}) AND NOT trim({column}) RLIKE '[0-9.][dDfF]$' "
-        f"THEN try_cast({column} AS double) END"
-    )
-
-
-def finite(number: str) -> str:
-    """The SQL of a number that is null where it is not finite (to Spark NaN is above infinity)."""
-    return f"CASE WHEN abs({number}) < double('inf') THEN {number} END"
+    text_file: bool = False
 
 
 def content_hash(table: DataFrame) -> Column:
@@ -86,10 +68,13 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
     from pyspark.sql import functions as F
 
     types = own_types(table)
+    texts = sample_texts(table, [name for name, kind in types.items() if kind == "string"])
     wanted = _content(table)
     for position, (name, kind) in enumerate(types.items()):
-        for key, sql in _expressions(quoted(name), kind, text_file, roles.get(name), name == target).items():
-            wanted.append(F.expr(sql).alias(f"{position}:{key}"))
+        figures_of = _expressions(
+            quoted(name), kind, text_file, texts.get(name, frozenset()), roles.get(name), name == target
+        )
+        wanted += [F.expr(sql).alias(f"{position}:{key}") for key, sql in figures_of.items()]
     row = table.agg(*wanted).first()
     assert row is not None
     found = row.asDict()
@@ -99,7 +84,7 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
         if mark:
             figures[int(position_text)][figure] = value
     columns = {
-        name: _statistics(name, kind, found["rows"], figures[position])
+        name: _statistics(name, kind, found["rows"], figures[position], roles.get(name), typed=not text_file)
         for position, (name, kind) in enumerate(types.items())
     }
     return TableStatistics(
@@ -107,6 +92,7 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
         fingerprint=_digest(types, found),
         replaced=sum(figure.get("replaced") or 0 for figure in figures.values()),
         columns=_count_unusual(table, columns),
+        text_file=text_file,
     )
 
 
@@ -142,7 +128,7 @@ def _digest(types: Mapping[str, str], found: Mapping[str, Any]) -> str:
 
 
 def _expressions(
-    column: str, kind: str, text_file: bool, role: Role | None, is_target: bool
+    column: str, kind: str, text_file: bool, may_hold: frozenset[Held], role: Role | None, is_target: bool
 ) -> dict[str, str]:
     """The aggregates of one column, by the name of the figure, in SQL."""
     found = {"values": f"count({column})"}
@@ -152,79 +138,43 @@ def _expressions(
             found["broken"] = f"count_if({column} <> floor({column}))"
     elif kind == "boolean":
         found["varies"] = f"min({column}) < max({column})"
-    elif kind == "string" and text_file:
-        marks = ", ".join(map(text_literal, MISSING_MARKS))
-        number = text_as_number(column)
-        found["unparsable"] = f"count_if(trim({column}) NOT IN ({marks}) AND {number} IS NULL)"
-        found["numbers"] = f"count({number})"
-        found["infinite"] = f"count_if(abs({number}) = double('inf'))"
-        found["least"], found["greatest"] = f"min({finite(number)})", f"max({finite(number)})"
-        found["replaced"] = f"count_if(contains({column}, '\ufffd'))"
-        if is_target:
-            found["broken"] = f"count_if({number} <> floor({number}))"
+    elif kind == "string":
+        if text_file or "numbers" in may_hold:
+            found |= numbers_in_text(column, typed=not text_file, is_target=is_target)
+        if "moments" in may_hold:
+            found |= moments_in_text(column)
+        if text_file:
+            found["replaced"] = f"count_if(contains({column}, '\ufffd'))"
     if kind in ("date", "timestamp", "timestamp_ntz") or role == "timestamp":
-        seconds = f"unix_timestamp(try_cast({column} AS timestamp))"
-        for figure, sql in (
-            ("moment", seconds),
-            ("in day", f"pmod({seconds}, 86400)"),
-            ("in hour", f"pmod({seconds}, 3600)"),
-        ):
-            found[f"least {figure}"], found[f"greatest {figure}"] = f"min({sql})", f"max({sql})"
+        found |= moment_figures(f"try_cast({column} AS timestamp)")
     return found
 
 
-def _statistics(name: str, kind: str, rows: int, found: Mapping[str, Any]) -> ColumnStatistics:
-    unparsable = found.get("unparsable")
-    is_text = kind == "string" and unparsable != 0  # not of numbers written as text
-    least, greatest = (None, None) if is_text else (found.get("least"), found.get("greatest"))
-    infinite = 0 if is_text else found.get("infinite", 0)
-    varies = least != greatest or infinite > 0 if least is not None else found.get("varies", True)
+def _statistics(
+    name: str, kind: str, rows: int, found: Mapping[str, Any], role: Role | None, *, typed: bool
+) -> ColumnStatistics:
+    if kind == "string":
+        return text_statistics(name, rows=rows, values=found["values"], found=found, asked=role, typed=typed)
+    least, greatest = found.get("least"), found.get("greatest")
+    varies = least != greatest if least is not None else found.get("varies", True)
     return ColumnStatistics(
         name=name,
         type=kind,
         rows=rows,
-        values=int(found["values" if is_text else "numbers"] if "numbers" in found else found["values"]),
+        values=found["values"],
         varies=bool(varies),
-        infinite=infinite,
         least=least,
         greatest=greatest,
-        whole=kind in WHOLE_TYPES or (not is_text and found.get("broken") == 0),
-        unparsable=unparsable,
+        whole=kind in WHOLE_TYPES or found.get("broken") == 0,
         parts=varying_parts(found),
     )
 
 
-def varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of a timestamp that differ between rows, from its extremes (``least moment``, ``greatest in
-    day`` and so on: seconds, UTC; none where there is no value).
-
-    Taking every row's date apart to ask each part would cost more than all other figures together.
-    """
-    if found.get("least moment") is None or found["least moment"] == found["greatest moment"]:
-        return ()
-    # Spark's moments reach beyond the years 1 to 9999 that Python knows.
-    first, last = (
-        _EPOCH + timedelta(seconds=min(max(found[f"{end} moment"], _FIRST_MOMENT), _LAST_MOMENT))
-        for end in ("least", "greatest")
-    )
-    in_day = [found[f"{end} in day"] // 3600 for end in ("least", "greatest")]
-    in_hour = [found[f"{end} in hour"] // 60 for end in ("least", "greatest")]
-    varies = {
-        "year": first.year != last.year,
-        "month": (first.year, first.month) != (last.year, last.month),
-        "day": first.date() != last.date(),
-        "weekday": first.date() != last.date(),
-        "hour": in_day[0] != in_day[1],
-        "minute": in_hour[0] != in_hour[1],
-        "days since 1970": True,
-    }
-    return tuple(part for part in TIME_PARTS if varies[part])
-
-
 def _count_unusual(table: DataFrame, columns: Mapping[str, ColumnStatistics]) -> dict[str, ColumnStatistics]:
-    """Count NaN and infinite values in the columns whose least or greatest value shows that they exist.
+    """Count NaN, infinite values and those beyond 32 bits in the columns whose least or greatest value shows
+    that they exist.
 
-    To Spark NaN is greater than every number, so a column without either needs no second look.
+    To Spark NaN is greater than every number, so a column without any needs no second look.
     """
     from pyspark.sql import functions as F
 
@@ -232,7 +182,9 @@ def _count_unusual(table: DataFrame, columns: Mapping[str, ColumnStatistics]) ->
         name
         for name, column in columns.items()
         if column.type in BROKEN_TYPES
-        and any(value is not None and not math.isfinite(value) for value in (column.least, column.greatest))
+        and any(
+            value is not None and not abs(value) <= FLOAT32_MAX for value in (column.least, column.greatest)
+        )
     ]
     if not unusual:
         return dict(columns)
@@ -242,6 +194,7 @@ def _count_unusual(table: DataFrame, columns: Mapping[str, ColumnStatistics]) ->
         wanted += [
             F.expr(f"count_if(isnan({column}))"),
             F.expr(f"count_if(abs({column}) = double('inf'))"),
+            F.expr(too_large(column)),
             F.expr(f"double(min({finite(column)}))"),
             F.expr(f"double(max({finite(column)}))"),
         ]
@@ -249,12 +202,13 @@ def _count_unusual(table: DataFrame, columns: Mapping[str, ColumnStatistics]) ->
     assert row is not None
     found = dict(columns)
     for position, name in enumerate(unusual):
-        nan, infinite, least, greatest = row[4 * position : 4 * position + 4]
+        nan, infinite, large, least, greatest = row[5 * position : 5 * position + 5]
         found[name] = replace(
             columns[name],
             values=columns[name].values - nan,
             nan=nan,
             infinite=infinite,
+            too_large=large,
             least=least,
             greatest=greatest,
             varies=least is not None and least != greatest,

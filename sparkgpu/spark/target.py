@@ -10,7 +10,7 @@ from sparkgpu.errors import DataError, listed
 from sparkgpu.schema import Task
 from sparkgpu.spark.columns import quoted, text_literal
 from sparkgpu.spark.roles import MANY_CLASSES, ColumnStatistics, infer_task
-from sparkgpu.spark.statistics import text_as_number
+from sparkgpu.spark.texts import text_as_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +40,11 @@ def find_target(table: DataFrame, statistics: ColumnStatistics, asked: str) -> T
         raise DataError(
             f"{name} holds {statistics.nan:,} NaN and {statistics.infinite:,} infinite values among "
             f"{statistics.rows:,} rows. Remove or repair those rows, or make them null to leave them out."
+        )
+    if statistics.too_large:
+        raise DataError(
+            f"{name} holds {statistics.too_large:,} values beyond 3.4e38, the end of 32-bit numbers, among "
+            f"{statistics.rows:,} rows. Give it in another unit, or make them null to leave those rows out."
         )
     column = quoted(statistics.name)
     value = text_as_number(column) if statistics.family == "text" and statistics.numeric else column

@@ -35,8 +35,10 @@ def decide(statistics, asked=None):
         (column("decimal(20,0)"), "numeric"),
         (column("boolean"), "boolean"),
         (column("string"), "categorical"),
-        (column("string", unparsable=3), "categorical"),
-        (column("string", unparsable=0), "numeric"),
+        (column("string", held="codes"), "categorical"),
+        (column("string", held="numbers"), "numeric"),
+        (column("string", held="moments", parts=("year",)), "timestamp"),
+        (column("string", held="moments"), "constant: one moment in every row that has one"),
         (column("date", parts=("year",)), "timestamp"),
         (column("int", values=0), "no values: every row is null"),
         (column("int", varies=False), "constant: one value in every row"),
@@ -76,6 +78,12 @@ def test_a_text_column_is_judged_by_its_levels(levels, values, rows, reason):
     assert text_reason(levels, values, rows) == reason
 
 
+def test_codes_that_name_the_rows_may_be_numbers_after_all():
+    assert text_reason(98, 100, 100, held="codes") == (
+        "id-like: 98 different texts in 100 rows; data.roles can make them numbers"
+    )
+
+
 def test_every_column_the_configuration_names_must_exist(refused):
     columns = {"age": "int", "wage": "double", "when": "array<int>"}
 
@@ -103,8 +111,9 @@ def test_every_column_the_configuration_names_must_exist(refused):
         (column("int", whole=True), 21, "auto", "regression"),
         (column("double", whole=True), 3, "auto", "classes"),
         (column("double"), 3, "auto", "regression"),
-        (column("string", unparsable=0, whole=True), 3, "auto", "classes"),
-        (column("string", unparsable=0), 3, "auto", "regression"),
+        (column("string", held="numbers", whole=True), 3, "auto", "classes"),
+        (column("string", held="codes"), 30, "auto", "classes"),
+        (column("string", held="numbers"), 3, "auto", "regression"),
         (column("double"), 3, "multiclass", "classes"),
         (column("int", whole=True), 2, "regression", "regression"),
     ],

@@ -49,6 +49,45 @@ ALIKE = {
     "minutes": pa.array([datetime.datetime(2024, 1, 1, 5, m) for m in (1, 2, 3)], pa.timestamp("us", "UTC")),
     "once": pa.array([datetime.datetime(2024, 1, 1)] * 3, pa.timestamp("us")),
     "no moment": pa.array([None, None, None], pa.timestamp("us")),
+    "too large": [1e300, -3.4028234663852886e38, 4.0],
+    "all too large": [1e300, -1e39, 3.5e38],
+    "large and nan": [1e300, NAN, INF],
+    "beyond long": [1e20, 2.0, -1e19],
+    "largest": pa.array([3.4028234663852886e38, 1.0, -INF], pa.float32()),
+}
+TEXTS = {
+    "measured": ["1.5", " -2 ", "+3."],
+    "marked": ["NA", "0.25", None],
+    "exponent": ["1e-5", "7", "\t.5\n"],
+    "infinity": ["1.5", "-Infinity", "iNf"],
+    "too large": ["1e300", "-1.5e39", "0.5"],
+    "beyond double": ["1e400", "1.5", "-1E999"],
+    "not a number": ["NAN", "1.5", "nan"],
+    "one number": ["1.0", "1.00", "?"],
+    "whole": ["1.0", "2.0", "-"],
+    "digits": ["1", "5", None],
+    "negative": ["-1", "12", "3"],
+    "zip": ["00123", "94110", "1.5"],
+    "many digits": ["12345678901234567", "1", "2"],
+    "seats": ["12D", "14F", "1.5"],
+    "bare exponent": ["12E3", "4E2", "11"],
+    "nearly": ["1.5", "2.5", "n/k"],
+    "version": ["1.2", "1.2.3", "1.3"],
+    "marks only": ["NA", "", None],
+    "no text": pa.array([None, None, None], pa.string()),
+    "large": pa.array(["1.5", "2.5", None], pa.large_string()),
+    "day": ["2024-03-01", "2024-02-29", "NA"],
+    "minute": ["2024-03-01 12:30", "2024-03-01 12:45", ""],
+    "zoned": ["2024-03-01T12:30:00Z", "2024-03-01T12:30:00.5+05:30", "2024-03-01T12:30:00-0800"],
+    "mixed moments": ["2024-03-01T12:30:00+01", "2024-03-02", " 1999-12-31 23:59:59.123456789 "],
+    "one day": ["2024-03-01", "2024-03-01", None],
+    "no such day": ["2024-02-30", "2024-02-28", None],
+    "no such hour": ["2024-02-28 24:00:00", "2024-02-28", None],
+    "no such zone": ["2024-02-28T10:00:00+18:30", "2024-02-28", None],
+    "old": ["1582-10-10", "0001-01-01", None],
+    "far": ["1582-10-10", "9999-12-31T23:59:59-11:00", None],
+    "day and number": ["2024-03-01", "5.5", None],
+    "compact": ["20240301", "20240302", None],
 }
 LEFT_TO_SPARK = {
     "decimal": [decimal.Decimal("1.50"), None, decimal.Decimal("2.25")],
@@ -70,6 +109,56 @@ def both(spark, tmp_path):
         return found, gather(table, target=target, text_file=False, roles=roles or {}).columns
 
     return gathered
+
+
+@pytest.mark.parametrize("target", ["whole", "measured", "beyond double", "not a number", "zip", "day"])
+def test_pyarrow_finds_in_texts_what_spark_finds(both, tmp_path, target):
+    pq.write_table(pa.table(TEXTS), tmp_path / "t.parquet", row_group_size=2)
+    for roles in ({}, dict.fromkeys(TEXTS, "numeric")):
+        found, expected = both(tmp_path / "t.parquet", target, roles)
+        assert found == expected
+
+
+def test_what_texts_hold_is_decided_on_all_of_them(both, tmp_path):
+    pq.write_table(pa.table(TEXTS), tmp_path / "t.parquet", row_group_size=2)
+    found, _ = both(tmp_path / "t.parquet", "measured")
+    held = {"numbers": [], "moments": [], "codes": [], "words": []}
+    for name, column in found.items():
+        held[column.held].append(name)
+    assert held == {
+        "numbers": [
+            "measured", "marked", "exponent", "infinity", "too large", "beyond double", "not a number",
+            "one number", "whole", "large",
+        ],
+        "moments": ["day", "minute", "zoned", "mixed moments", "one day", "far"],
+        "codes": ["digits", "negative", "zip", "many digits", "bare exponent", "compact"],
+        "words": [
+            "seats", "nearly", "version", "marks only", "no text", "no such day", "no such hour",
+            "no such zone", "old", "day and number",
+        ],
+    }  # fmt: skip
+    assert found["too large"].too_large == 2 and found["infinity"].infinite == 2
+    assert (found["marked"].values, found["day"].values, found["nearly"].values) == (1, 2, 3)
+    asked, _ = both(tmp_path / "t.parquet", "measured", {"zip": "numeric", "nearly": "numeric"})
+    assert (asked["zip"].held, asked["nearly"].held) == ("numbers", "words")
+
+
+def test_texts_that_turn_out_otherwise_later_are_read_alike(both, tmp_path):
+    rows = 600
+    columns = {
+        "late word": [f"{i}.5" for i in range(rows - 1)] + ["x"],
+        "late moment": ["NA"] * 300 + [f"2024-01-{1 + i % 28:02}" for i in range(300)],
+        "late number": [None] * 400 + [f"{i}.25" for i in range(200)],
+        "late zero": [f"{i}.5" for i in range(rows - 1)] + ["007"],
+        "late point": [str(i) for i in range(rows - 1)] + ["0.5"],
+        "day then hour": ["2024-03-01"] * 300 + ["2024-03-01 07:00"] * 300,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=100)
+    found, expected = both(tmp_path / "t.parquet", "late number")
+    assert found == expected
+    assert [column.held for column in found.values()] == [
+        "words", "moments", "numbers", "codes", "numbers", "moments",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", ALIKE)
@@ -111,7 +200,7 @@ def test_files_that_disagree_and_other_readings_are_left_to_spark(both, tmp_path
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({"x": [1, 2], "y": [1, 2]}), tmp_path / "t" / "0.parquet")
     assert both(tmp_path / "t", "y", {"x": "timestamp"})[0] is None
-    pq.write_table(pa.table({"y": [1, 2], "x": [1, 2]}), tmp_path / "t" / "1.parquet")
+    pq.write_table(pa.table({"x": pa.array([1, 2], pa.int32()), "y": [1, 2]}), tmp_path / "t" / "1.parquet")
     assert both(tmp_path / "t", "y")[0] is None
     (tmp_path / "p" / "day=1").mkdir(parents=True)
     pq.write_table(pa.table({"x": [1, 2], "y": [1, 2]}), tmp_path / "p" / "day=1" / "0.parquet")

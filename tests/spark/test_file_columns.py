@@ -1,0 +1,166 @@
+"""A folder whose files do not all have the same columns: each row keeps what its file has."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+
+from sparkgpu.source import find_source
+from sparkgpu.spark.file_columns import absent_notes, file_columns
+from sparkgpu.spark.parquet_statistics import from_scan, scan_parquet
+from sparkgpu.spark.source import open_source
+from sparkgpu.spark.statistics import gather, own_types
+
+pytestmark = pytest.mark.spark
+
+ROWS = 60
+
+
+def part(*columns, seed=0, rows=ROWS):
+    """Some of the columns of a table, with values of their own."""
+    random = np.random.default_rng(seed)
+    found = {
+        "x": random.normal(size=rows),
+        "word": random.choice(["a", "b", "c"], rows),
+        "late": random.normal(size=rows),
+        "late word": random.choice(["d", "e"], rows),
+        "price": np.char.mod("%.2f", random.random(rows)),
+        "y": random.choice(["no", "yes"], rows),
+        "z": random.normal(size=rows),
+    }
+    return pa.table({name: found[name] for name in columns})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of files by name."""
+
+    def write(files, ending="parquet"):
+        path = tmp_path / f"folder-{len(list(tmp_path.iterdir()))}"
+        path.mkdir()
+        writer = pa.orc.write_table if ending == "orc" else pq.write_table
+        for number, table in enumerate(files):
+            writer(table, path / f"{number}.{ending}")
+        return path
+
+    return write
+
+
+FILES = {
+    "a later file has more": (part("x", "y"), part("x", "y", "late", seed=1), part("x", "y", "late word")),
+    "the first has more": (part("x", "word", "late", "price", "y"), part("y", "x", "word", seed=1)),
+    "another order": (part("x", "word", "y"), part("word", "y", "x", seed=1)),
+    "the target is absent in the first": (part("x", "word"), part("x", "word", "y", seed=1)),
+    "only the target is left": (part("x", "word", "y"), part("y", seed=1), part("x", seed=2)),
+}
+
+
+@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
+@pytest.mark.parametrize("target", ["y", "x"])
+def test_a_folder_of_files_with_other_columns_is_prepared_alike_whoever_reads_it(
+    prepare, folder, files, target
+):
+    path = folder(files)
+    found, expected = prepare(path, target), prepare(path, target, by_spark=True)
+    assert found.schema == expected.schema
+    pd.testing.assert_frame_equal(found.table(), expected.table())
+    whole = pa.concat_tables(files, promote_options="default")
+    assert found.schema.rows + found.schema.rows_refused == whole.num_rows
+    kept = np.flatnonzero(whole[target].is_valid())
+    table = found.table()
+    assert table["row_id"].tolist() == kept.tolist()
+    for feature in found.schema.features:
+        values = whole[feature.source].take(kept).to_pandas()
+        if feature.source == "price":
+            values = values.astype(float)
+        assert table[feature.name].equals(values.rename(feature.name)), feature.source
+
+
+def test_a_column_that_only_some_files_have_is_used_and_said(prepare, folder):
+    files = [part("x", "y", seed=s) for s in range(3)]
+    files += [part("x", "late", "late word", "y", seed=s) for s in (3, 4)]
+    found = prepare(folder(files), "y")
+    assert list(found.kinds) == ["x", "late", "late word"]
+    assert found.schema.notes == ("columns 'late', 'late word' are absent in 3 of 5 files, null there",)
+    assert found.table()["late"].isna().tolist() == [True] * 180 + [False] * 120
+
+
+def test_rows_of_files_without_the_target_have_none(prepare, folder):
+    found = prepare(folder([part("x"), part("x", "y", seed=1), part("x", "y", seed=2)]), "y")
+    assert (found.schema.rows, found.schema.rows_refused) == (120, 60)
+    assert found.schema.notes == ("column 'y' is absent in 1 of 3 files, null there",)
+    assert found.table()["row_id"].min() == 60
+
+
+def test_files_that_all_have_the_same_columns_are_not_spoken_of(prepare, folder):
+    assert prepare(folder([part("x", "y"), part("y", "x", seed=1)]), "y").schema.notes == ()
+
+
+def test_orc_files_with_other_columns_keep_them_too(prepare, folder):
+    found = prepare(folder([part("x", "y"), part("late", "y", seed=1)], "orc"), "y")
+    assert list(found.kinds) == ["x", "late"] and found.schema.rows == 120
+    assert found.schema.notes == ("columns 'x', 'late' are absent in 1 of 2 files, null there",)
+
+
+def test_folders_named_by_a_column_may_differ_in_others(prepare, tmp_path):
+    for year, columns in ((2023, ("x", "y")), (2024, ("x", "late", "y"))):
+        (tmp_path / "t" / f"year={year}").mkdir(parents=True)
+        pq.write_table(part(*columns, seed=year), tmp_path / "t" / f"year={year}" / "0.parquet")
+    found = prepare(tmp_path / "t", "y")
+    assert set(found.kinds) == {"x", "late", "year"}
+    assert found.table()["year"].tolist() == [2023] * 60 + [2024] * 60
+
+
+def test_lines_of_json_keep_the_columns_of_every_file(prepare, tmp_path):
+    (tmp_path / "t").mkdir()
+    for number, columns in enumerate((("x", "y"), ("x", "late", "y"))):
+        frame = part(*columns, seed=number).to_pandas()
+        frame.to_json(tmp_path / "t" / f"{number}.jsonl", orient="records", lines=True)
+    found = prepare(tmp_path / "t", "y")
+    assert set(found.kinds) == {"x", "late"} and found.table()["late"].isna().sum() == 60
+
+
+@pytest.mark.parametrize("kinds", [(pa.int32(), pa.string()), (pa.string(), pa.float64())])
+def test_files_that_disagree_on_a_type_are_still_refused(prepare, refused, folder, kinds):
+    files = [
+        part("y", seed=s).append_column("x", pa.array(range(ROWS)).cast(kind)) for s, kind in enumerate(kinds)
+    ]
+    path = folder([*files, part("y", "z")])
+    assert refused(prepare, path, "y") == (
+        f"{path}: cannot be read as parquet: files that disagree on the type of a column. Write them anew "
+        "with one schema."
+    )
+
+
+def test_moments_in_other_units_are_refused_not_misread(prepare, refused, folder):
+    moments = [datetime.datetime(2024, 1, 1) + datetime.timedelta(days=d) for d in range(ROWS)]
+    for units in (("ns", "us"), ("us", "ns")):
+        files = [part("x", "y").append_column("t", pa.array(moments, pa.timestamp(unit))) for unit in units]
+        assert "files that disagree on the type of a column. Write them anew with one schema." in refused(
+            prepare, folder(files), "y"
+        )
+
+
+def test_the_figures_of_such_a_folder_are_sparks_own(spark, folder):
+    source = find_source(str(folder([part("x", "y"), part("late", "price", "y"), part("y", "late word")])))
+    table = open_source(spark, source)
+    found = from_scan(scan_parquet(source, "y"), own_types(table), {})
+    assert found == gather(table, target="y", text_file=False, roles={}).columns
+    assert list(found) == ["x", "y", "late", "price", "late word"]
+
+
+def test_one_file_for_each_new_column_is_shown_to_spark(folder):
+    path = folder([part("x", "y"), part("x", "y"), part("late", "x"), part("x")])
+    columns = file_columns(find_source(str(path)))
+    assert [file.name for file in columns.showing] == ["0.parquet", "2.parquet"]
+    assert columns.absent == {"y": 2, "late": 3}
+    assert absent_notes(columns) == [
+        "column 'y' is absent in 2 of 4 files, null there",
+        "column 'late' is absent in 3 of 4 files, null there",
+    ]

@@ -1,0 +1,169 @@
+"""Numbers and moments that are kept as text, and numbers that 32 bits do not hold, in a prepared table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.orc
+import pytest
+
+from sparkgpu.spark.texts import may_hold
+
+pytestmark = pytest.mark.spark
+
+ROWS = 120
+RANDOM = np.random.default_rng(0)
+NUMBERS = RANDOM.normal(size=ROWS)
+LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
+DAYS = pd.Series(pd.date_range("2024-01-01", periods=ROWS, freq="31h"))
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words(prepare, by_spark):
+    prices = [f"{value:.3f}" if i % 10 else "NA" for i, value in enumerate(NUMBERS)]
+    found = prepare(
+        {
+            "price": prices,
+            "zip": [f"{i % 30:05}" for i in range(ROWS)],
+            "stars": [str(1 + i % 5) for i in range(ROWS)],
+            "order": [str(5000 + i * 7) for i in range(ROWS)],
+            "nearly": [f"{i % 9}.5" if i else "n/k" for i in range(ROWS)],
+            "asked": [str(i % 7) for i in range(ROWS)],
+            "kept": [f"{i % 4}.5" for i in range(ROWS)],
+            "day": [f"{day:%Y-%m-%d}" if i % 6 else "" for i, day in enumerate(DAYS)],
+            "moment": [f"{day:%Y-%m-%dT%H:%M:%SZ}" for day in DAYS],
+            "y": LABELS,
+        },
+        "y",
+        {"data.roles": {"asked": "numeric", "kept": "categorical"}},
+        by_spark=by_spark,
+    )
+    assert found.kinds == {
+        "price": "numeric", "zip": "categorical", "stars": "categorical", "nearly": "categorical",
+        "asked": "numeric", "kept": "categorical",
+        "day (month)": "numeric", "day (day)": "numeric", "day (weekday)": "numeric",
+        "day (days since 1970)": "numeric", "moment (month)": "numeric", "moment (day)": "numeric",
+        "moment (weekday)": "numeric", "moment (hour)": "numeric", "moment (days since 1970)": "numeric",
+    }  # fmt: skip
+    (reason,) = found.dropped.values()
+    assert reason.startswith("id-like: ") and reason.endswith(" rows; data.roles can make them numbers")
+    assert found.schema.notes == (
+        "'price' is text that holds numbers and is read as such",
+        "'day', 'moment' are texts that hold moments and are read as such",
+    )
+    table = found.table()
+    assert table["price"].isna().tolist() == [i % 10 == 0 for i in range(ROWS)]
+    assert table["price"].dropna().tolist() == [float(text) for text in prices if text != "NA"]
+    assert table["moment_hour"].tolist() == DAYS.dt.hour.tolist()
+    assert table["day_day"].isna().tolist() == [i % 6 == 0 for i in range(ROWS)]
+    assert table["asked"].tolist() == [i % 7 for i in range(ROWS)]
+
+
+@pytest.mark.parametrize("ending", ["orc", "csv", "jsonl"])
+def test_text_dates_and_numbers_of_other_files_are_read_too(prepare, tmp_path, ending):
+    frame = pd.DataFrame(
+        {
+            "day": [f"{day:%Y-%m-%d}" if i % 6 else "NA" for i, day in enumerate(DAYS)],
+            "price": [f"{value:.3f}" if i % 10 else "NA" for i, value in enumerate(NUMBERS)],
+            "y": LABELS,
+        }
+    )
+    path = tmp_path / f"a.{ending}"
+    if ending == "orc":
+        pa.orc.write_table(pa.Table.from_pandas(frame), path)
+    elif ending == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_json(path, orient="records", lines=True)
+    found = prepare(path, "y")
+    parts = ["day (month)", "day (day)", "day (weekday)", "day (days since 1970)"]
+    assert set(found.kinds) == {*parts, "price"} and set(found.kinds.values()) == {"numeric"}
+    numbers = ("'price' is text that holds numbers and is read as such",) if ending == "orc" else ()
+    assert found.schema.notes == (*numbers, "'day' is text that holds moments and is read as such")
+    assert found.table()["day_day"].isna().sum() == 20
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_a_target_of_text_is_a_number_where_its_texts_were_measured(prepare, by_spark):
+    texts = [f"{value:.3f}" if i else "NA" for i, value in enumerate(NUMBERS)]
+    found = prepare({"x": NUMBERS, "y": texts}, "y", by_spark=by_spark)
+    assert (found.schema.task, found.schema.rows, found.schema.rows_refused) == ("regression", 119, 1)
+    assert found.schema.notes == ("'y' is text that holds numbers and is read as such",)
+    assert found.table()["label"].tolist() == [float(text) for text in texts[1:]]
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_a_target_of_codes_is_of_classes_unless_a_regression_is_asked_for(prepare, by_spark):
+    columns = {"x": NUMBERS, "y": [f"{i % 30:02}" for i in range(ROWS)]}
+    classes = prepare(columns, "y", by_spark=by_spark).schema
+    assert (classes.task, classes.classes[:3], classes.notes) == ("multiclass", ("00", "01", "02"), ())
+    asked = prepare(columns, "y", {"data.task": "regression"}, by_spark=by_spark)
+    assert asked.schema.task == "regression"
+    assert asked.table()["label"].tolist() == [i % 30 for i in range(ROWS)]
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_numbers_that_32_bits_do_not_hold_count_as_missing_and_are_said(prepare, by_spark):
+    large = np.where(np.arange(ROWS) % 40 == 0, 1e300, NUMBERS)
+    found = prepare(
+        {
+            "x": large,
+            "both": np.where(np.arange(ROWS) == 1, -np.inf, -large),
+            "text": [f"{value:.3e}" for value in large],
+            "single": pa.array(np.where(np.arange(ROWS) == 0, 3e38, NUMBERS), pa.float32()),
+            "y": LABELS,
+        },
+        "y",
+        by_spark=by_spark,
+    )
+    assert found.schema.notes == (
+        "3 values beyond 3.4e38 in 'x' count as missing",
+        "1 infinite values in 'both' count as missing",
+        "3 values beyond 3.4e38 in 'both' count as missing",
+        "3 values beyond 3.4e38 in 'text' count as missing",
+        "'text' is text that holds numbers and is read as such",
+    )
+    table = found.table()
+    assert table["x"].isna().tolist() == [i % 40 == 0 for i in range(ROWS)] == table["text"].isna().tolist()
+    assert table["both"].isna().sum() == 4 and table["single"].isna().sum() == 0
+
+
+def test_large_numbers_of_text_files_count_as_missing(prepare, tmp_path):
+    lines = [f"{'1e300' if i == 3 else 'NA' if i == 4 else i / 2},{i % 2}" for i in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y", *lines]) + "\n", encoding="utf-8")
+    found = prepare(tmp_path / "a.csv", "y")
+    assert found.schema.notes == ("1 values beyond 3.4e38 in 'x' count as missing",)
+    assert found.table()["x"].isna().sum() == 2
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.string()])
+def test_a_target_that_32_bits_do_not_hold_is_refused(prepare, refused, by_spark, kind):
+    values = pa.array([1e39 if i in (3, 5) else value for i, value in enumerate(NUMBERS)])
+    assert refused(prepare, {"x": NUMBERS, "y": values.cast(kind)}, "y", by_spark=by_spark) == (
+        "target 'y' holds 2 values beyond 3.4e38, the end of 32-bit numbers, among 120 rows. Give it in "
+        "another unit, or make them null to leave those rows out."
+    )
+
+
+def test_the_saved_pipeline_reads_the_texts_and_what_it_cannot_read_is_missing(prepare, spark):
+    from pyspark.ml import PipelineModel
+    from pyspark.ml.functions import vector_to_array
+
+    texts = [f"{value:.3f}" for value in NUMBERS]
+    found = prepare({"price": texts, "day": [f"{day:%Y-%m-%d}" for day in DAYS], "y": LABELS}, "y")
+    later = spark.createDataFrame(
+        [("1.5", "2024-02-03"), ("n/k", "?"), ("1e300", "")], "price string, day string"
+    )
+    applied = PipelineModel.load(str(found.paths.pipeline)).transform(later)
+    vectors = [row[0] for row in applied.select(vector_to_array("features")).collect()]
+    assert vectors[0][:3] == [1.5, 2.0, 3.0]
+    assert np.isnan(vectors[1]).all() and np.isnan(vectors[2]).all()
+
+
+def test_some_texts_tell_what_a_column_may_hold():
+    assert may_hold(["1.5", None, " 2 ", "NA"]) == {"numbers"}
+    assert may_hold(["2024-01-01", "?"]) == {"moments"}
+    assert may_hold([None, "NA"]) == {"numbers", "moments"}
+    assert may_hold(["1.5", "a"]) == may_hold(["2024-01-01", "1.5"]) == frozenset()
