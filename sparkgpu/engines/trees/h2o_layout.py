@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from sparkgpu.schema import Record
 from sparkgpu.words import counted
 
-# Below, a node waits longer for the others, several times in each tree, than it saves them.
+# Nodes wait for each other several times in each tree. Of one thread each, two took a third longer than one
+# with 2,000 training rows, as long with 14,000, and less with 34,000 (100 trees, on one machine).
 MIN_ROWS_PER_NODE = 5_000
 # So that no chunk stays empty, of a fold's rows neither.
 _MIN_ROWS_PER_CHUNK = 100
