@@ -8,9 +8,11 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pandas
 import psutil
 import pytest
 from running import COMMAND, SMALL, Running, finished, started, until, write_table
+from standalone import spark_environment, standalone
 
 from sparkgpu.events import Branch, EventReader
 
@@ -48,13 +50,21 @@ def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
     ],
     ids=lambda options: " ".join(options),
 )
-def test_no_thread_but_the_main_one_imports_anything(
-    options: tuple[str, ...], wine: Path, tmp_path: Path
-) -> None:
+def test_no_thread_but_the_main_one_imports_anything(options: tuple[str, ...], tmp_path: Path) -> None:
     folder = tmp_path / "imports"
-    environ = watching_imports(folder)
-    command = [*COMMAND, "run", wine, "--target", "target", *options, *SMALL]
-    with started(command, tmp_path / "out", tmp_path, environ) as run:
+    # With texts, moments and texts of both: what reads those may import more.
+    table, rows = tmp_path / "shops.parquet", range(600)
+    pandas.DataFrame(
+        {
+            "shop": [("north", "south", None)[row % 3] for row in rows],
+            "day": pandas.date_range("2024-03-01", periods=600, freq="7h"),
+            "price": [f"{row % 71}.5" for row in rows],
+            "asked": [f"2024-04-{1 + row % 28:02}" for row in rows],
+            "late": [row * row % 101 > 40 for row in rows],
+        }
+    ).to_parquet(table)
+    command = [*COMMAND, "run", table, "--target", "late", *options, *SMALL]
+    with started(command, tmp_path / "out", tmp_path, watching_imports(folder)) as run:
         try:
             status = run.wait(150)
         except subprocess.TimeoutExpired:
@@ -64,6 +74,22 @@ def test_no_thread_but_the_main_one_imports_anything(
         assert status == 0
     # The parent, a worker of each branch, and Spark's own Python workers.
     assert len(list(folder.glob("*.watched"))) >= 4
+
+
+@pytest.mark.slow
+def test_nor_does_one_of_the_driver_on_a_cluster(wine: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "imports"
+    environ = {**spark_environment(), **watching_imports(folder)}
+    with standalone(tmp_path) as cluster:
+        command = cluster.submit(wine, "--target", "target", *SMALL)
+        with started(command, tmp_path / "out", tmp_path, environ) as run:
+            try:
+                status = run.wait(200)
+            except subprocess.TimeoutExpired:
+                status = None
+            found = {line for file in folder.glob("*.threads") for line in file.read_text().splitlines()}
+            assert found == set()
+            assert status == 0, run.stdout + run.stderr
 
 
 def wait_for_restart(run: Running, branch: Branch) -> None:
