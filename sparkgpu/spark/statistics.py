@@ -15,7 +15,6 @@ from sparkgpu.spark.roles import (
     FLOAT32_MAX,
     WHOLE_TYPES,
     ColumnStatistics,
-    Held,
     is_number,
 )
 from sparkgpu.spark.texts import (
@@ -23,6 +22,8 @@ from sparkgpu.spark.texts import (
     moments_in_text,
     numbers_in_text,
     sample_texts,
+    text_as_moment,
+    text_as_number,
     text_statistics,
     too_large,
 )
@@ -69,13 +70,22 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
 
     types = own_types(table)
     texts = sample_texts(table, [name for name, kind in types.items() if kind == "string"])
-    wanted = _content(table)
+    wanted, read = _content(table), []
     for position, (name, kind) in enumerate(types.items()):
-        figures_of = _expressions(
-            quoted(name), kind, text_file, texts.get(name, frozenset()), roles.get(name), name == target
-        )
+        column, is_target = quoted(name), name == target
+        figures_of = _expressions(column, kind, roles.get(name), is_target)
+        if kind == "string" and (text_file or "numbers" in texts[name]):
+            number = f"__sparkgpu_number_{position}"
+            read.append(f"{text_as_number(column)} AS {number}")
+            figures_of |= numbers_in_text(column, number, typed=not text_file, is_target=is_target)
+        if kind == "string" and "moments" in texts[name]:
+            moment = f"__sparkgpu_moment_{position}"
+            read.append(f"{text_as_moment(column)} AS {moment}")
+            figures_of = moments_in_text(column, moment) | figures_of
+        if kind == "string" and text_file:
+            figures_of["replaced"] = f"count_if(contains({column}, '\ufffd'))"
         wanted += [F.expr(sql).alias(f"{position}:{key}") for key, sql in figures_of.items()]
-    row = table.agg(*wanted).first()
+    row = table.selectExpr("*", *read).agg(*wanted).first()
     assert row is not None
     found = row.asDict()
     figures: dict[int, dict[str, Any]] = {position: {} for position in range(len(types))}
@@ -127,10 +137,8 @@ def _digest(types: Mapping[str, str], found: Mapping[str, Any]) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 
 
-def _expressions(
-    column: str, kind: str, text_file: bool, may_hold: frozenset[Held], role: Role | None, is_target: bool
-) -> dict[str, str]:
-    """The aggregates of one column, by the name of the figure, in SQL."""
+def _expressions(column: str, kind: str, role: Role | None, is_target: bool) -> dict[str, str]:
+    """The aggregates of one column, by the name of the figure, in SQL; of texts the numbers come apart."""
     found = {"values": f"count({column})"}
     if is_number(kind):
         found["least"], found["greatest"] = f"double(min({column}))", f"double(max({column}))"
@@ -138,13 +146,6 @@ def _expressions(
             found["broken"] = f"count_if({column} <> floor({column}))"
     elif kind == "boolean":
         found["varies"] = f"min({column}) < max({column})"
-    elif kind == "string":
-        if text_file or "numbers" in may_hold:
-            found |= numbers_in_text(column, typed=not text_file, is_target=is_target)
-        if "moments" in may_hold:
-            found |= moments_in_text(column)
-        if text_file:
-            found["replaced"] = f"count_if(contains({column}, '\ufffd'))"
     if kind in ("date", "timestamp", "timestamp_ntz") or role == "timestamp":
         found |= moment_figures(f"try_cast({column} AS timestamp)")
     return found

@@ -67,9 +67,14 @@ def too_large(number: str) -> str:
     return f"count_if(abs({number}) > {FLOAT32_MAX!r}D AND abs({number}) < double('inf'))"
 
 
-def numbers_in_text(column: str, *, typed: bool, is_target: bool) -> dict[str, str]:
-    """The aggregates of a column of texts that may all be numbers, in SQL by the name of the figure."""
-    number = f"({text_as_number(column)})"
+def text_as_moment(column: str) -> str:
+    """The SQL that reads a text as a moment; null for any other text."""
+    return f"CASE WHEN trim({column}) RLIKE '^({MOMENT})$' THEN try_cast({column} AS timestamp) END"
+
+
+def numbers_in_text(column: str, number: str, *, typed: bool, is_target: bool) -> dict[str, str]:
+    """The aggregates of a column of texts that may all be numbers, in SQL by the name of the figure;
+    `number` names what `text_as_number` makes of them, which is dear and so made once."""
     found = {
         "unparsable": f"count_if({_is_no_mark(column)} AND {number} IS NULL)",
         "numbers": f"count({number})",
@@ -86,9 +91,8 @@ def numbers_in_text(column: str, *, typed: bool, is_target: bool) -> dict[str, s
     return found
 
 
-def moments_in_text(column: str) -> dict[str, str]:
-    """The aggregates of a column of texts that may all be moments."""
-    moment = f"(CASE WHEN trim({column}) RLIKE '^({MOMENT})$' THEN try_cast({column} AS timestamp) END)"
+def moments_in_text(column: str, moment: str) -> dict[str, str]:
+    """The aggregates of a column of texts that may all be moments, which `moment` names."""
     return {
         "no moments": f"count_if({_is_no_mark(column)} AND {moment} IS NULL)",
         "moments": f"count({moment})",
