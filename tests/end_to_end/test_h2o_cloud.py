@@ -40,7 +40,7 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table with categories, one row group each split: such ones end in an endless wait inside H2O."""
     folder = tmp_path_factory.mktemp("flights")
     file = folder / "flights.parquet"
-    pq.write_table(pq.read_table(write_demo(folder)).slice(0, 16_000), file)
+    pq.write_table(pq.read_table(write_demo(folder)).slice(0, 30_000), file)
     return file
 
 

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from sparkgpu.schema import Record
 from sparkgpu.words import counted
 
-# Nodes wait for each other several times in each tree. Of one thread each, two took a third longer than one
-# with 2,000 training rows, as long with 14,000, and less with 34,000 (100 trees, on one machine).
-MIN_ROWS_PER_NODE = 5_000
+# Nodes wait for each other several times in each tree. With 14,000 training rows two nodes of one thread, on
+# one machine, took 1.1 to 2.5 times as long as one, with 34,000 nine tenths.
+MIN_ROWS_PER_NODE = 10_000
 # So that no chunk stays empty, of a fold's rows neither.
 _MIN_ROWS_PER_CHUNK = 100
 _MOST_ROWS_PER_CHUNK = 131_072
