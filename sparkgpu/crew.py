@@ -78,7 +78,9 @@ class Crew:
                 self._settle(worker, table_seen)
             for worker in running:
                 if not table_seen and not worker.prepares:
-                    worker.vitals.heard()  # it waits for the table, whose maker is looked after
+                    # It waits for the table, whose maker is looked after, be it in the same process.
+                    if worker.start is not None:
+                        worker.vitals.heard()
                 elif worker.look():
                     self._mend(worker)
             if table_seen:

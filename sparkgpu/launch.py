@@ -30,6 +30,7 @@ from sparkgpu.processes import end_groups
 from sparkgpu.source import TABLE_PREFIX
 from sparkgpu.watchdog import Vitals, family, leave_stacks
 
+_HUNG = "hung: "
 _MOST_HANGS = 2
 _GANG_FIRST_S = 20.0
 FAR = 5
@@ -115,13 +116,13 @@ class Worker:
         """Report its restart in its place."""
         lane = paths.lane(self.lane.index)
         events = EventWriter(lane.events(self.branch), lane.phases(self.branch))
-        events.emit(Event(at=time.time(), kind="phase", text=f"hung: {self.hangs[-1]}; started once more"))
+        events.emit(Event(at=time.time(), kind="phase", text=f"{_HUNG}{self.hangs[-1]}; started once more"))
         events.close()
 
     def take(self, event: Event) -> None:
         """Note one of its events."""
         self.vitals.heard()
-        if event.kind == "phase":
+        if event.kind == "phase" and not event.text.startswith(_HUNG):
             self.phase = event.text
         elif event.kind == "trial_done" and event.trial:
             self.done.add(event.trial)
@@ -131,7 +132,7 @@ class Worker:
     def restart(self) -> None:
         """Start it once more after `end_hung`."""
         assert self.start is not None
-        self.process = self.start()
+        self.process, self.phase = self.start(), "starting"
         self.vitals = Vitals(self.process.pid)
         self.failed.clear()  # it tries again what is not done
 

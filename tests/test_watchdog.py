@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -109,6 +110,14 @@ def test_a_stopped_process_is_silent_until_it_goes_on() -> None:
         assert idle_after_a_look(process.pid, 1.5) == 0.0
 
 
+def test_nor_is_one_that_a_debugger_looks_at() -> None:
+    seize = 0x4206  # PTRACE_SEIZE, which does not stop it
+    with running(SLEEP) as (process,):
+        nothing = ctypes.c_void_p(0)
+        assert ctypes.CDLL(None).ptrace(seize, process.pid, nothing, nothing) == 0
+        assert idle_after_a_look(process.pid) == 0.0
+
+
 def test_silence_adds_up_and_a_report_ends_it() -> None:
     clock = Clock()
     with running(SLEEP) as (process,):
@@ -142,10 +151,15 @@ def test_a_worker_writes_the_stacks_of_all_its_threads_when_asked() -> None:
 import threading
 from sparkgpu.watchdog import answer_with_stacks
 answer_with_stacks()
-def wait_for_ever(): time.sleep(600)
-threading.Thread(target=wait_for_ever, daemon=True).start()
-print('ready', flush=True)
-def main(): time.sleep(600)
+there = threading.Event()
+def wait_for_ever():
+    there.set()
+    time.sleep(600)
+def main():
+    threading.Thread(target=wait_for_ever, daemon=True).start()
+    there.wait()
+    print('ready', flush=True)
+    time.sleep(600)
 main()
 """
     with running(code) as (process,):
