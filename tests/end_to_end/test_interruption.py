@@ -44,6 +44,16 @@ def assert_nothing_left(run: Running, since: float) -> None:
         raise AssertionError(f"left after {BOUND_S:g} s: {last}") from None
 
 
+def _interrupted(run: Running, *, has_table: bool) -> str:
+    """What an interrupted run says, and where its log is when its folder is gone."""
+    end = "sparkgpu: interrupted; every lane was ended.\n"
+    if has_table:
+        return end
+    log = run.paths.root.with_name(f"{run.paths.root.name}.interrupted.log")
+    assert log.exists()
+    return f"sparkgpu: there was no table yet, so the run's folder is removed; its log is {log}\n{end}"
+
+
 @pytest.mark.parametrize("moment", ["while Spark starts", "while training"])
 def test_ctrl_c_ends_everything_within_five_seconds(wine: Path, tmp_path: Path, moment: str) -> None:
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *LONG]
@@ -57,7 +67,7 @@ def test_ctrl_c_ends_everything_within_five_seconds(wine: Path, tmp_path: Path, 
         since = run.signal(signal.SIGINT)
         assert run.wait(BOUND_S) == 130
         assert_nothing_left(run, since)
-        assert run.stderr == "sparkgpu: interrupted; every lane was ended.\n"
+        assert run.stderr == _interrupted(run, has_table=moment == "while training")
         assert "Traceback" not in run.stdout
         assert [folder for folder in run.scratch_folders if folder.exists()] == []
         assert not run.paths.metrics.exists()
@@ -80,7 +90,7 @@ def test_a_batch_system_ends_a_run_like_ctrl_c(wine: Path, tmp_path: Path) -> No
         since = run.signal(signal.SIGTERM)
         assert run.wait(BOUND_S) == 130
         assert_nothing_left(run, since)
-        assert (run.stdout, run.stderr) == ("", "sparkgpu: interrupted; every lane was ended.\n")
+        assert (run.stdout, run.stderr) == ("", _interrupted(run, has_table=False))
 
 
 def test_a_parent_that_is_killed_leaves_nothing_alive(wine: Path, tmp_path: Path) -> None:
