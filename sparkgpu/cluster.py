@@ -84,7 +84,7 @@ class ClusterCrew:
             self.end()
             if len(lost) == _MOST_STARTS:
                 return self._given_up("; then ".join(lost))
-            on_event(0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; started once more"))
+            on_event(0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; once more"))
             clear_unfinished(self._paths)
             try:
                 self.plan = self._start()

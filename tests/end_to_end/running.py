@@ -27,7 +27,7 @@ from sparkgpu.events import Branch, EventReader
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "sparkgpu")
 SMALL = ("--set", "trees.ntrees=20", "--set", "neural.epochs=2", "--set", "neural.hidden=[32]")
-_SAMPLE_S = 0.1
+_SAMPLE_S = 0.2  # a look takes some 20 ms
 
 
 def write_adult(folder: Path) -> tuple[Path, str, float]:

@@ -142,6 +142,7 @@ def test_a_worker_that_stands_still_is_started_once_more(
     assert branch == "neural" or "Full thread dump" in log  # of the JVM's
 
 
+@pytest.mark.slow
 def test_a_jvm_that_stands_still_is_started_once_more(wine: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON]
     with started(command, tmp_path / "out", tmp_path) as run:
