@@ -28,7 +28,10 @@ STACK_SIGNAL = signal.SIGUSR2
 
 LOOK_EVERY_S = 3.0
 _BUSY = 0.15
-"""Of one processor's time, used or waited for. An idle Spark and H2O take .02, on a crowded machine .06."""
+"""Of one processor's time, used. An idle Spark and H2O take .02."""
+_RUNNABLE, _RUNNING_THREADS = 0.7, 3
+"""Of the time, used or waited for by the busiest threads. Who computes always does one of them; an idle
+thread that looks at the clock waits some moments each time, on a crowded machine long ones."""
 _BYTES_PER_S = 100_000
 """Read and written in all. An idle JVM that is asked how it is moves 30,000."""
 _STORED_PER_S = 16_384
@@ -76,7 +79,8 @@ class Vitals:
         return (
             now.is_debugged
             or before.processes != now.processes
-            or before.busy_until(now) >= _BUSY * passed
+            or before.used_until(now) >= _BUSY * passed
+            or before.runnable_until(now) >= _RUNNABLE * passed
             or now.moved - before.moved >= _BYTES_PER_S * passed
             or now.stored - before.stored >= _STORED_PER_S * passed
             or 0.0 < self._disk_s < _DISK_S
@@ -85,18 +89,30 @@ class Vitals:
 
 @dataclass(kw_only=True)
 class _Measured:
-    """What a process tree had used by some moment: seconds by thread, bytes in all."""
+    """What a process tree had used by some moment: seconds of processors by thread, used and waited for, and
+    bytes in all."""
 
     processes: set[int] = field(default_factory=set)
-    busy_s: dict[int, float] = field(default_factory=dict)
+    used_s: dict[int, float] = field(default_factory=dict)
+    waited_s: dict[int, float] = field(default_factory=dict)
     moved: int = 0
     stored: int = 0
     waits_for_disk: bool = False
     is_debugged: bool = False
 
-    def busy_until(self, later: _Measured) -> float:
-        """Seconds of processors used or waited for since, by the threads that are there later."""
-        return sum(seconds - self.busy_s.get(thread, 0.0) for thread, seconds in later.busy_s.items())
+    def used_until(self, later: _Measured) -> float:
+        """Seconds of processors used since, by the threads that are there later."""
+        return sum(_since(self.used_s, later.used_s).values())
+
+    def runnable_until(self, later: _Measured) -> float:
+        """Seconds of processors used or waited for since, by the busiest of those threads."""
+        used, waited = _since(self.used_s, later.used_s), _since(self.waited_s, later.waited_s)
+        busiest = sorted((used[thread] + waited[thread] for thread in used), reverse=True)
+        return sum(busiest[:_RUNNING_THREADS])
+
+
+def _since(before: dict[int, float], later: dict[int, float]) -> dict[int, float]:
+    return {thread: seconds - before.get(thread, 0.0) for thread, seconds in later.items()}
 
 
 def _measured(pid: int) -> _Measured:
@@ -113,14 +129,15 @@ def _measured(pid: int) -> _Measured:
             )
             found.moved += int(moved["rchar"]) + int(moved["wchar"])
             found.stored += int(moved["read_bytes"]) + int(moved["write_bytes"])
-        for thread, state, seconds in _threads(folder):
-            found.busy_s[thread] = seconds
+        for thread, state, used_s, waited_s in _threads(folder):
+            found.used_s[thread], found.waited_s[thread] = used_s, waited_s
             found.waits_for_disk |= state == "D"
     return found
 
 
-def _threads(folder: Path) -> Iterator[tuple[int, str, float]]:
-    """Each thread of a process: its id, its state, and the seconds that it used or waited for a processor."""
+def _threads(folder: Path) -> Iterator[tuple[int, str, float, float]]:
+    """Each thread of a process: its id, its state, the seconds for which it used a processor, and those for
+    which it waited for one."""
     with contextlib.suppress(OSError):
         for task in (folder / "task").iterdir():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -128,11 +145,10 @@ def _threads(folder: Path) -> Iterator[tuple[int, str, float]]:
                 words = (
                     (task / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
                 )
-                seconds = (int(words[11]) + int(words[12])) * _TICK_S
+                used_s, waited_s = (int(words[11]) + int(words[12])) * _TICK_S, 0.0
                 with contextlib.suppress(OSError):
-                    waited_ns = (task / "schedstat").read_text(encoding="ascii").split()[1]
-                    seconds += int(waited_ns) / 1e9
-                yield int(task.name), words[0], seconds
+                    waited_s = int((task / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+                yield int(task.name), words[0], used_s, waited_s
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -66,7 +66,6 @@ def idle_after_a_look(pid: int, really_s: float = 0.5) -> float:
 
 
 SLEEP = "time.sleep(600)"
-# Busy enough for a look that counts half a second's work as that of three.
 BUSY = "while True: pass"
 
 
@@ -77,20 +76,20 @@ def test_a_process_that_sleeps_is_silent() -> None:
 
 def test_a_process_that_computes_is_not() -> None:
     with running(BUSY) as (process,):
-        assert idle_after_a_look(process.pid, 1.5) == 0.0
+        assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
 
 
 def test_nor_is_one_whose_child_computes() -> None:
     child = f"import subprocess; subprocess.run([sys.executable, '-c', {BUSY!r}])"
     with running(child) as (process,):
         time.sleep(0.3)  # its child is there
-        assert idle_after_a_look(process.pid, 1.5) == 0.0
+        assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
 
 
 def test_nor_is_one_that_others_keep_from_computing() -> None:
     cores = len(os.sched_getaffinity(0))
     with running(BUSY, nice=19) as (process,), running(BUSY, count=2 * cores):
-        assert idle_after_a_look(process.pid, 1.5) == 0.0
+        assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
 
 
 def test_nor_is_one_that_reads(tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ def test_nor_is_one_that_reads(tmp_path: Path) -> None:
     file.write_bytes(bytes(1_000_000))
     reading = f"while True:\n open({str(file)!r}, 'rb').read(); time.sleep(0.2)"
     with running(reading) as (process,):
-        assert idle_after_a_look(process.pid, 1.5) == 0.0
+        assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
 
 
 def test_a_stopped_process_is_silent_until_it_goes_on() -> None:
@@ -107,7 +106,7 @@ def test_a_stopped_process_is_silent_until_it_goes_on() -> None:
         time.sleep(0.1)
         assert idle_after_a_look(process.pid, 1.0) >= LOOK_EVERY_S
         process.send_signal(signal.SIGCONT)
-        assert idle_after_a_look(process.pid, 1.5) == 0.0
+        assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
 
 
 def test_nor_is_one_that_a_debugger_looks_at() -> None:
