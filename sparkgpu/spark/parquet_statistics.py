@@ -1,7 +1,7 @@
 """The figures of `sparkgpu.spark.statistics` for Parquet on this machine, by pyarrow while Spark starts.
 
 A JVM that has just started takes several seconds for what pyarrow does in a fraction of one. Where pyarrow
-and Spark may read a column differently (or files do not share one schema), nothing is returned and Spark
+and Spark may read a column differently (or files disagree on its type), nothing is returned and Spark
 gathers the figures.
 """
 
