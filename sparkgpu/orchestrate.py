@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -252,8 +254,25 @@ def _import_for_the_end() -> Iterator[None]:
     In the thread that follows the lanes: two threads that import at once can wait for each other for ever.
     """
     for name in _FOR_THE_END:
-        import_module(name)
+        with _interrupts_later():
+            import_module(name)
         yield
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C back: in code that a package executes from a text it would end Python with status -2."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _finish(
