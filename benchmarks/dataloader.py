@@ -14,16 +14,16 @@ import time
 
 import torch
 
-from sparkgpu.config import DataLoaderConfig, NeuralConfig
-from sparkgpu.engines.neural.data import ResidentRows, ResidentSource, Source
-from sparkgpu.engines.neural.loader import LoadedSource
+from sparkgpu.config.keys import DataLoaderConfig, NeuralConfig
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.shape import Shape
-from sparkgpu.engines.neural.objective import Objective
-from sparkgpu.engines.neural.optimizer import RECIPES
-from sparkgpu.engines.neural.precision import choose_precision
+from sparkgpu.engines.neural.rows.loader import LoadedSource
+from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource, Source
 from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.train import train
+from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.engines.neural.training.optimizer import RECIPES
+from sparkgpu.engines.neural.training.precision import choose_precision
+from sparkgpu.engines.neural.training.train import train
 
 NUM_FEATURES = 30
 

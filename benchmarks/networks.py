@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.metrics import accuracy_score, roc_auc_score, root_mean_squared_error
 
-from sparkgpu.artifacts import RunPaths
-from sparkgpu.table import read_rows
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import read_schema
 
 TARGETS = {
     "adult": "income", "california_housing": "MedHouseVal", "diamonds": "price", "letter": "target",
@@ -49,7 +50,7 @@ def with_published_split(table: pa.Table, name: str) -> pa.Table | None:
 
 def lightgbm_defaults(paths: RunPaths) -> dict[str, float]:
     """Test metrics of LightGBM with nothing set, on the run's own rows."""
-    schema = paths.read_schema()
+    schema = read_schema(paths)
     train, test = read_rows(paths, schema, "train"), read_rows(paths, schema, "test")
     numeric = len(schema.numeric)
     x_train, x_test = (np.hstack([rows.numeric_NF, rows.codes_NK]).astype(float) for rows in (train, test))

@@ -455,7 +455,7 @@ install_java() {
 build_archive() {
     local line
     say 'preparing the start-up archive of the JVM; about a minute'
-    if line=$(JAVA_HOME=$java_home "$venv/bin/python" -m sparkgpu.spark.cds 2>>"$log" </dev/null | tail -n 1); then
+    if line=$(JAVA_HOME=$java_home "$venv/bin/python" -m sparkgpu.jvm.cds 2>>"$log" </dev/null | tail -n 1); then
         [ -z "$line" ] || say "${line#sparkgpu: }"
     elif [ -n "$line" ]; then
         say "${line#sparkgpu: }"

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sparkgpu import config_io, orchestrate
-from sparkgpu.config import dotted
-from sparkgpu.errors import ConfigError, DataError, listed
-from sparkgpu.resume import resumed_config
-from sparkgpu.source import TABLE_PREFIX
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import dotted
+from sparkgpu.errors import ConfigError, DataError
+from sparkgpu.runs import run as orchestrate
+from sparkgpu.runs.resume import resumed_config
+from sparkgpu.table.source import TABLE_PREFIX
 from sparkgpu.terminal import open_display
+from sparkgpu.words import listed
 
 if TYPE_CHECKING:
     import pandas

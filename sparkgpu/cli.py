@@ -74,8 +74,9 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but the result and errors.")] = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
-    from sparkgpu import config_io, orchestrate
-    from sparkgpu.resume import resumed_config
+    from sparkgpu.config import toml as config_io
+    from sparkgpu.runs import run as orchestrate
+    from sparkgpu.runs.resume import resumed_config
     from sparkgpu.terminal import open_display
 
     options: dict[str, Any] = {
@@ -103,7 +104,7 @@ def run(
 def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")]) -> None:
     """Rebuild the report of a run from its folder alone."""
     from sparkgpu import report as reports
-    from sparkgpu.artifacts import RunPaths
+    from sparkgpu.rundir.paths import RunPaths
 
     if not (run_dir / "metrics.json").is_file():
         raise ConfigError(f"{run_dir}: no metrics.json there. Name the folder of a finished run.")

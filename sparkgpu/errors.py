@@ -7,8 +7,6 @@ lane's log, never on the terminal).
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import ClassVar
 
 EXIT_DONE = 0
@@ -70,16 +68,9 @@ def error_of_kind(kind: str, message: str) -> SparkgpuError:
     return _BY_KIND.get(kind, TrialError)(message)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """``" Did you mean 'x'?"`` for the name closest to `name`, or an empty string."""
-    options = list(names)
-    folded = {option.casefold(): option for option in reversed(options)}
-    found = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.6)
-    return f" Did you mean {folded[found[0]]!r}?" if found else ""
-
-
-def listed(names: Iterable[object], most: int = 8) -> str:
-    """``a, b, c and 12 more``: a list short enough for one sentence."""
-    shown = [str(name) for name in names]
-    rest = len(shown) - most
-    return ", ".join(shown[:most]) + (f" and {rest} more" if rest > 0 else "")
+def described(error: BaseException) -> dict[str, str]:
+    """An error as ``error.json`` holds it: kind, and one line for the user."""
+    if isinstance(error, SparkgpuError):
+        return {"kind": error.kind, "message": str(error)}
+    lines = str(error).strip().splitlines()
+    return {"kind": "trial", "message": f"{type(error).__name__}: {lines[0] if lines else 'no message'}"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
 _TITLES = {
     "roc_auc": "ROC AUC",
@@ -60,3 +62,18 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """``" Did you mean 'x'?"`` for the name closest to `name`, or an empty string."""
+    options = list(names)
+    folded = {option.casefold(): option for option in reversed(options)}
+    found = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.6)
+    return f" Did you mean {folded[found[0]]!r}?" if found else ""
+
+
+def listed(names: Iterable[object], most: int = 8) -> str:
+    """``a, b, c and 12 more``: a list short enough for one sentence."""
+    shown = [str(name) for name in names]
+    rest = len(shown) - most
+    return ", ".join(shown[:most]) + (f" and {rest} more" if rest > 0 else "")

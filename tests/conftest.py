@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip with a reason what this call or this machine cannot run."""
     gpu_missing: str | None = None
     if any("gpu" in item.keywords for item in items):
-        from sparkgpu.devices import find_machine
+        from sparkgpu.host.devices import find_machine
 
         gpu_missing = None if find_machine().gpus else "no GPU is visible on this machine"
     for item in items:
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def java() -> Path:
     """The home of a Java 17. Without one a test fails in CI (CI=true) and is skipped elsewhere."""
-    from sparkgpu.java import find_java
+    from sparkgpu.host.java import find_java
 
     try:
         return find_java()
@@ -61,9 +61,9 @@ def java() -> Path:
 @pytest.fixture(scope="session")
 def spark(java: Path) -> Iterator[SparkSession]:
     """The one Spark session of all tests (a process can have no second one)."""
-    from sparkgpu.ports import reserved_ports
-    from sparkgpu.scratch import scratch_folder
-    from sparkgpu.spark.session import spark_session
+    from sparkgpu.host.ports import reserved_ports
+    from sparkgpu.host.scratch import scratch_folder
+    from sparkgpu.jvm.session import spark_session
 
     with (
         reserved_ports(1) as (port_base,),

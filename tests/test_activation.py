@@ -44,7 +44,7 @@ case "${{1:-}} ${{2:-}}" in
         else
             mkdir -p "$packages/pyspark"
         fi ;;
-    '-m sparkgpu.spark.cds')
+    '-m sparkgpu.jvm.cds')
         echo archive >>'{notes}/pip'
         if [ -f '{notes}/cds.sh' ]; then . '{notes}/cds.sh'; fi ;;
     '-c import pip') ;;

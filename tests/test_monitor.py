@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from sparkgpu.devices import find_machine
-from sparkgpu.monitor import COLUMNS, Monitor, _Gpu, _Gpus, _ProcessTree
+from sparkgpu.host.devices import find_machine
+from sparkgpu.host.monitor import COLUMNS, Monitor, _Gpu, _Gpus, _ProcessTree
 
 MIB = 2**20
 
@@ -170,7 +170,7 @@ class Nvml:
 
 def test_energy_is_the_integral_of_power_and_gaps_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus, nvml, now = _Gpus(None), Nvml(), 0.0
-    monkeypatch.setattr("sparkgpu.monitor.time.monotonic", lambda: now)
+    monkeypatch.setattr("sparkgpu.host.monitor.time.monotonic", lambda: now)
     gpus._nvml, gpus._gpus = nvml, [_Gpu(index=3, handle=None)]
     assert gpus.measure() == [(3, 97, None, "100.0")]
     assert gpus.energy_wh is None

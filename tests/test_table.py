@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.artifacts import RunPaths
 from sparkgpu.errors import DataError
-from sparkgpu.schema import OTHER_LEVEL, Feature, TableSchema
-from sparkgpu.table import read_predictions, read_rows, write_predictions
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.predictions import read_predictions, write_predictions
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import OTHER_LEVEL, Feature, TableSchema
 
 
 def numeric(name: str) -> Feature:
@@ -191,6 +192,6 @@ def test_predicted_values_come_back_as_they_were_written(paths: RunPaths) -> Non
 
 def test_importing_the_reader_loads_neither_arrow_nor_a_learner() -> None:
     heavy = {"pyarrow", "pandas", "torch", "pyspark", "h2o"}
-    code = f"import sys, sparkgpu.table; print({heavy} & set(sys.modules))"
+    code = f"import sys, sparkgpu.table.rows; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "set()\n"

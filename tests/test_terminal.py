@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from sparkgpu.artifacts import RunPaths
-from sparkgpu.events import Event
-from sparkgpu.plan import LanePlan, Plan, TrialSpec
-from sparkgpu.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.rundir.events import Event
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.terminal import Display, LiveDisplay, PlainDisplay, open_display
 from sparkgpu.terminal.progress import Progress
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu.config import RunConfig
-from sparkgpu.config_io import load
-from sparkgpu.launch import FAR, patience_s
-from sparkgpu.watchdog import LOOK_EVERY_S, Vitals, leave_stacks
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.toml import load
+from sparkgpu.host.watchdog import LOOK_EVERY_S, Vitals, leave_stacks
+from sparkgpu.lanes.launch import FAR, patience_s
 
 
 class Clock:
@@ -148,7 +148,7 @@ def test_between_two_looks_nothing_is_measured() -> None:
 def test_a_worker_writes_the_stacks_of_all_its_threads_when_asked() -> None:
     code = """
 import threading
-from sparkgpu.watchdog import answer_with_stacks
+from sparkgpu.host.watchdog import answer_with_stacks
 answer_with_stacks()
 there = threading.Event()
 def wait_for_ever():
@@ -197,7 +197,7 @@ def test_a_run_that_hangs_at_its_end_says_where_and_ends(tmp_path: Path) -> None
     code = f"""
 import time
 from pathlib import Path
-from sparkgpu.watchdog import looking_after_myself
+from sparkgpu.host.watchdog import looking_after_myself
 def score(): time.sleep(600)
 with looking_after_myself(5.0, Path({str(log)!r})):
     score()

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.ports import reserved_ports
-from sparkgpu.scratch import scratch_folder
-from sparkgpu.spark.h2o_context import start_h2o, stopping
-from sparkgpu.spark.session import spark_session
+from sparkgpu.host.ports import reserved_ports
+from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.jvm.h2o_context import start_h2o, stopping
+from sparkgpu.jvm.session import spark_session
 
 
 def main() -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparkgpu.artifacts import RunPaths
-from sparkgpu.schema import TableSchema
+from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.score.scorer import align
-from sparkgpu.table import read_predictions, read_rows
+from sparkgpu.table.predictions import read_predictions
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import TableSchema
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sparkgpu.report.curves import LearningCurve, TestRows, confusion, roc
-from sparkgpu.schema import TableSchema
+from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import metric_title, number_text
 
 _DPI = 130

@@ -16,13 +16,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sparkgpu.artifacts import RunPaths, read_json, write_text
 from sparkgpu.errors import ConfigError
-from sparkgpu.plan import Plan
+from sparkgpu.plan.plan import Plan
 from sparkgpu.report import plots, tables
 from sparkgpu.report.curves import LearningCurve, TestRows, read_learning_curve, read_test
-from sparkgpu.schema import TableSchema
+from sparkgpu.rundir.files import read_json, write_text
+from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.score.metrics import primary
+from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
 PICTURES = ("roc_curves", "confusion_matrix", "predicted_vs_true", "learning_curves", "timings")
@@ -41,7 +42,7 @@ def build(paths: RunPaths) -> Path:
             raise ConfigError(
                 f"{paths.root}: there is no {name}; give the folder of a run that came to an end."
             )
-    metrics, schema = read_json(paths.metrics), paths.read_schema()
+    metrics, schema = read_json(paths.metrics), read_schema(paths)
     plan = Plan.model_validate_json(paths.plan.read_text(encoding="utf-8"))
     pictures = {picture.name: picture for picture in _pictures(paths, schema, metrics)}
     for picture in PICTURES:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
-from sparkgpu.plan import Plan
-from sparkgpu.schema import TableSchema
+from sparkgpu.plan.plan import Plan
 from sparkgpu.score.metrics import greater_is_better
+from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
 DASH = "–"

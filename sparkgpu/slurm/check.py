@@ -13,14 +13,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from sparkgpu.config import SlurmConfig
-from sparkgpu.devices import Device, Gpu, Machine
-from sparkgpu.errors import SparkgpuError, nearest
-from sparkgpu.nodes import network_environment
-from sparkgpu.plan import Plan, make_plan
+from sparkgpu.config.keys import SlurmConfig
+from sparkgpu.errors import SparkgpuError
+from sparkgpu.host.devices import Device, Gpu, Machine
+from sparkgpu.host.launcher import network_environment
+from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.slurm.queue import objection
-from sparkgpu.slurm.script import Options, Script, read_script
-from sparkgpu.words import counted
+from sparkgpu.slurm.script_reader import Options, Script, read_script
+from sparkgpu.words import counted, nearest
 
 _MEMORY = 2**40  # of a machine that is not known yet: enough for any plan
 # The long options of sbatch 23.11, by its manual page.

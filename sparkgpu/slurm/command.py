@@ -45,11 +45,11 @@ def write(
     out: Annotated[Path, typer.Option(help="A folder that all nodes see.")] = Path("slurm"),
 ) -> None:
     """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
-    from sparkgpu import config_io
+    from sparkgpu.config import toml as config_io
     from sparkgpu.errors import ConfigError
     from sparkgpu.slurm.check import mismatches
-    from sparkgpu.slurm.scripts import Shape, write_scripts
-    from sparkgpu.source import find_source
+    from sparkgpu.slurm.script_writer import Shape, write_scripts
+    from sparkgpu.table.source import find_source
 
     options: dict[str, Any] = {
         "data.source": source,

@@ -28,10 +28,10 @@ from sparkgpu.words import clean, clock_text, seconds_text
 if TYPE_CHECKING:  # for types alone: pydantic's models would cost more to import than the terminal does
     from rich.live import Live
 
-    from sparkgpu.artifacts import RunPaths
-    from sparkgpu.events import Branch, Event
-    from sparkgpu.plan import Plan
-    from sparkgpu.schema import TableSchema
+    from sparkgpu.plan.plan import Plan
+    from sparkgpu.rundir.events import Branch, Event
+    from sparkgpu.rundir.paths import RunPaths
+    from sparkgpu.table.schema import TableSchema
 
 _PLAIN_WIDTH = 110  # of a log file, where rich would assume 80
 _REFRESHES_PER_S = 2.0

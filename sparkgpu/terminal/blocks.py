@@ -9,12 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparkgpu.errors import listed
-from sparkgpu.words import clean, counted, gibibytes, metric_title, number_text, seconds_text
+from sparkgpu.words import clean, counted, gibibytes, listed, metric_title, number_text, seconds_text
 
 if TYPE_CHECKING:
-    from sparkgpu.plan import Plan
-    from sparkgpu.schema import TableSchema
+    from sparkgpu.plan.plan import Plan
+    from sparkgpu.table.schema import TableSchema
 
 
 def plan_facts(plan: Plan) -> Iterable[tuple[str, str]]:

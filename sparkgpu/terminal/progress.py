@@ -13,7 +13,7 @@ from rich.text import Text
 from sparkgpu.words import clean, clock_text, metric_title, number_text
 
 if TYPE_CHECKING:
-    from sparkgpu.events import Branch, Event
+    from sparkgpu.rundir.events import Branch, Event
 
 BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 

@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
-from sparkgpu.artifacts import RunPaths
-from sparkgpu.demo import DEMO_TARGET, write_demo
-from sparkgpu.events import Branch, EventReader
+from sparkgpu.rundir.events import Branch, EventReader
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.demo import DEMO_TARGET, write_demo
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "sparkgpu")

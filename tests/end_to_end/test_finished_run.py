@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from running import Running, finished, write_adult
 
-from sparkgpu import config_io
-from sparkgpu.artifacts import FitRecord, LanePaths, RunPaths, read_json
-from sparkgpu.plan import LanePlan, Plan
-from sparkgpu.ports import BLOCK
+from sparkgpu.config import toml as config_io
+from sparkgpu.host.ports import BLOCK
+from sparkgpu.plan.plan import LanePlan, Plan
+from sparkgpu.rundir.files import read_json
+from sparkgpu.rundir.paths import LanePaths, RunPaths
+from sparkgpu.rundir.records import FitRecord
 
 pytestmark = pytest.mark.spark
 
@@ -160,7 +162,7 @@ def test_the_parent_and_every_worker_were_seen(run: Running) -> None:
     workers = {
         tuple(words[words.index("--lane") + 1 : words.index("--lane") + 4])
         for words in (command.split("\0") for command in run.seen.commands)
-        if "sparkgpu.lane" in words
+        if "sparkgpu.lanes.worker" in words
     }
     assert workers == {
         (lane, "--branch", branch) for lane in ("0", "1") for branch in ("trees", "neural")

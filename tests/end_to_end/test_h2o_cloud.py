@@ -11,9 +11,9 @@ import pytest
 from running import COMMAND, finished, write_table
 from standalone import Cluster, spark_environment, standalone
 
-from sparkgpu.artifacts import read_json
-from sparkgpu.demo import DEMO_TARGET, write_demo
-from sparkgpu.events import EventReader
+from sparkgpu.rundir.events import EventReader
+from sparkgpu.rundir.files import read_json
+from sparkgpu.table.demo import DEMO_TARGET, write_demo
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

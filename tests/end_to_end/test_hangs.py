@@ -14,7 +14,7 @@ import pytest
 from running import COMMAND, SMALL, Running, finished, started, until, write_table
 from standalone import spark_environment, standalone
 
-from sparkgpu.events import Branch, EventReader
+from sparkgpu.rundir.events import Branch, EventReader
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ import pytest
 from running import COMMAND, Running, finished, started, until, write_table
 from standalone import Cluster, spark_environment, standalone
 
-from sparkgpu.artifacts import read_json
+from sparkgpu.rundir.files import read_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

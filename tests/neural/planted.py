@@ -10,13 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.artifacts import FitRecord, RunPaths, write_json
-from sparkgpu.config import NeuralConfig
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.engine import run_trial
-from sparkgpu.events import Event, EventReader, EventWriter
-from sparkgpu.plan import LanePlan, TrialSpec
-from sparkgpu.schema import Feature, TableSchema
-from sparkgpu.table import read_predictions, read_rows
+from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.rundir.events import Event, EventReader, EventWriter
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.predictions import read_predictions
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import Feature, TableSchema
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
 QUICK: dict[str, Any] = {

@@ -19,18 +19,18 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from sparkgpu.config import NeuralConfig
-from sparkgpu.engines.neural.data import ResidentRows, ResidentSource
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.dropout import Place
 from sparkgpu.engines.neural.nets.shape import Shape
-from sparkgpu.engines.neural.objective import Objective
-from sparkgpu.engines.neural.optimizer import RECIPES
-from sparkgpu.engines.neural.precision import choose_precision
 from sparkgpu.engines.neural.ranks import join, make_strategy
+from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.strategies.data_parallel import DataParallel
-from sparkgpu.engines.neural.train import Training, train
+from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.engines.neural.training.optimizer import RECIPES
+from sparkgpu.engines.neural.training.precision import choose_precision
+from sparkgpu.engines.neural.training.train import Training, train
 
 STRATEGIES = ("dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp")
 CASES: dict[str, dict[str, Any]] = {

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparkgpu.config import NeuralConfig
-from sparkgpu.engines.neural.checkpoint import Checkpoints
-from sparkgpu.engines.neural.optimizer import RECIPES, make_optimizer
+from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.engines.neural.training.checkpoint import Checkpoints
+from sparkgpu.engines.neural.training.optimizer import RECIPES, make_optimizer
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(10.0, 10.0), (0.05, 3.0)])

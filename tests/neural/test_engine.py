@@ -14,11 +14,11 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.config import NeuralConfig
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.model import load_model
-from sparkgpu.engines.neural.precision import choose_precision
+from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.table import read_rows
+from sparkgpu.table.rows import read_rows
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mlp": {},
@@ -73,7 +73,7 @@ def test_more_threads_change_no_bit_where_mkl_is_told_so() -> None:
     """
     code = """
 import torch
-from sparkgpu.config import NeuralConfig
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.shape import Shape
 def gradients(threads):

@@ -19,11 +19,12 @@ import pytest
 import torch
 from planted import Outcome, fit, lane_on, plant
 
-from sparkgpu.artifacts import RunPaths, write_json
-from sparkgpu.engines.neural.pulse import TRAINING, Sign, read_sign
+from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
 from sparkgpu.errors import TrialError
-from sparkgpu.plan import Plan, TrialSpec
-from sparkgpu.schema import TableSchema
+from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import TableSchema
 
 SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "checkpoint_minutes": 1e-6}  # one each epoch
 
@@ -140,8 +141,9 @@ def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
     plant(tmp_path, "binary")
     code = (
         "import sys; sys.path[:0] = [sys.argv[2]]; from pathlib import Path; from test_gang import gang;"
-        "from sparkgpu.artifacts import RunPaths; paths = RunPaths(root=Path(sys.argv[1]));"
-        "gang((paths, paths.read_schema()), 'orphans', epochs=100_000)"
+        "from sparkgpu.rundir.paths import RunPaths; paths = RunPaths(root=Path(sys.argv[1]));"
+        "from sparkgpu.table.schema import read_schema;"
+        "gang((paths, read_schema(paths)), 'orphans', epochs=100_000)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)])
     found: list[Sign] = []
@@ -167,8 +169,9 @@ def test_a_killed_training_goes_on_from_its_checkpoint_with_any_strategy(
     checkpoints = table[0].trial(name).checkpoints
     code = (
         "import sys; sys.path[:0] = [sys.argv[1]]; from pathlib import Path; from test_gang import resumable;"
-        "from sparkgpu.artifacts import RunPaths; paths = RunPaths(root=Path(sys.argv[2]));"
-        "resumable((paths, paths.read_schema()), *sys.argv[3:])"
+        "from sparkgpu.rundir.paths import RunPaths; paths = RunPaths(root=Path(sys.argv[2]));"
+        "from sparkgpu.table.schema import read_schema;"
+        "resumable((paths, read_schema(paths)), *sys.argv[3:])"
     )
     arguments = [str(Path(__file__).parent), str(table[0].root), name, first]
     killed = subprocess.Popen([sys.executable, "-c", code, *arguments])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sparkgpu.config import NeuralConfig
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place, set_place
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, embedding_dim

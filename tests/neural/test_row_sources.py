@@ -11,16 +11,16 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.artifacts import RunPaths
-from sparkgpu.config import NeuralConfig
-from sparkgpu.engines.neural import residence
-from sparkgpu.engines.neural.objective import Objective
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.preprocess import QuantileNormal
-from sparkgpu.engines.neural.residence import place_rows
-from sparkgpu.engines.neural.stream import StreamedSource, fit_transform
-from sparkgpu.row_groups import RowGroups
-from sparkgpu.schema import TableSchema
-from sparkgpu.table import read_rows
+from sparkgpu.engines.neural.rows import placement as residence
+from sparkgpu.engines.neural.rows.placement import place_rows
+from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
+from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.row_groups import RowGroups
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import TableSchema
 
 ROWS = 30_000
 

@@ -16,13 +16,14 @@ import pytest
 import torch
 from planted import Outcome, fit, lane_on, plant
 
-from sparkgpu.artifacts import RunPaths, write_json
-from sparkgpu.engines.neural.pulse import TRAINING, Sign, read_sign
+from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
 from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.nodes import LAUNCHER
-from sparkgpu.plan import Plan, TrialSpec
-from sparkgpu.ports import reserved_ports
-from sparkgpu.schema import TableSchema
+from sparkgpu.host.launcher import LAUNCHER
+from sparkgpu.host.ports import reserved_ports
+from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import TableSchema
 
 Table = tuple[RunPaths, TableSchema]
 

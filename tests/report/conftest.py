@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.artifacts import RunPaths, write_json, write_text
-from sparkgpu.plan import LanePlan, Plan, TrialSpec
-from sparkgpu.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.rundir.files import write_json, write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
 NAMES = {

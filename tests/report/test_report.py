@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu.artifacts import RunPaths, read_json, write_json
 from sparkgpu.errors import ConfigError
 from sparkgpu.report import build
+from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.words import number_text, seconds_text
 
 MakeRun = Callable[..., RunPaths]

@@ -13,12 +13,13 @@ import pytest
 import torch
 from virtual_cluster import Cluster
 
-from sparkgpu import config_io
-from sparkgpu.artifacts import RunPaths, read_json, write_json
-from sparkgpu.engines.neural import gang
-from sparkgpu.engines.neural.pulse import TRAINING, read_sign
-from sparkgpu.events import EventWriter
-from sparkgpu.plan import Plan
+from sparkgpu.config import toml as config_io
+from sparkgpu.engines.launchers import local as gang
+from sparkgpu.engines.launchers.heartbeat import TRAINING, read_sign
+from sparkgpu.plan.plan import Plan
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.paths import RunPaths
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu import config_io
-from sparkgpu.config import RunConfig
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.slurm.check import mismatches
-from sparkgpu.slurm.scripts import Shape, write_scripts
+from sparkgpu.slurm.script_writer import Shape, write_scripts
 
 GPUS = Shape(gpus_per_node=4, ranks_per_node=4)
 

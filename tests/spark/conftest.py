@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu import config_io
-from sparkgpu.artifacts import RunPaths
+from sparkgpu.config import toml as config_io
 from sparkgpu.errors import DataError
-from sparkgpu.events import EventWriter
-from sparkgpu.schema import TableSchema
-from sparkgpu.source import find_source
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import TableSchema
+from sparkgpu.table.source import find_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +60,8 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
 
     Read by pyarrow first where that can be, as in a run, unless `by_spark` is asked for.
     """
-    from sparkgpu.prepare import prepare as prepare_run
-    from sparkgpu.spark.parquet_statistics import scan_parquet
+    from sparkgpu.prepare.parquet_statistics import scan_parquet
+    from sparkgpu.prepare.prepare import prepare as prepare_run
 
     def run(
         data: Any, target: str, options: Mapping[str, Any] | None = None, *, by_spark: bool = False

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from sparkgpu.schema import RESERVED_COLUMNS
-from sparkgpu.spark.columns import own_columns, quoted, refuse_reserved, text_literal
-from sparkgpu.spark.roles import (
+from sparkgpu.jvm.sql import quoted, text_literal
+from sparkgpu.prepare.columns import own_columns, refuse_reserved
+from sparkgpu.prepare.roles import (
     ColumnStatistics,
     check_columns,
     decide_roles,
@@ -16,7 +16,8 @@ from sparkgpu.spark.roles import (
     safe_names,
     text_reason,
 )
-from sparkgpu.spark.split import share_out
+from sparkgpu.prepare.split import share_out
+from sparkgpu.table.schema import RESERVED_COLUMNS
 
 
 def column(kind, *, rows=100, **figures):
@@ -178,7 +179,7 @@ def test_these_rules_need_no_spark():
     import subprocess
 
     code = (
-        "import sys; import sparkgpu.prepare, sparkgpu.spark.split, sparkgpu.spark.source; "
+        "import sys; import sparkgpu.prepare.prepare, sparkgpu.prepare.split, sparkgpu.prepare.reader; "
         "sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,11 +11,11 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.source import find_source
-from sparkgpu.spark.file_columns import absent_notes, file_columns
-from sparkgpu.spark.parquet_statistics import from_scan, scan_parquet
-from sparkgpu.spark.source import open_source
-from sparkgpu.spark.statistics import gather, own_types
+from sparkgpu.prepare.file_columns import absent_notes, file_columns
+from sparkgpu.prepare.parquet_statistics import from_scan, scan_parquet
+from sparkgpu.prepare.reader import open_source
+from sparkgpu.prepare.statistics import gather, own_types
+from sparkgpu.table.source import find_source
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu.source import find_source
-from sparkgpu.spark.source import _check_headers, refuse_other_encodings
+from sparkgpu.prepare.reader import _check_headers, refuse_other_encodings
+from sparkgpu.table.source import find_source
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.schema import OTHER_LEVEL
-from sparkgpu.spark import levels, split
-from sparkgpu.spark.places import place, places_of
+from sparkgpu.prepare import levels, split
+from sparkgpu.prepare.places import place, places_of
+from sparkgpu.table.schema import OTHER_LEVEL
 
 pytestmark = pytest.mark.spark
 
@@ -90,9 +90,9 @@ def test_no_job_of_spark_looks_at_rows_before_the_table_is_written(prepare, file
         raise AssertionError("asked Spark")
 
     monkeypatch.setattr(split, "_exact_cuts", refuse)
-    monkeypatch.setattr("sparkgpu.prepare.count_levels", refuse)
-    monkeypatch.setattr("sparkgpu.prepare.gather", refuse)
-    monkeypatch.setattr("sparkgpu.spark.target._count_values", refuse)
+    monkeypatch.setattr("sparkgpu.prepare.prepare.count_levels", refuse)
+    monkeypatch.setattr("sparkgpu.prepare.prepare.gather", refuse)
+    monkeypatch.setattr("sparkgpu.prepare.target._count_values", refuse)
     assert prepare(file("text"), "y").schema.rows == np.count_nonzero(TARGETS["text"] != np.array(None))
 
 
@@ -100,7 +100,8 @@ def test_columns_of_very_many_levels_are_left_to_spark(prepare, file, monkeypatc
     monkeypatch.setattr(levels, "_MOST_COUNTED", 100)
     asked = []
     monkeypatch.setattr(
-        "sparkgpu.prepare.count_levels", lambda *these: asked.append(these) or levels.count_levels(*these)
+        "sparkgpu.prepare.prepare.count_levels",
+        lambda *these: asked.append(these) or levels.count_levels(*these),
     )
     assert prepare(file("flag"), "y").dropped.keys() == {"id", "always"}
     assert len(asked) == 1

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.source import find_source
-from sparkgpu.spark import parquet_statistics
-from sparkgpu.spark.parquet_statistics import from_scan, scan_parquet
-from sparkgpu.spark.source import open_source
-from sparkgpu.spark.statistics import fingerprint, gather, own_types
+from sparkgpu.prepare import parquet_statistics
+from sparkgpu.prepare.parquet_statistics import from_scan, scan_parquet
+from sparkgpu.prepare.reader import open_source
+from sparkgpu.prepare.statistics import fingerprint, gather, own_types
+from sparkgpu.table.source import find_source
 
 pytestmark = pytest.mark.spark
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from sparkgpu.schema import OTHER_LEVEL
-from sparkgpu.spark.statistics import gather
-from sparkgpu.spark.target import find_target
-from sparkgpu.table import read_rows
+from sparkgpu.prepare.statistics import gather
+from sparkgpu.prepare.target import find_target
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import OTHER_LEVEL, read_schema
 
 pytestmark = pytest.mark.spark
 
@@ -250,7 +250,7 @@ def test_the_table_is_typed_whole_and_in_the_order_of_its_rows(prepare, tmp_path
         )
     once = prepare(tmp_path / "t", "y")
     schema, table = once.schema, once.table()
-    assert (schema.rows, schema.rows_refused) == (114, 6) and schema == once.paths.read_schema()
+    assert (schema.rows, schema.rows_refused) == (114, 6) and schema == read_schema(once.paths)
     assert table["row_id"].tolist() == list(range(114))
     assert table["x"].tolist() == NUMBERS[:114].tolist()
     assert table["label"].tolist() == [int(label == "yes") for label in LABELS[:114]]

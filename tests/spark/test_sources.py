@@ -12,10 +12,10 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.source import Source, find_source
-from sparkgpu.spark.columns import ROW_ID
-from sparkgpu.spark.row_id import with_row_id
-from sparkgpu.spark.source import open_source, refusing_unreadable
+from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.reader import open_source, refusing_unreadable
+from sparkgpu.prepare.row_id import with_row_id
+from sparkgpu.table.source import Source, find_source
 
 pytestmark = pytest.mark.spark
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sparkgpu.config import SplitConfig
-from sparkgpu.spark.columns import FOLD, LABEL, ROW_ID, SPLIT
-from sparkgpu.spark.split import with_split
+from sparkgpu.config.keys import SplitConfig
+from sparkgpu.prepare.columns import FOLD, LABEL, ROW_ID, SPLIT
+from sparkgpu.prepare.split import with_split
 
 pytestmark = pytest.mark.spark
 
@@ -135,7 +135,7 @@ def test_each_row_that_is_not_tested_is_in_one_fold_and_folds_hold_the_classes(s
 
 
 def test_folds_of_a_class_too_large_to_sort_are_even(split, monkeypatch):
-    from sparkgpu.spark import split as module
+    from sparkgpu.prepare import split as module
 
     monkeypatch.setattr(module, "_EXACT_ROWS", 100)
     found = split(np.repeat([0, 1], 1000), folds=4)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pytest
 
-from sparkgpu.spark.texts import may_hold
+from sparkgpu.prepare.texts import may_hold
 
 pytestmark = pytest.mark.spark
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu import config_io
-from sparkgpu.cluster_plan import Executor, make_cluster_plan
+from sparkgpu.config import toml as config_io
 from sparkgpu.errors import ConfigError, DeviceError
-from sparkgpu.plan import Plan
+from sparkgpu.plan.executors import Executor, make_cluster_plan
+from sparkgpu.plan.plan import Plan
 
 MASTER = "spark://head:7077"
 

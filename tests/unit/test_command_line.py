@@ -157,7 +157,7 @@ def test_a_machine_without_java_17_is_refused(
     call: Call, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("sparkgpu.java._USUAL_FOLDERS", ())
+    monkeypatch.setattr("sparkgpu.host.java._USUAL_FOLDERS", ())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="21"\n', encoding="ascii")
     code, _, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--out", "mine")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparkgpu import config_io
-from sparkgpu.config import RunConfig
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 
 EVERY_KIND_OF_VALUE = {

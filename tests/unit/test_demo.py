@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.demo import DEMO_TARGET, write_demo
 from sparkgpu.errors import DeviceError
+from sparkgpu.table.demo import DEMO_TARGET, write_demo
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu.devices import Device, Gpu, Machine, choose_devices, find_machine
 from sparkgpu.errors import DeviceError
+from sparkgpu.host.devices import Device, Gpu, Machine, choose_devices, find_machine
 
 
 def machine(num_gpus: int, cores: int = 16) -> Machine:

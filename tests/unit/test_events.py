@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu.artifacts import read_json
-from sparkgpu.events import Event, EventReader, EventWriter
+from sparkgpu.rundir.events import Event, EventReader, EventWriter
+from sparkgpu.rundir.files import read_json
 
 
 @pytest.fixture

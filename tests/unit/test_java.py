@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu import java
 from sparkgpu.errors import DeviceError
-from sparkgpu.java import find_java, java_release
+from sparkgpu.host import java
+from sparkgpu.host.java import find_java, java_release
 
 
 def make_java(home: Path, version: str | None, *, says: str = "") -> Path:

@@ -38,7 +38,7 @@ def test_importing_the_package_imports_nothing_but_itself() -> None:
 
 
 def test_the_python_door_and_the_orchestration_need_nothing_heavy() -> None:
-    found = imported_by("import sparkgpu; sparkgpu.run; import sparkgpu.orchestrate, sparkgpu.launch")
+    found = imported_by("import sparkgpu; sparkgpu.run; import sparkgpu.runs.run, sparkgpu.lanes.launch")
     assert "pydantic" in found
     assert found & HEAVY == set()
 

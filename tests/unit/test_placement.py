@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu.config import NeuralConfig
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.errors import ConfigError
-from sparkgpu.placement import check_strategy, choose_strategy, ways
+from sparkgpu.plan.strategy import check_strategy, choose_strategy, ways
 
 
 def net(**settings: object) -> NeuralConfig:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from sparkgpu import config_io
-from sparkgpu.config import RunConfig
-from sparkgpu.devices import Device, Gpu, Machine, choose_devices
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import DeviceError
-from sparkgpu.parameters import resolve_parameters
-from sparkgpu.plan import GIB, Plan, make_plan
+from sparkgpu.host.devices import Device, Gpu, Machine, choose_devices
+from sparkgpu.plan.defaults import resolve_parameters
+from sparkgpu.plan.plan import GIB, Plan, make_plan
 
 GPUS = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="NVIDIA H200", memory_bytes=139 * GIB) for i in range(4))
 

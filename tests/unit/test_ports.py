@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.errors import DeviceError
-from sparkgpu.ports import BLOCK, reserved_ports
+from sparkgpu.host.ports import BLOCK, reserved_ports
 
 HOLD = """
 import sys
-from sparkgpu.ports import reserved_ports
+from sparkgpu.host.ports import reserved_ports
 with reserved_ports(int(sys.argv[1])) as ports:
     print(*ports, flush=True)
     sys.stdin.read()

@@ -10,7 +10,7 @@ import time
 
 import psutil
 
-from sparkgpu.processes import end_groups, peak_resident_bytes
+from sparkgpu.host.processes import end_groups, peak_resident_bytes
 
 # Starts a child that follows it, says the child's id, and waits.
 PARENT = """
@@ -22,7 +22,7 @@ sys.stdin.read()
 """
 FOLLOWER = """
 import os, time
-from sparkgpu.processes import die_with_parent
+from sparkgpu.host.processes import die_with_parent
 die_with_parent(os.getppid())
 print("ready", flush=True)
 time.sleep(60)
@@ -77,7 +77,7 @@ def test_a_child_that_does_not_ask_for_it_lives_on() -> None:
 
 
 def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
-    code = "from sparkgpu.processes import die_with_parent; die_with_parent(1); print('alive')"
+    code = "from sparkgpu.host.processes import die_with_parent; die_with_parent(1); print('alive')"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=10, check=False)
     assert os.getpid() != 1
     assert (found.returncode, found.stdout) == (1, b"")
@@ -128,7 +128,7 @@ def test_ending_what_has_ended_does_nothing() -> None:
 def test_peak_memory_counts_what_was_held_and_given_back_and_the_children() -> None:
     code = """
 import subprocess, sys
-from sparkgpu.processes import peak_resident_bytes
+from sparkgpu.host.processes import peak_resident_bytes
 before = peak_resident_bytes()
 held = bytearray(200 << 20)
 del held

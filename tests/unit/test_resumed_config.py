@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from sparkgpu import config_io
-from sparkgpu.artifacts import RunPaths, write_json, write_text
+from sparkgpu.config import toml as config_io
 from sparkgpu.errors import ConfigError
-from sparkgpu.plan import LanePlan, Plan, TrialSpec
-from sparkgpu.resume import clear_unfinished, resumed_config
+from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.rundir.files import write_json, write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.unfinished import clear_unfinished
+from sparkgpu.runs.resume import resumed_config
 
 
 @pytest.fixture

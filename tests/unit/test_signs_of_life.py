@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu import signs_of_life
-from sparkgpu.events import Event, EventReader, EventWriter
-from sparkgpu.signs_of_life import SignsOfLife
+from sparkgpu.cluster import signs_of_life
+from sparkgpu.cluster.signs_of_life import SignsOfLife
+from sparkgpu.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.terminal.progress import Progress
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu import config_io
-from sparkgpu.config import ClusterConfig, dotted
+from sparkgpu.cluster.settings import cluster_settings
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import ClusterConfig, dotted
 from sparkgpu.errors import ConfigError
-from sparkgpu.submitted import cluster_settings
 
 
 def test_without_a_master_a_run_stays_on_this_machine() -> None:

@@ -1,0 +1,1 @@
+"""The torch engine. It reaches neither Spark nor H2O."""

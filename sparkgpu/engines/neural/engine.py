@@ -9,17 +9,18 @@ from pathlib import Path
 
 import torch
 
-from sparkgpu.artifacts import FitRecord, RunPaths
-from sparkgpu.config import NeuralConfig
-from sparkgpu.engines.neural.precision import choose_precision
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.strategies.data_parallel import DataParallel
-from sparkgpu.engines.neural.train import Report
-from sparkgpu.engines.neural.trial import run_rank
+from sparkgpu.engines.neural.training.precision import choose_precision
+from sparkgpu.engines.neural.training.train import Report
+from sparkgpu.engines.neural.training.trial import run_rank
 from sparkgpu.errors import DeviceError
-from sparkgpu.events import EventWriter
-from sparkgpu.plan import LanePlan, TrialSpec
-from sparkgpu.schema import TableSchema
+from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.schema import TableSchema
 
 _REPORT_EVERY_S = 0.4
 
@@ -45,11 +46,11 @@ def run_trial(
     is lost.
     """
     if spec.nodes > 1:
-        from sparkgpu.engines.neural import nodes
+        from sparkgpu.engines.launchers import machines as nodes
 
         return nodes.run_trial(spec, config, paths)
     if spec.strategy not in ("single", "dp"):
-        from sparkgpu.engines.neural import gang  # the elastic launcher takes a moment to import
+        from sparkgpu.engines.launchers import local as gang  # the elastic launcher takes a moment to import
 
         return gang.run_trial(spec, config, paths, lane, events, scratch=scratch)
     device = usable_device(lane)

@@ -17,17 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sparkgpu.artifacts import read_json, write_json
-from sparkgpu.config import NeuralConfig
-from sparkgpu.engines.neural.data import raw_tensors
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.shape import Shape
 from sparkgpu.engines.neural.nets.tabm import find_bins
-from sparkgpu.engines.neural.objective import Objective
 from sparkgpu.engines.neural.preprocess import NumericTransform, QuantileNormal, RobustClip
+from sparkgpu.engines.neural.rows.resident import raw_tensors
 from sparkgpu.engines.neural.strategies.base import eval_rows
-from sparkgpu.schema import TableSchema
-from sparkgpu.table import Rows
+from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.table.rows import Rows
+from sparkgpu.table.schema import TableSchema
 
 TRANSFORMS: dict[str, type[NumericTransform]] = {
     "tabm": QuantileNormal,

@@ -18,20 +18,22 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from sparkgpu.artifacts import RunPaths, read_json, write_json, write_text
-from sparkgpu.config import NeuralConfig
+from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Pulse
+from sparkgpu.engines.launchers.rendezvous import meet, restarts
 from sparkgpu.engines.neural.engine import usable_device
-from sparkgpu.engines.neural.meeting import meet, restarts
-from sparkgpu.engines.neural.precision import choose_precision
-from sparkgpu.engines.neural.pulse import FINISHING, TRAINING, Pulse
 from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.train import NeedsSmallerBatches, Report
-from sparkgpu.engines.neural.trial import run_rank
+from sparkgpu.engines.neural.training.precision import choose_precision
+from sparkgpu.engines.neural.training.train import NeedsSmallerBatches, Report
+from sparkgpu.engines.neural.training.trial import run_rank
 from sparkgpu.errors import SparkgpuError
-from sparkgpu.events import EventWriter
-from sparkgpu.placement import ways
-from sparkgpu.plan import LanePlan, Plan, TrialSpec
-from sparkgpu.processes import die_with_parent
+from sparkgpu.host.processes import die_with_parent
+from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.plan.strategy import ways
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import read_json, write_json, write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import read_schema
 
 _REPORT_EVERY_S = 0.4
 _WAIT_LONGER_S = 15.0  # than the gang waits before it looks for a hung rank: first the rank is named
@@ -159,7 +161,7 @@ def _run(
     record = run_rank(
         spec,
         config,
-        paths.read_schema(),
+        read_schema(paths),
         paths,
         lane,
         events,

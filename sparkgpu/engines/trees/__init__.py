@@ -1,0 +1,1 @@
+"""The tree engines. They never reach torch."""

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable
 
-from sparkgpu.schema import TableSchema
+from sparkgpu.table.schema import TableSchema
 
 
 def curve_as_csv(curve: Iterable[tuple[int, float, float]], schema: TableSchema) -> str:

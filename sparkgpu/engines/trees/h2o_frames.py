@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import h2o
 
-from sparkgpu.artifacts import RunPaths
 from sparkgpu.engines.trees.h2o_layout import Layout, choose_layout, one_node_note, write_pieces
 from sparkgpu.engines.trees.row_order import ordered_files
-from sparkgpu.schema import FOLD, LABEL, SplitName, TableSchema
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import FOLD, LABEL, SplitName, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.schema import Record
+from sparkgpu.rundir.files import Record
 from sparkgpu.words import counted
 
 # Nodes wait for each other several times in each tree. With 14,000 training rows two nodes of one thread, on

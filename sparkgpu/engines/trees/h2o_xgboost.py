@@ -22,17 +22,19 @@ import pyarrow.parquet as pq
 from h2o.estimators import H2OXGBoostEstimator
 from numpy.typing import NDArray
 
-from sparkgpu import table as prepared
-from sparkgpu.artifacts import FitRecord, RunPaths, write_text
-from sparkgpu.config import TreesConfig
+from sparkgpu.config.keys import TreesConfig
 from sparkgpu.engines.trees.h2o_cloud import Cloud
 from sparkgpu.engines.trees.h2o_frames import H2OTables
 from sparkgpu.engines.trees.h2o_jobs import H2OJob, refusals_of
 from sparkgpu.errors import DeviceError
-from sparkgpu.events import EventWriter
-from sparkgpu.plan import LanePlan, TrialSpec
-from sparkgpu.processes import peak_resident_bytes
-from sparkgpu.schema import LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
+from sparkgpu.host.processes import peak_resident_bytes
+from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.predictions import write_predictions
+from sparkgpu.table.schema import LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
@@ -94,7 +96,7 @@ def run_trial(
             for split, frame in asked.items()
         }
         predict_s = time.perf_counter() - start
-        prepared.write_predictions(paths.trial(spec.name).predictions, predictions, schema)
+        write_predictions(paths.trial(spec.name).predictions, predictions, schema)
     with events.phase("saving the model", spec.name):
         model.download_mojo(path=str(folder / "model.zip"))
     best, curve = _learning_curve(output, schema)

@@ -16,15 +16,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sparkgpu import table
-from sparkgpu.artifacts import FitRecord, RunPaths, write_text
-from sparkgpu.config import TreesConfig
+from sparkgpu.config.keys import TreesConfig
 from sparkgpu.engines.trees.curve import curve_as_csv
 from sparkgpu.errors import DeviceError
-from sparkgpu.events import EventWriter
-from sparkgpu.plan import LanePlan, TrialSpec
-from sparkgpu.processes import peak_resident_bytes
-from sparkgpu.schema import SplitName, TableSchema
+from sparkgpu.host.processes import peak_resident_bytes
+from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.predictions import write_predictions
+from sparkgpu.table.rows import Rows, read_rows
+from sparkgpu.table.schema import SplitName, TableSchema
 
 _SPLITS: tuple[SplitName, SplitName, SplitName] = ("train", "valid", "test")
 
@@ -54,7 +57,7 @@ class Job:
     seed: int
     threads: int
     frames: Mapping[SplitName, pd.DataFrame]
-    rows: Mapping[SplitName, table.Rows]
+    rows: Mapping[SplitName, Rows]
     progress: Callable[[int], None]
 
 
@@ -92,7 +95,7 @@ def run_trial(
     trial = paths.trial(spec.name)
     trial.root.mkdir(parents=True, exist_ok=True)
     with events.phase("reading the table", spec.name):
-        rows = {split: table.read_rows(paths, schema, split, fold=spec.fold) for split in _SPLITS}
+        rows = {split: read_rows(paths, schema, split, fold=spec.fold) for split in _SPLITS}
         frames = {split: _frame(rows[split], schema) for split in _SPLITS}
     ntrees = config.ntrees or 1
     with events.phase("training", spec.name):
@@ -113,7 +116,7 @@ def run_trial(
         start = time.perf_counter()
         predictions = {split: (rows[split].row_id_N, fitted.predict(frames[split])) for split in _SPLITS[1:]}
         predict_s = time.perf_counter() - start
-        table.write_predictions(trial.predictions, predictions, schema)
+        write_predictions(trial.predictions, predictions, schema)
     with events.phase("saving the model", spec.name):
         fitted.save(trial.root)
         write_text(trial.learning_curve, curve_as_csv(fitted.curve, schema))
@@ -133,7 +136,7 @@ def run_trial(
     )
 
 
-def _frame(rows: table.Rows, schema: TableSchema) -> pd.DataFrame:
+def _frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
     """Features as both boosters take them: float32 with NaN, and categories by their codes in the schema."""
     columns: dict[str, Any] = {
         feature.name: rows.numeric_NF[:, index] for index, feature in enumerate(schema.numeric)

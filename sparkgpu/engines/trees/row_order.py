@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from sparkgpu.schema import ROW_ID
+from sparkgpu.table.schema import ROW_ID
 
 
 def ordered_files(folder: Path, scratch: Path) -> list[Path]:

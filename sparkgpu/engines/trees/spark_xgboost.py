@@ -16,16 +16,18 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu import table as prepared
-from sparkgpu.artifacts import FitRecord, RunPaths, write_text
-from sparkgpu.config import TreesConfig
+from sparkgpu.config.keys import TreesConfig
 from sparkgpu.engines.trees.curve import curve_as_csv
 from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.events import EventWriter
-from sparkgpu.plan import TrialSpec
-from sparkgpu.processes import peak_resident_bytes
-from sparkgpu.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
-from sparkgpu.spark.columns import quoted, text_literal
+from sparkgpu.host.processes import peak_resident_bytes
+from sparkgpu.jvm.sql import quoted, text_literal
+from sparkgpu.plan.plan import TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.predictions import write_predictions
+from sparkgpu.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,7 +76,7 @@ def run_trial(
             for split in _PREDICTED
         }
         predict_s = time.perf_counter() - start
-        prepared.write_predictions(paths.trial(spec.name).predictions, predictions, schema)
+        write_predictions(paths.trial(spec.name).predictions, predictions, schema)
     with events.phase("saving the model", spec.name):
         booster.save_model(folder / "model.ubj")
     summary = model.training_summary

@@ -1,1 +1,1 @@
-"""The networks, one file each; `build.build_net` makes the one that a configuration names."""
+"""The networks: an input, blocks and an output each."""

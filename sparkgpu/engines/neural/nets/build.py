@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkgpu.config import NeuralConfig
+from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.nets.dropout import number_layers
 from sparkgpu.engines.neural.nets.mlp import build_mlp
 from sparkgpu.engines.neural.nets.net import TabularNet

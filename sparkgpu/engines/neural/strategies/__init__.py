@@ -1,1 +1,1 @@
-"""How one network is spread over devices: `base.Strategy` is one device, the others build on it."""
+"""How one network is spread over devices; each computes what one device would."""

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from sparkgpu.engines.neural.data import ResidentRows
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.engines.neural.nets.net import TabularNet
-from sparkgpu.engines.neural.objective import Objective
-from sparkgpu.engines.neural.precision import Precision
+from sparkgpu.engines.neural.rows.resident import ResidentRows
+from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.engines.neural.training.precision import Precision
 
 
 class Strategy:

@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sparkgpu.engines.neural.data import ResidentRows
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place
 from sparkgpu.engines.neural.nets.net import TabularNet
-from sparkgpu.engines.neural.precision import Precision
+from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.training.precision import Precision
 
 
 class DataParallel(Strategy):

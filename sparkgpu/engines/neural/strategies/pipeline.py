@@ -15,11 +15,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn import functional
 
-from sparkgpu.engines.neural.data import ResidentRows
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.engines.neural.nets.net import TabularNet
-from sparkgpu.engines.neural.precision import Precision
+from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.data_parallel import Distributed
+from sparkgpu.engines.neural.training.precision import Precision
 
 
 class PipelineParallel(Distributed):

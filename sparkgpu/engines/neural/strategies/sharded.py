@@ -13,11 +13,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 
-from sparkgpu.engines.neural.data import ResidentRows
 from sparkgpu.engines.neural.nets.dropout import Place
 from sparkgpu.engines.neural.nets.net import TabularNet
-from sparkgpu.engines.neural.precision import Precision
+from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.data_parallel import Distributed
+from sparkgpu.engines.neural.training.precision import Precision
 
 
 class Sharded(Distributed):

@@ -18,15 +18,15 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from sparkgpu.engines.neural.data import ResidentRows
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
 from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.resnet import ResidualBlock
 from sparkgpu.engines.neural.nets.tabm import FirstBlock
-from sparkgpu.engines.neural.precision import Precision
+from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.sharded import Sharded, shard
+from sparkgpu.engines.neural.training.precision import Precision
 
 
 class TensorParallel(Sharded):

@@ -1,0 +1,318 @@
+"""The driver of a run's Spark application: ``python -m sparkgpu.cluster.driver --run DIR --scratch DIR ...``.
+
+Prepares the table on the executors, trains the trees on an H2O cloud across them and, at the same time, the
+networks as gangs of ranks in their slots. It writes the plan, since only here the executors are known. When
+one of them is lost, everything that lives in executors is, too: this process then ends with that reason, and
+the parent starts another one, which keeps what had finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sparkgpu.cluster.executor_lanes import run_lanes
+from sparkgpu.cluster.signs_of_life import SignsOfLife
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.engines.launchers import barrier as cluster_gang
+from sparkgpu.errors import ExecutorLostError, TrialError, described
+from sparkgpu.host.processes import die_with_parent
+from sparkgpu.host.watchdog import answer_with_stacks
+from sparkgpu.lanes.background import InBackground
+from sparkgpu.lanes.trials import run_trials
+from sparkgpu.plan.executors import Executor, make_cluster_plan
+from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.prepare.prepare import prepare
+from sparkgpu.rundir.events import Branch, Event, EventWriter
+from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.demo import DEMO, write_demo
+from sparkgpu.table.schema import TableSchema, read_schema
+from sparkgpu.table.source import find_source
+from sparkgpu.words import counted
+
+if TYPE_CHECKING:
+    from ai.h2o.sparkling.H2OContext import H2OContext
+    from pyspark.ml.torch.distributor import TorchDistributor
+    from pyspark.sql import SparkSession
+
+_LOOK_EVERY_S = 0.5
+_BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
+
+
+class _Application:
+    """What the driver knows and does."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        arguments: argparse.Namespace,
+        config: RunConfig,
+        events: Mapping[Branch, EventWriter],
+        signs: SignsOfLife,
+    ) -> None:
+        self.session = session
+        self.paths = RunPaths(root=arguments.run)
+        self.config = config
+        self.source = arguments.source
+        self.title = arguments.title
+        self.scratch: Path = arguments.scratch
+        self.shared: Path = arguments.shared
+        self.events = events
+        self.signs = signs
+        self.failed = False
+
+    def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
+        """Prepare the table where it is not there yet, then train what is not done."""
+        if self.config.cluster.lanes == "executors":
+            self._table()
+            self.failed = not run_lanes(self.session, self.paths, [found.host for found in executors])
+        else:
+            self._run_cloud(plan, executors)
+
+    def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
+        """One H2O cloud and one gang of ranks over all executors."""
+        trials = {branch: plan.of(0, branch) for branch in _BRANCHES}
+        trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
+        by_h2o = self.config.trees.engine == "h2o-xgboost"
+        # Made in this thread, which has the session.
+        distributor = cluster_gang.make_distributor(
+            plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
+        )
+        # H2O starts by tasks of its own, for which the ranks leave no slot: before them, and meanwhile the
+        # table is prepared.
+        cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
+        schema = self._table()
+        config = plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
+        self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
+        context = None
+        if cloud:
+            with self.events["trees"].phase("starting H2O"):
+                context = cloud.result()
+        networks = InBackground(
+            lambda: self._run_trials(
+                "neural",
+                trials["neural"],
+                lambda spec: self._train_network(distributor, spec, config),
+            )
+        )
+        if context is not None:
+            self._train_trees(context, plan, schema, config, trials["trees"])
+        elif trees_left:
+            from sparkgpu.engines.trees import spark_xgboost
+
+            self._run_trials(
+                "trees",
+                trials["trees"],
+                lambda spec: spark_xgboost.run_trial(
+                    self.session, spec, config.trees, schema, self.paths, self.shared, self.events["trees"],
+                    num_workers=sum(executor.slots for executor in executors),
+                ),
+            )  # fmt: skip
+        networks.result()
+
+    def _table(self) -> TableSchema:
+        if self.paths.schema.exists():
+            return read_schema(self.paths)
+        found = str(write_demo(self.shared)) if self.source == DEMO else self.source
+        source = replace(find_source(found), name=self.title)
+        return prepare(
+            self.session,
+            config=self.config,
+            source=source,
+            scratch=self.shared,
+            paths=self.paths,
+            events=self.events["trees"],
+        )
+
+    def _train_network(self, distributor: TorchDistributor, spec: TrialSpec, config: RunConfig) -> FitRecord:
+        # The seconds are told by the leading rank, which writes the lane's phases.
+        self.events["neural"].emit(
+            Event(at=time.time(), kind="phase", text="starting the ranks", trial=spec.name)
+        )
+        return cluster_gang.run_trial(distributor, spec, config.neural, self.paths)
+
+    def _start_cloud(self, executors: tuple[Executor, ...]) -> H2OContext:
+        from sparkgpu.jvm.h2o_context import start_cloud
+
+        return start_cloud(
+            self.session,
+            name=self.scratch.parent.name,
+            scratch=self.scratch,
+            num_nodes=len(executors),
+            threads=min(executor.cores for executor in executors),
+            loopback=all(executor.host == "127.0.0.1" for executor in executors),
+        )
+
+    def _train_trees(
+        self,
+        context: H2OContext,
+        plan: Plan,
+        schema: TableSchema,
+        config: RunConfig,
+        trials: tuple[TrialSpec, ...],
+    ) -> None:
+        from sparkgpu.engines.trees import h2o_cloud, h2o_frames, h2o_jobs, h2o_xgboost
+        from sparkgpu.jvm.h2o_context import stopping
+
+        stands_still: TrialError | None = None
+
+        def run_trial(spec: TrialSpec) -> FitRecord:
+            nonlocal stands_still
+            if stands_still is not None:  # and so would this one
+                raise stands_still
+            try:
+                return h2o_xgboost.run_trial(
+                    spec, config.trees, schema, tables, self.paths, plan.lanes[0], self.events["trees"],
+                    predicting=nullcontext(), cloud=cloud,
+                )  # fmt: skip
+            except h2o_jobs.StandStillError as error:
+                stands_still = error
+                raise
+
+        cloud = h2o_cloud.Cloud()
+        with stopping(context), self.signs.of(cloud.gets_on):
+            tables = h2o_frames.H2OTables(self.paths, schema, self.shared)
+            self._run_trials("trees", trials, run_trial)
+
+    def _run_trials(
+        self, branch: Branch, trials: tuple[TrialSpec, ...], run_trial: Callable[[TrialSpec], FitRecord]
+    ) -> None:
+        def run_unless_lost(spec: TrialSpec) -> FitRecord:
+            try:
+                return run_trial(spec)
+            except Exception:
+                # It may be the first sign of a lost executor; then the watcher ends this process.
+                time.sleep(cluster_gang.RESTART_S)
+                raise
+
+        if not run_trials(trials, self.paths, self.events[branch], run_unless_lost):
+            self.failed = True
+
+
+def _watch(
+    session: SparkSession,
+    executors: tuple[Executor, ...],
+    ended: threading.Event,
+    give_up: Callable[[Exception], Any],
+) -> None:
+    """Call `give_up` when an executor is gone: the H2O cloud would hang, and Spark may do so, too."""
+    from sparkgpu.cluster.session import executors_of
+
+    known = {executor.id: executor for executor in executors}
+    while not ended.wait(_LOOK_EVERY_S):
+        if lost := known.keys() - {executor.id for executor in executors_of(session)}:
+            first = known[min(lost)]
+            give_up(
+                ExecutorLostError(
+                    f"executor {first.id} on {first.host} was lost, one of {counted(len(known), 'executor')}"
+                )
+            )
+
+
+def _give_up(paths: RunPaths, error: BaseException) -> NoReturn:
+    """Leave the reason for the parent and end this process; its JVM ends with it."""
+    traceback.print_exception(error)
+    for branch in _BRANCHES:
+        write_json(paths.lane(0).error(branch), described(error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def main() -> None:
+    """Run the application; exit status 0 when all its trials are done, 5 when one failed, 1 when it broke."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--settings", type=Path, required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--shared", type=Path, required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--plan-only", action="store_true")
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
+    answer_with_stacks()
+    paths = RunPaths(root=arguments.run)
+    status = 1
+    try:
+        status = _main(arguments, paths)
+    except BaseException as error:
+        _give_up(paths, error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _import_for_threads(config: RunConfig) -> None:
+    """Import what the threads beside the main one will use, before the first of them starts."""
+    from sparkgpu.jvm.preload import preload
+
+    by_h2o = config.trees.engine == "h2o-xgboost"
+    preload(h2o=by_h2o)
+    if by_h2o:
+        import sparkgpu.engines.trees.h2o_xgboost
+        import sparkgpu.jvm.h2o_context  # noqa: F401
+
+
+def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
+    from py4j.protocol import Py4JError
+
+    from sparkgpu.cluster.executor_work import ExecutorWork
+    from sparkgpu.cluster.session import await_executors, check_executors, cluster_session
+
+    config = config_io.load(file=arguments.config)
+    settings = read_json(arguments.settings)
+    lane = paths.lane(0)
+    events = {branch: EventWriter(lane.events(branch), lane.phases(branch)) for branch in _BRANCHES}
+    with ExitStack() as stack:
+        with events["trees"].phase("starting Spark"):
+            session = stack.enter_context(
+                cluster_session(
+                    name=f"sparkgpu {paths.root.name}",
+                    master=settings["master"],
+                    spark=settings["spark"],
+                    scratch=arguments.scratch,
+                    meanwhile=lambda: _import_for_threads(config),
+                )
+            )
+            executors = await_executors(session, wanted=settings["executors"])
+            check_executors(session, executors, paths.root)
+        plan = make_cluster_plan(config, executors, master=settings["master"])
+        write_json(paths.plan, plan)
+        if arguments.plan_only:
+            return 0
+        ended = threading.Event()
+        watcher = threading.Thread(
+            target=_watch, args=(session, executors, ended, lambda error: _give_up(paths, error)), daemon=True
+        )
+        watcher.start()
+        signs = SignsOfLife(events.values())
+        application = _Application(session, arguments, config, events, signs)
+        try:
+            with signs.of(ExecutorWork(session).gets_on), signs.told():
+                application.run(plan, executors)
+        except Py4JError as error:  # while the JVM is there to say what it is
+            traceback.print_exc()
+            raise TrialError(described(error)["message"]) from None
+        finally:
+            ended.set()
+        watcher.join()
+        return 5 if application.failed else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Lanes on the executors of a Spark application: one barrier task in each holds a lane's two workers.
+
+They are the workers of a run on one machine, with a Spark, an H2O and a network of their own on the
+executor's device; what they leave lies in the run directory, which all machines share.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkgpu.config import toml as config_io
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.host.devices import find_machine
+from sparkgpu.host.ports import reserved_ports
+from sparkgpu.host.processes import end_groups
+from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.lanes.crew import ending
+from sparkgpu.lanes.launch import Worker, start_lane
+from sparkgpu.plan.plan import LanePlan, Plan, heap_bytes
+from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.paths import RunPaths
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_POLL_S = 0.2
+
+
+def run_lanes(session: SparkSession, paths: RunPaths, hosts: Sequence[str]) -> bool:
+    """Run each lane of the plan on an executor until its trials are over; whether all are done.
+
+    `hosts` are those of the lanes' executors. Raises `DeviceError` where Spark puts two on one executor.
+    """
+    count = len(hosts)
+    rows = session.sparkContext.parallelize(range(count), count)
+    answers = rows.barrier().mapPartitions(_task(str(paths.root), hosts)).collect()
+    if None in answers:
+        raise DeviceError(
+            f'cluster.lanes = "executors": Spark gave {count} lanes fewer executors than that. Set '
+            "spark.task.cpus to as many cores as an executor has."
+        )
+    return all(answers)
+
+
+def _task(root: str, hosts: Sequence[str]) -> Callable[[Iterable[int]], Iterator[bool | None]]:
+    def task(rows: Iterable[int]) -> Iterator[bool | None]:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        places = [info.address for info in context.getTaskInfos()]
+        if len(set(places)) < len(places):
+            yield None
+            return
+        # A task does not learn its executor's id, only its machine: executors of one machine are alike.
+        lanes = sorted(range(len(hosts)), key=lambda index: (hosts[index], index))
+        lane = lanes[sorted(places).index(places[context.partitionId()])]
+        gpus = context.resources().get("gpu")
+        yield _run_lane(RunPaths(root=Path(root)), lane, gpus.addresses if gpus else [])
+
+    return task
+
+
+def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
+    """Run one lane on this machine; whether all its trials are done."""
+    plan = Plan.model_validate(read_json(paths.plan))
+    config = config_io.load(file=paths.config)
+    hosts = [lane.device_name.rpartition(" ")[2] for lane in plan.lanes]
+    with reserved_ports(1) as ports, scratch_folder() as scratch:
+        lane = plan.lanes[index].model_copy(
+            update={
+                "heap_bytes": heap_bytes(find_machine(), hosts.count(hosts[index])),
+                "port_base": ports[0],
+                "cuda_visible_devices": ",".join(gpus),
+            }
+        )
+        workers: list[Worker] = []
+        try:
+            workers = start_lane(
+                paths, plan, lane, config, scratch=scratch, source="", title="", environ=os.environ,
+                visible=lambda _: ",".join(gpus),
+            )  # fmt: skip
+            while any(worker.process.poll() is None for worker in workers):
+                for worker in workers:
+                    _look_after(paths, lane, worker)
+                time.sleep(_POLL_S)
+        finally:
+            end_groups([worker.process for worker in workers])
+    for worker in workers:
+        _explain(paths, lane, worker)
+    return all(worker.process.returncode == 0 for worker in workers)
+
+
+def _look_after(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:
+    """End a worker that hangs, and start it once more the first time."""
+    for event in worker.reader.new():
+        worker.take(event)
+    if worker.process.poll() is not None or not worker.look():
+        return
+    worker.end_hung()
+    if worker.may_restart:
+        worker.say_restarted(paths)
+        worker.restart()
+    else:
+        write_json(
+            paths.lane(lane.index).error(worker.branch),
+            {"kind": TrialError.kind, "message": worker.given_up(paths)},
+        )
+
+
+def _explain(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:
+    """Leave a reason where a worker could not do so itself."""
+    file = paths.lane(lane.index).error(worker.branch)
+    status = worker.process.returncode
+    if status not in (0, 5) and not file.exists():
+        message = f"lane {lane.index}: the {worker.branch} worker {ending(status)} on {lane.device_name}."
+        write_json(file, {"kind": "trial", "message": message})

@@ -1,0 +1,173 @@
+"""Reads the configuration of a run from ``run.toml``, ``--set`` and the command line, and writes it.
+
+`load` merges the sources (a later one wins: file, command line, ``--set``) into one immutable `RunConfig`,
+checked once, here; `dump` writes it back as TOML such that loading it again gives an equal object.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import ConfigError
+from sparkgpu.words import nearest
+
+
+def load(
+    *, file: Path | None = None, options: Mapping[str, Any] | None = None, assignments: Iterable[str] = ()
+) -> RunConfig:
+    """Build the configuration of a run.
+
+    `options` are dotted keys from the command line or the Python door (``{"data.target": "income"}``; None
+    values are skipped); `assignments` are ``KEY=VALUE`` texts of ``--set``, the value in TOML or, failing
+    that, taken as a plain string. Raises `ConfigError` for anything that does not exist or fit.
+    """
+    values: dict[str, Any] = _read(file) if file else {}
+    for key, value in (options or {}).items():
+        if value is not None:
+            _assign(values, key, value, f"option {key}")
+    for text in assignments:
+        key, mark, value = text.partition("=")
+        if not mark or not key.strip():
+            raise ConfigError(f"--set {text}: expected KEY=VALUE, such as --set trees.ntrees=200.")
+        _assign(values, key.strip(), _value(value.strip()), f"--set {text}")
+    return check(values, origin=str(file) if file else "configuration")
+
+
+def check(values: Mapping[str, Any], *, origin: str) -> RunConfig:
+    """Turn plain values into a `RunConfig`; the first thing wrong becomes one sentence."""
+    try:
+        config = RunConfig.model_validate(_tuples(values))
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {_sentence(error)}") from None
+    _check_together(config, origin)
+    return config
+
+
+def dump(config: RunConfig) -> str:
+    """The configuration as TOML; keys without a value are left out."""
+    return tomli_w.dumps(_plain(config.model_dump(mode="json", exclude_none=True)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        scalars = {key: _plain(item) for key, item in value.items() if not isinstance(item, dict)}
+        tables = {key: _plain(item) for key, item in value.items() if isinstance(item, dict)}
+        return {**scalars, **tables}
+    return value
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"--config {file}: there is no such file. Give the path of a run.toml.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {file}: cannot be read ({error}).") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"--config {file}: not valid TOML ({error}). Mend that line.") from None
+
+
+def _assign(values: dict[str, Any], key: str, value: Any, origin: str) -> None:
+    *sections, last = key.split(".", maxsplit=2)
+    for section in sections:
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{origin}: {section!r} is a single value, not a section.")
+        values = inner
+    values[last] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _keys(path: tuple[str, ...]) -> list[str]:
+    """The keys that exist at a place in the configuration."""
+    model: type[BaseModel] = RunConfig
+    for part in path:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)
+
+
+# What pydantic says in Python's words, in those of a TOML file.
+_EXPECTED = {
+    "model_type": "it is a section; set one of its keys",
+    "tuple_type": "input should be a list",
+    "dict_type": "input should be a table",
+}
+
+
+def _sentence(error: ValidationError) -> str:
+    # A union reports one error per member; the shortest path is the user's own key.
+    first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", len(item["loc"])))
+    path = tuple(str(part) for part in first["loc"])
+    key = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        section = path[:-1]
+        names = _keys(section)
+        dotted = [".".join((*section, name)) for name in names]
+        place = f"[{'.'.join(section)}]" if section else "The configuration"
+        return f"unknown key {key!r}.{nearest(key, dotted)} {place} has {', '.join(names)}."
+    found = json.dumps(first["input"], default=str, ensure_ascii=False)
+    message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+    return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}."
+
+
+def _check_together(config: RunConfig, origin: str) -> None:
+    """What no single key can tell."""
+    split, devices, trees = config.split, config.devices, config.trees
+    if split.test + split.valid >= 1.0:
+        raise ConfigError(
+            f"{origin}: split.test = {split.test} and split.valid = {split.valid} leave no rows to train on; "
+            "choose shares that sum to less than 1."
+        )
+    if split.kind != "random" and not split.column:
+        raise ConfigError(
+            f'{origin}: split.kind = "{split.kind}" needs split.column, the column to split by.'
+        )
+    if split.kind == "random" and split.column:
+        raise ConfigError(
+            f'{origin}: split.column = "{split.column}" is only read with split.kind time, group or column.'
+        )
+    if split.folds and split.kind == "time":
+        raise ConfigError(
+            f'{origin}: split.folds and split.kind = "time" exclude each other: folds would train on the '
+            "future. Leave one out."
+        )
+    if devices.gpus is not None and devices.cpu_lanes is not None:
+        raise ConfigError(f"{origin}: both GPUs and cpu_lanes are asked for; choose one of them.")
+    if config.cluster.nodes > 1 and config.cluster.master is not None:
+        raise ConfigError(
+            f"{origin}: cluster.nodes = {config.cluster.nodes} spreads one run's network over machines, and "
+            f"cluster.master = {config.cluster.master!r} takes all of it to a Spark cluster; leave one out."
+        )
+    on_cpu = devices.cpu_lanes is not None
+    if trees.tree_method == "gpu_hist" and on_cpu:
+        raise ConfigError(
+            f'{origin}: trees.tree_method = "gpu_hist" needs a GPU, but cpu_lanes = {devices.cpu_lanes} '
+            'asks for CPU lanes; set it to "hist" or name GPUs.'
+        )
+    if trees.tree_method == "gpu_hist" and trees.engine == "lightgbm":
+        raise ConfigError(
+            f'{origin}: trees.engine = "lightgbm" trains on CPU only; choose tree_method "hist".'
+        )

@@ -1,0 +1,124 @@
+"""Runs one network trial as a gang of ranks in the executors of a Spark application.
+
+Spark's TorchDistributor starts a torchrun in each slot of a barrier stage. It says little about failures (a
+failed rank can even pass for a good one), so each rank leaves a marker and a log of its own in the run
+directory, and those are what counts here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.engines.launchers import gang_files as markers
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.plan.plan import TrialSpec
+from sparkgpu.rundir.files import write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+
+if TYPE_CHECKING:
+    from pyspark.ml.torch.distributor import TorchDistributor
+
+RESTART_S = 5.0
+"""Between two attempts: time for an executor's loss to be noticed, which ends the whole application."""
+
+_TOO_FEW_SLOTS = "SPARK-24819"  # how Spark marks a barrier stage that does not fit
+
+
+def make_distributor(num_ranks: int, *, use_gpu: bool) -> TorchDistributor:
+    """A distributor for `num_ranks` slots; make it in the thread that has the session."""
+    from pyspark.ml.torch import distributor
+
+    # Its own would listen on every interface, without a login, for what ranks print; ours print to files.
+    distributor.LogStreamingServer = _NoServer  # type: ignore[attr-defined]
+    return distributor.TorchDistributor(num_processes=num_ranks, local_mode=False, use_gpu=use_gpu)
+
+
+class _NoServer:
+    """In place of TorchDistributor's log server; -1 is how it says that there is none."""
+
+    port = -1
+
+    def start(self, spark_host_address: str = "") -> None:
+        """Opens nothing."""
+
+    def shutdown(self) -> None:
+        """Nothing was opened."""
+
+
+def run_trial(
+    distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
+) -> FitRecord:
+    """Train with one rank in each slot, again from the last checkpoint when one is lost.
+
+    `config` is resolved.
+
+    Raises `DeviceError` where the slots are too few, `TrialError` where a rank was lost too often.
+    """
+    trial = paths.trial(spec.name)
+    trial.root.mkdir(parents=True, exist_ok=True)
+    trial.rank_logs.mkdir(exist_ok=True)
+    losses: list[str] = []
+    while True:
+        lost, failure = _attempt(distributor, spec, config, paths)
+        if lost is None:
+            break
+        losses.append(lost)
+        if len(losses) > config.max_restarts:
+            attempts = "1 attempt" if len(losses) == 1 else f"{len(losses)} attempts"
+            raise TrialError(
+                f"{spec.name}: {lost}. Given up after {attempts}; the ranks' logs are in {trial.rank_logs}."
+            ) from failure
+        time.sleep(RESTART_S)
+    record = markers.finished_record(trial.gang, losses)
+    shutil.rmtree(trial.gang)
+    return record
+
+
+def _attempt(
+    distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
+) -> tuple[str | None, Exception | None]:
+    """Train once: which rank was lost, and what Spark had to say about it; None when all are done."""
+    num_ranks = distributor.num_processes
+    trial = paths.trial(spec.name)
+    folder, logs = trial.gang, trial.rank_logs
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    write_text(folder / "config.json", config.model_dump_json())
+    arguments = [*markers.rank_arguments(spec, paths, folder), "--meet", "agent"]
+    failure: Exception | None = None
+    try:
+        distributor.run(run_rank, arguments, str(logs))
+    except Exception as error:  # of py4j, of Spark's own, or of pickling what did not come back
+        failure = error
+    if failure is not None and _TOO_FEW_SLOTS in str(failure):
+        raise DeviceError(
+            f"{spec.name}: {num_ranks} ranks found fewer slots than that. Give the application more cores "
+            "(or GPUs), or spread the network over fewer with spark.cores.max."
+        )
+    if refused := markers.refusal(folder):
+        raise refused
+    if attempts := markers.attempts(folder):
+        return markers.loss(attempts[-1], num_ranks, logs), failure
+    return f"none of {num_ranks} ranks started ({paths.lane(0).log} says more)", failure
+
+
+def run_rank(arguments: Sequence[str], logs: str) -> None:
+    """Called by torchrun in an executor: one rank, in a process that ends with this one."""
+    rank, gpus = os.environ["RANK"], os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
+    log = Path(logs) / f"rank-{rank}.log"
+    command = [sys.executable, *arguments, "--parent", str(os.getpid())]
+    with log.open("ab") as file:
+        place = f"rank {rank} on {socket.gethostname()}, in {Path.cwd()}, GPUs {gpus}\n"
+        file.write(place.encode())
+        file.flush()
+        subprocess.run(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, check=True)

@@ -1,0 +1,88 @@
+"""The files that the ranks of one gang leave for whoever started them: what came out, and who was lost.
+
+Each attempt has a folder; in it, of rank N, ``rank-N.done`` says that it ended well, ``rank-N.error.json``
+why it did not, and ``rank-N.ended`` holds a stack when it was asked to end. A rank that began and left none
+of these was killed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparkgpu.engines.launchers.heartbeat import ended_file, read_sign
+from sparkgpu.errors import SparkgpuError, error_of_kind
+from sparkgpu.plan.plan import TrialSpec
+from sparkgpu.rundir.files import read_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+
+_ATTEMPT = re.compile(r"attempt-(\d+)")
+
+
+def rank_arguments(spec: TrialSpec, paths: RunPaths, folder: Path) -> list[str]:
+    """What follows ``python`` or ``torchrun``: the rank's module and the trial it belongs to.
+
+    No option of it may begin like two of torchrun's, which would take it for its own and complain.
+    """
+    return [
+        "-m", "sparkgpu.engines.neural.ranks", "--run-dir", str(paths.root), "--trial", spec.name,
+        "--folder", str(folder),
+    ]  # fmt: skip
+
+
+def refusal(folder: Path) -> SparkgpuError | None:
+    """What a rank refused to do, which another attempt would only repeat."""
+    file = folder / "refused.json"
+    if not file.exists():
+        return None
+    found = read_json(file)
+    return error_of_kind(found["kind"], found["message"])
+
+
+def finished_record(folder: Path, losses: Sequence[str]) -> FitRecord:
+    """The leading rank's record, with a note for each attempt that was lost before."""
+    record = FitRecord.model_validate(read_json(folder / "record.json"))
+    notes = [f"started again from the last checkpoint: {loss}" for loss in losses]
+    smaller = folder / "smaller.json"
+    if smaller.exists():
+        notes.append(read_json(smaller)["note"])
+    return record.model_copy(update={"notes": (*record.notes, *notes)})
+
+
+def attempts(folder: Path) -> list[Path]:
+    """The folders of the attempts, in order."""
+    found = {int(match[1]): path for path in folder.iterdir() if (match := _ATTEMPT.fullmatch(path.name))}
+    return [found[number] for number in sorted(found)]
+
+
+def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
+    """Why an attempt that is over was lost, naming the rank at fault; None when all its ranks are done."""
+    missing = [rank for rank in range(num_ranks) if not (attempt / f"rank-{rank}.done").exists()]
+    if not missing:
+        return None
+    absent = [rank for rank in missing if read_sign(attempt, rank) is None]
+    errors = {rank: attempt / f"rank-{rank}.error.json" for rank in missing}
+    found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
+    explained = {*absent, *found, *(rank for rank in missing if _was_asked_to_end(attempt, rank))}
+    # The others then fail, or are ended, for want of the one that was killed.
+    if silent := [rank for rank in missing if rank not in explained]:
+        return f"rank {silent[0]} of {num_ranks} was killed (out of memory?){_last_output(logs, silent[0])}"
+    if found:
+        first = min(found, key=lambda rank: found[rank]["at"])
+        return f"rank {first} of {num_ranks} failed with {found[first]['message']}"
+    if absent:
+        return f"rank {absent[0]} of {num_ranks} never started{_last_output(logs, absent[0])}"
+    return f"all {num_ranks} ranks were asked to end"
+
+
+def _was_asked_to_end(attempt: Path, rank: int) -> bool:
+    file = ended_file(attempt, rank)
+    return file.exists() and file.stat().st_size > 0
+
+
+def _last_output(logs: Path, rank: int) -> str:
+    file = logs / f"rank-{rank}.log"
+    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines() if file.exists() else []
+    return f"; its last output: {lines[-1].strip()!r}" if lines else "; it had written nothing"

@@ -1,0 +1,215 @@
+"""Runs one trial as a gang of ranks under torchrun's agent, and says which rank is at fault when one is lost.
+
+The agent (torch.distributed.elastic) starts the ranks, ends all when one is lost and starts them again from
+the last checkpoint, up to `max_restarts` times. A watcher beside it kills a rank that hangs, so that the
+agent sees it. Ranks meet through a file of the run's own scratch folder: nothing listens for them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.engines.launchers.gang_files import finished_record, rank_arguments, refusal
+from sparkgpu.engines.launchers.heartbeat import STACK_SIGNAL, TRAINING, Sign, read_sign, stack_file
+from sparkgpu.errors import TrialError
+from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import read_json, write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+
+_LOOK_EVERY_S = 0.1
+_STACK_S = 2.0  # a living rank writes its stack within milliseconds
+_RENDEZVOUS_S = 60
+_WHOLE_TABLE = 10  # times as long may reading and predicting take as a step
+_WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\\]|checkpoint")
+
+
+def run_trial(
+    spec: TrialSpec,
+    config: NeuralConfig,
+    paths: RunPaths,
+    lane: LanePlan,
+    events: EventWriter,
+    *,
+    scratch: Path,
+) -> FitRecord:
+    """Train with one rank for each device of the gang. Raises `TrialError` when a rank is lost too often."""
+    num_ranks = len(spec.gang)
+    folder = scratch / f"gang-{spec.name}"
+    folder.mkdir()
+    write_text(folder / "config.json", config.model_dump_json())
+    logs = paths.trial(spec.name).rank_logs
+    logs.mkdir(parents=True, exist_ok=True)
+    # The agent would otherwise open a store of its own to the network for the ranks.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    launch = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_ranks,
+        run_id=spec.name,
+        rdzv_backend="c10d",
+        rdzv_endpoint=str(folder / "rendezvous"),
+        rdzv_configs={"store_type": "file", "timeout": _RENDEZVOUS_S},
+        local_addr="127.0.0.1",
+        max_restarts=config.max_restarts,
+        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
+        shutdown_timeout=5,
+    )
+    command = [*rank_arguments(spec, paths, folder), "--parent", str(os.getpid())]
+    watcher = _Watcher(folder, logs, num_ranks, config.rank_timeout_s)
+    watcher.start()
+    try:
+        elastic_launch(launch, sys.executable)(*command)
+    except ChildFailedError as error:
+        if refused := refusal(folder):
+            raise refused from None
+        failure = error.get_first_failure()[1]
+        watcher.stop()
+        attempts = "1 attempt" if config.max_restarts == 0 else f"{config.max_restarts + 1} attempts"
+        lost = watcher.losses[-1] if watcher.losses else f"a rank ended with status {failure.exitcode}"
+        raise TrialError(
+            f'{spec.name}: {lost}. Given up after {attempts} with neural.strategy = "{spec.strategy}" on '
+            f"{num_ranks} ranks; their logs are in {logs}."
+        ) from None
+    finally:
+        watcher.stop()
+    if refused := refusal(folder):
+        raise refused
+    return finished_record(folder, watcher.losses)
+
+
+class _Watcher(threading.Thread):
+    """Looks after the ranks of one attempt after the other; `losses` says how each attempt was lost."""
+
+    def __init__(self, folder: Path, logs: Path, num_ranks: int, timeout_s: float) -> None:
+        super().__init__(daemon=True)
+        self.losses: list[str] = []
+        self._folder = folder
+        self._logs = logs
+        self._num_ranks = num_ranks
+        self._timeout_s = timeout_s
+        self._ended = threading.Event()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self.is_alive():
+            self.join()
+
+    def run(self) -> None:
+        lost: int | None = None  # the attempt that is known to be lost
+        while not self._ended.wait(_LOOK_EVERY_S):
+            attempt = self._attempt()
+            if attempt is None or attempt == lost:
+                continue
+            if self._look(attempt):
+                lost = attempt
+        attempt = self._attempt()
+        if attempt is not None and attempt != lost:
+            self._look(attempt)
+
+    def _attempt(self) -> int | None:
+        """The latest attempt that any rank has begun."""
+        numbers = [int(path.name.partition("-")[2]) for path in self._folder.glob("attempt-*")]
+        return max(numbers, default=None)
+
+    def _look(self, attempt: int) -> bool:
+        """Whether the attempt is lost; a hung rank is killed on the way."""
+        folder = self._folder / f"attempt-{attempt}"
+        signs = [read_sign(folder, rank) for rank in range(self._num_ranks)]
+        dead = [
+            rank
+            for rank, sign in enumerate(signs)
+            if sign is not None and not _alive(sign) and not (folder / f"rank-{rank}.done").exists()
+        ]
+        if dead and not (self._folder / "refused.json").exists():
+            self.losses.append(self._death(folder, attempt, dead))
+            return True
+        now = time.monotonic()
+        living = {
+            rank: sign
+            for rank, sign in enumerate(signs)
+            if sign is not None and not (folder / f"rank-{rank}.done").exists()
+        }
+        if not living or any(now - sign.at < self._patience_s(sign) for sign in living.values()):
+            return False
+        rank, where = self._hung(folder, living)
+        waited = now - living[rank].at
+        self.losses.append(
+            f"rank {rank} of {self._num_ranks} hung: nothing done for {waited:.0f} s, {where}"
+            + self._last_output(attempt, rank)
+        )
+        with suppress(ProcessLookupError):
+            os.kill(living[rank].process, signal.SIGKILL)
+        return True
+
+    def _patience_s(self, sign: Sign) -> float:
+        """How long a rank may take between two signs of life; reading a table takes longer than a step."""
+        return self._timeout_s if sign.state == TRAINING else _WHOLE_TABLE * self._timeout_s
+
+    def _death(self, folder: Path, attempt: int, dead: list[int]) -> str:
+        """Who was lost first: one that had no time to say why, else the one that said so first."""
+        errors = {rank: folder / f"rank-{rank}.error.json" for rank in dead}
+        silent = [rank for rank in dead if not errors[rank].exists()]
+        if silent:
+            return f"rank {silent[0]} of {self._num_ranks} was killed (out of memory?)" + self._last_output(
+                attempt, silent[0]
+            )
+        found = {rank: read_json(file) for rank, file in errors.items()}
+        first = min(found, key=lambda rank: found[rank]["at"])
+        return f"rank {first} of {self._num_ranks} failed with {found[first]['message']}"
+
+    def _hung(self, folder: Path, signs: Mapping[int, Sign]) -> tuple[int, str]:
+        """The rank that does not wait for another one, and what it does."""
+        sizes = {rank: stack_file(folder, rank).stat().st_size for rank in signs}
+        for sign in signs.values():
+            with suppress(ProcessLookupError):
+                os.kill(sign.process, STACK_SIGNAL)
+        deadline = time.monotonic() + _STACK_S
+        silent = set(signs)
+        while silent and time.monotonic() < deadline:
+            time.sleep(0.05)
+            silent = {rank for rank in silent if stack_file(folder, rank).stat().st_size == sizes[rank]}
+        if silent:
+            return min(silent, key=lambda rank: signs[rank].beats), "and does not answer (stopped?)"
+        tops = {rank: _top_frame(stack_file(folder, rank)) for rank in signs}
+        busy = [rank for rank, top in tops.items() if not _WAITING.search(top)]
+        rank = min(busy or signs, key=lambda rank: signs[rank].beats)
+        return rank, f"it is at {tops[rank]}"
+
+    def _last_output(self, attempt: int, rank: int) -> str:
+        """The last line that a rank wrote, where there is one."""
+        for name in ("stderr.log", "stdout.log"):
+            for file in self._logs.glob(f"*/attempt_{attempt}/{rank}/{name}"):
+                lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                if lines:
+                    return f"; its last output: {lines[-1].strip()!r}"
+        return "; it had written nothing"
+
+
+def _alive(sign: Sign) -> bool:
+    try:
+        return psutil.Process(sign.process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _top_frame(file: Path) -> str:
+    """Where the innermost Python function of the last stack stands."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    frames = text[text.rfind("(most recent call first)") :].splitlines()[1:]
+    return frames[0].strip().removeprefix("File ") if frames else "an unknown place"

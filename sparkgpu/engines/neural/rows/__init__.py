@@ -1,0 +1,1 @@
+"""Where training rows lie and how batches are made of them."""

@@ -1,0 +1,1 @@
+"""The training loop of one rank: objective, optimizer, precision, memory, checkpoints."""

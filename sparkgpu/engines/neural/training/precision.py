@@ -1,0 +1,65 @@
+"""In which number format a network computes: chosen by the device, asked for by the configuration.
+
+Weights, losses, evaluation and predictions are float32 everywhere; the choice concerns the forward and
+backward passes of training.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+
+from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.errors import DeviceError
+from sparkgpu.plan.strategy import check_precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """`dtype` None is float32 throughout. float16 needs its losses scaled, lest small gradients vanish."""
+
+    device_type: str
+    dtype: torch.dtype | None
+    tf32: bool = False
+
+    def __str__(self) -> str:
+        if self.dtype is None:
+            return "float32" + (", TF32 matrix products" if self.tf32 else "")
+        return f"{str(self.dtype).removeprefix('torch.')} autocast, float32 weights"
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Forward passes of training run in here."""
+        return torch.autocast(self.device_type, dtype=self.dtype, enabled=self.dtype is not None)
+
+    def scaler(self) -> torch.amp.GradScaler | None:
+        return torch.amp.GradScaler(self.device_type) if self.dtype is torch.float16 else None
+
+
+def choose_precision(config: NeuralConfig, device: torch.device, device_name: str) -> Precision:
+    """What `neural.precision` means on this device; TF32 is switched on or off for the whole process.
+
+    "auto" is bfloat16 on a GPU that has it, else float16; on a CPU float32: without AMX or AVX-512 bfloat16
+    was measured ten times slower, and a choice by processor would give one table different results on
+    different machines. Raises `DeviceError` for a format that the device does not have.
+    """
+    asked = config.precision
+    if device.type == "cpu":
+        check_precision(config, device.type)
+        return Precision(device_type="cpu", dtype=torch.bfloat16 if asked == "bfloat16" else None)
+    supported = torch.cuda.is_bf16_supported(including_emulation=False)
+    if asked == "bfloat16" and not supported:
+        raise DeviceError(
+            f'neural.precision = "bfloat16": {device} ({device_name}) has no bfloat16 arithmetic; '
+            'set it to "float16", "float32" or "auto".'
+        )
+    # On purpose and for every kind of product: the default differs between torch's versions.
+    torch.backends.cuda.matmul.allow_tf32 = asked == "tf32"
+    torch.backends.cudnn.allow_tf32 = asked == "tf32"
+    dtype = {
+        "auto": torch.bfloat16 if supported else torch.float16,
+        "bfloat16": torch.bfloat16,
+        "float16": torch.float16,
+    }.get(asked)
+    return Precision(device_type="cuda", dtype=dtype, tf32=asked == "tf32")

@@ -1,0 +1,219 @@
+"""The training loop: batches, steps, validation after each epoch, early stopping.
+
+Nothing in it waits for the device within an epoch; losses are summed there and read once an epoch. All that
+happens follows from the seed and the place in training, never from a random state, so that a run resumed
+from a checkpoint goes on exactly as it would have.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.engines.neural.nets.dropout import Place
+from sparkgpu.engines.neural.rows.resident import ResidentRows, Source
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint, Progress
+from sparkgpu.engines.neural.training.memory import halved, is_out_of_memory, release
+from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer, set_progress
+from sparkgpu.errors import TrialError
+
+Report = Callable[[float, int, float | None], None]
+"""Called with the share of all epochs done, the number of whole epochs, and the last validation metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What training did. `best_epoch` has the least validation metric, `kept_epoch` gave the weights."""
+
+    curve: tuple[CurvePoint, ...]
+    best_epoch: int
+    kept_epoch: int
+    optimizer: str
+    notes: tuple[str, ...] = field(default=())
+
+
+def train(
+    strategy: Strategy,
+    source: Source,
+    valid_rows: ResidentRows,
+    *,
+    config: NeuralConfig,
+    recipe: Recipe,
+    seed: int,
+    report: Report,
+    checkpoints: Checkpoints | None = None,
+) -> Training:
+    """Train the network that `strategy` has spread.
+
+    With `patience` p > 0 it ends after p epochs without a better validation metric and the best epoch's
+    weights are kept; with 0 it runs all epochs and keeps the last. Goes on from the last checkpoint where
+    there is one. Raises `TrialError` when the loss is no longer a number before any epoch was good.
+    """
+    epochs, batch_size, patience = config.epochs, config.batch_size, config.patience
+    assert epochs and batch_size and patience is not None  # filled in by parameters.resolve_parameters
+    optimizer = make_optimizer(strategy.module, config, recipe)
+    progress = Progress(micro_rows=config.micro_batch_size or batch_size)
+    if checkpoints is not None:
+        found = checkpoints.load(strategy, optimizer)
+        if found is not None:
+            place = f"epoch {found.epoch}" + (f" and {found.step} steps" if found.step else "")
+            found.notes.append(f"went on from a checkpoint after {place}")
+            progress = found
+    loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress)
+    metric_of = strategy.objective.metric_of
+    while progress.epoch < epochs and not progress.ended:
+        loop.epoch()
+        point = CurvePoint(
+            epoch=progress.epoch + 1,
+            train=metric_of(strategy.sum_over_parts(loop.total) / len(source)),
+            valid=metric_of(strategy.mean_loss(valid_rows)),
+            elapsed_s=loop.elapsed_s(),
+        )
+        progress.epoch, progress.step, progress.total = point.epoch, 0, 0.0
+        if not (math.isfinite(point.train) and math.isfinite(point.valid)):
+            if progress.best is None or not patience:
+                raise TrialError(
+                    f"the network diverged: its {strategy.objective.metric} is {point.valid} after epoch "
+                    f"{point.epoch}. Lower neural.learning_rate (now {config.learning_rate:g})."
+                )
+            progress.notes.append(
+                f"training diverged in epoch {point.epoch}; the weights of epoch {progress.best.epoch} "
+                "are kept"
+            )
+            break
+        progress.curve.append(point)
+        report(point.epoch / epochs, point.epoch, point.valid)
+        if progress.best is None or point.valid < progress.best.valid:
+            progress.best = point
+            progress.best_weights = strategy.snapshot() if patience else {}
+        elif patience and point.epoch - progress.best.epoch >= patience:
+            progress.ended = True
+        if checkpoints is not None and checkpoints.due_after_epoch():
+            checkpoints.save(strategy, optimizer, progress)
+    assert progress.best is not None
+    if patience:
+        strategy.restore(progress.best_weights)
+    return Training(
+        curve=tuple(progress.curve),
+        best_epoch=progress.best.epoch,
+        kept_epoch=progress.best.epoch if patience else progress.curve[-1].epoch,
+        optimizer="AdamW (fused)",
+        notes=tuple(progress.notes),
+    )
+
+
+class _Loop:
+    """The steps of an epoch, from where `progress` stands."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        source: Source,
+        optimizer: torch.optim.Optimizer,
+        config: NeuralConfig,
+        recipe: Recipe,
+        seed: int,
+        report: Report,
+        checkpoints: Checkpoints | None,
+        progress: Progress,
+    ) -> None:
+        self._strategy = strategy
+        self._source = source
+        self._optimizer = optimizer
+        self._config = config
+        self._recipe = recipe
+        self._seed = seed
+        self._report = report
+        self._checkpoints = checkpoints
+        self._progress = progress
+        self._start = time.perf_counter() - (progress.curve[-1].elapsed_s if progress.curve else 0.0)
+        self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
+        """The loss summed over this epoch's rows so far, those of this process."""
+
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self._start
+
+    def epoch(self) -> None:
+        """Take the steps that are left of the epoch."""
+        config, progress, strategy = self._config, self._progress, self._strategy
+        assert config.epochs and config.batch_size
+        steps = -(-len(self._source) // config.batch_size)
+        last = progress.curve[-1].valid if progress.curve else None
+        strategy.module.train()
+        self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
+        if strategy.leads:
+            self.total += progress.total  # of the steps before a restart, all processes' together
+        batches = self._source.batches(
+            seed=self._seed,
+            epoch=progress.epoch + 1,
+            batch_size=config.batch_size,
+            first=progress.step,
+            part=strategy.part,
+        )
+        for batch, rows in batches:
+            step = progress.epoch * steps + progress.step
+            done = step / (steps * config.epochs)
+            set_progress(self._optimizer, config, self._recipe, done)
+            if self._recipe.dropout is not None:
+                strategy.scale_dropout(self._recipe.dropout(done))
+            self.total += self._gradient(batch, rows, step)
+            strategy.step(self._optimizer, self._recipe.most_gradient_norm)
+            progress.step += 1
+            done = (progress.epoch + progress.step / steps) / config.epochs
+            self._report(done, progress.epoch, last)
+            if self._checkpoints is not None and progress.step < steps and self._checkpoints.due(step):
+                progress.total = strategy.sum_over_parts(self.total)
+                self._checkpoints.save(strategy, self._optimizer, progress)
+
+    def _gradient(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
+        """The gradient of one batch of `rows` rows in all, in micro-batches; this part's summed loss.
+
+        Tried again with smaller micro-batches when memory runs out, which this process can do alone only when
+        no other waits for it.
+        """
+        strategy, progress = self._strategy, self._progress
+        while True:
+            self._optimizer.zero_grad(set_to_none=True)
+            try:
+                return self._accumulated(batch, rows, step)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                smaller = halved(min(progress.micro_rows, max(len(batch), 1)))
+            release(strategy.device)
+            progress.micro_rows = smaller
+            progress.notes.append(
+                f"out of memory in epoch {progress.epoch + 1}, step {progress.step + 1}: micro-batches of "
+                f"{smaller} rows from there on, the batch stays {self._config.batch_size}"
+            )
+            if strategy.num_ranks > 1:
+                raise NeedsSmallerBatches(smaller, progress.notes[-1])
+
+    def _accumulated(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
+        strategy = self._strategy
+        # As many on each rank, whose parts may differ by a row: passes of sharded networks communicate.
+        share = -(-rows // strategy.data_size)
+        size = share if strategy.cuts_batches else min(share, self._progress.micro_rows)
+        first = strategy.part(rows).start
+        total = torch.zeros((), dtype=torch.float64, device=strategy.device)
+        for begin in range(0, share, size):
+            micro = batch if size == share else batch.part(slice(begin, begin + size))
+            place = Place(seed=self._seed, step=step, first_row=first + begin, batch_rows=rows)
+            total += strategy.backward(micro, place, last=begin + size >= share)
+        return total
+
+
+class NeedsSmallerBatches(Exception):
+    """One of several ranks ran out of memory: all have to start again from the checkpoint."""
+
+    def __init__(self, micro_rows: int, note: str) -> None:
+        super().__init__(note)
+        self.micro_rows = micro_rows
+        self.note = note

@@ -1,0 +1,55 @@
+"""Where a result came from: versions and hardware, as ``env.json`` and ``metrics.json`` tell them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from pathlib import Path
+from typing import Any
+
+from sparkgpu.host.devices import Machine
+
+_PACKAGES = (
+    "sparkgpu", "pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "xgboost", "lightgbm", "numpy", "pandas",
+    "pyarrow", "scikit-learn", "py4j",
+)  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what a run depends on, where it is installed."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def host(machine: Machine) -> dict[str, Any]:
+    """The machine in the words of ``metrics.json``."""
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": machine.cores,
+        "available_memory_bytes": machine.memory_bytes,
+        "gpus": [gpu.title for gpu in machine.gpus],
+        "driver": machine.driver,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def environment(machine: Machine) -> dict[str, Any]:
+    """What ``env.json`` holds."""
+    gpus = [
+        {"index": g.index, "uuid": g.uuid, "name": g.title, "memory_bytes": g.memory_bytes}
+        for g in machine.gpus
+    ]
+    return {"versions": versions(), "host": {**host(machine), "gpus": gpus}}

@@ -1,0 +1,115 @@
+"""One Spark session in local mode, with everything it opens bound to loopback and in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkgpu.jvm.startup import Gateway, JvmSettings, catalog_class_path, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PORTS_PER_LANE = 8
+"""Ports of a lane, counted from its base: 0 H2O's REST, 1 its node, 2 spare, 3 Spark's driver, 4 its
+block manager. H2O takes the port after its base by itself, so the base must leave room."""
+
+_GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+
+
+@contextmanager
+def spark_session(
+    *,
+    name: str,
+    threads: int,
+    heap_bytes: int,
+    scratch: Path,
+    port_base: int,
+    catalog: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Iterator[SparkSession]:
+    """Start a JVM and a Spark session in it; both are gone when the block ends.
+
+    `scratch` must be private to the user (mode 0700): temporary files, shuffle data and Sparkling Water's
+    login file lie there. `catalog` opens the user's table catalog (Hive support and the site
+    configuration of ``SPARK_CONF_DIR``). `meanwhile` is called while the JVM starts. Raises `DeviceError`
+    when no JVM can be started.
+    """
+    settings = JvmSettings(
+        heap_bytes=heap_bytes,
+        threads=threads,
+        scratch=scratch,
+        class_path=catalog_class_path() if catalog else (),
+    )
+    with jvm(settings, meanwhile=meanwhile) as gateway:
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # for the tasks that write the table
+        conf = _settings(scratch, threads, port_base, catalog)
+        with session_in(gateway, name, f"local[{threads}]", conf, catalog=catalog) as session:
+            yield session
+
+
+@contextmanager
+def session_in(
+    gateway: Gateway, name: str, master: str, settings: Mapping[str, str], *, catalog: bool = False
+) -> Iterator[SparkSession]:
+    """A session in the JVM behind `gateway`, stopped when the block ends."""
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf().setAppName(name).setMaster(master)
+    for key, value in settings.items():
+        conf.set(key, value)
+    builder = SparkSession.builder.config(conf=conf)
+    session = (builder.enableHiveSupport() if catalog else builder).getOrCreate()
+    for variable in _GATEWAY_VARIABLES:  # nothing started from here may talk to this JVM
+        del os.environ[variable]
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+SQL_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # Column names are the user's own: `a` and `A` are two columns.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.compression.codec": "snappy",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+"""What a prepared table relies on, on whatever master."""
+
+
+def _settings(scratch: Path, threads: int, port_base: int, catalog: bool) -> dict[str, str]:
+    return {
+        **(_user_defaults() if catalog else {"spark.sql.warehouse.dir": str(scratch / "warehouse")}),
+        **SQL_SETTINGS,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.port": str(port_base + 3),
+        "spark.blockManager.port": str(port_base + 4),
+        "spark.port.maxRetries": "0",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.local.dir": str(scratch),
+        # Few partitions: a shuffle on one machine with the default 200 is mostly scheduling.
+        "spark.sql.shuffle.partitions": str(max(2, threads)),
+    }
+
+
+def _user_defaults() -> dict[str, str]:
+    """``spark-defaults.conf`` of the user, which Spark's own launcher would have read."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    file = Path(folder) / "spark-defaults.conf" if folder else None
+    if file is None or not file.is_file():
+        return {}
+    pairs = (line.split(None, 1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and pair[0].startswith("spark.")}

@@ -1,0 +1,237 @@
+"""How a lane's JVM is started: the one place that knows every flag, and why it is there.
+
+Spark's own launcher (a shell script that starts a JVM to print a command that starts a JVM) is passed
+over: the command is built here, so that the class path is the same to the letter each time (the class
+archive depends on it), the JVM dies with its parent, and no second JVM is paid for. What the flags save is
+measured in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparkgpu.errors import DeviceError
+from sparkgpu.host.java import find_java
+from sparkgpu.host.processes import die_with_parent, reap
+
+_START_TIMEOUT_S = 120.0
+_JDBC_DRIVERS = ("derby-", "hive-jdbc-")
+
+# The packages of the JDK that Spark 3.5 opens by reflection on Java 17 (its launcher's JavaModuleOptions).
+_OPENED = (
+    "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
+    "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)  # fmt: skip
+
+NO_H2O_BENCHMARK = "-Dsys.ai.h2o.heartbeat.benchmark.enabled=false"
+"""Without it H2O, at some moment of its first half minute, measures on all cores how fast the machine is."""
+
+FASTER_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+"""Spark keeps to the bounds of Arrow's buffers; having each value checked again takes a tenth of the time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JvmSettings:
+    """One JVM: heap in bytes, processors it may count on, and a private folder for all it writes."""
+
+    heap_bytes: int
+    threads: int
+    scratch: Path
+    class_path: Sequence[str] = field(default=())
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise DeviceError(f"the Python package {name} is not installed; run `pip install sparkgpu`.")
+    return Path(spec.origin).parent
+
+
+def class_path() -> list[str]:
+    """Our one class, Sparkling Water's assembly, then Spark's jars, in an order that never changes.
+
+    With the assembly here, Sparkling Water does not copy its 240 MB into Spark's file server at each start.
+    JDBC drivers are left out: H2O's published holes lead through them.
+    """
+    jars = sorted(
+        str(path)
+        for path in (_package_folder("pyspark") / "jars").glob("*.jar")
+        if not path.name.startswith(_JDBC_DRIVERS)
+    )
+    return [str(Path(__file__).parent / "jars" / "no-flow-proxy.jar"), *jars, str(assembly_jar())]
+
+
+def assembly_jar() -> Path:
+    """Sparkling Water with all it brings."""
+    return _package_folder("sparkling_water") / "sparkling_water_assembly.jar"
+
+
+def catalog_class_path() -> list[str]:
+    """What a local table catalog needs besides: its database, and the user's site configuration."""
+    jars = sorted((_package_folder("pyspark") / "jars").glob("*.jar"))
+    found = [str(path) for path in jars if path.name.startswith(_JDBC_DRIVERS)]
+    return [*found, os.environ["SPARK_CONF_DIR"]] if os.environ.get("SPARK_CONF_DIR") else found
+
+
+def archive_path(java_home: Path) -> Path:
+    """Where the class archive for this Java and class path belongs (it may not exist).
+
+    Beside the packages it was made from where that folder can be written, else in the user's cache. The
+    name carries a digest of all that must match, so a stale archive is never found.
+    """
+    digest = hashlib.sha256()
+    for name in (str(java_home), *class_path()):
+        stat = Path(name).stat()
+        digest.update(f"{name}:{stat.st_size}:{stat.st_mtime_ns}\n".encode())
+    name = f"classes-{digest.hexdigest()[:16]}.jsa"
+    shared = Path(sys.prefix) / "share" / "sparkgpu" / name
+    if shared.exists() or os.access(sys.prefix, os.W_OK):
+        return shared
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "sparkgpu" / name
+
+
+def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list[str]:
+    """The command line of a JVM. It never carries a secret: other users can read command lines."""
+    options = [
+        f"-Xmx{settings.heap_bytes // 2**20}m",
+        # Serial collection on few processors: no helper threads that compete with XGBoost and torch.
+        "-XX:+UseSerialGC" if settings.threads <= 2 else "-XX:+UseParallelGC",
+        f"-XX:ActiveProcessorCount={settings.threads}",
+        # The quick compiler only: a lane lives for seconds to minutes, and its hot loops are native.
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-Xss4m",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        # Sparkling Water's REST client reads this package of the JDK.
+        "--add-exports=java.base/sun.net.www.protocol.http=ALL-UNNAMED",
+        NO_H2O_BENCHMARK,
+        f"-Djava.io.tmpdir={settings.scratch}",
+        "-Djava.net.preferIPv4Stack=true",
+        *FASTER_ARROW,
+        "-Duser.timezone=UTC",
+        f"-Dlog4j2.configurationFile={Path(__file__).parent / 'jars' / 'log4j2.properties'}",
+        f"-Dh2o.log4j.configuration=file:{Path(__file__).parent / 'jars' / 'log4j.properties'}",
+    ]
+    archive = archive_path(java_home)
+    if archive.exists():
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
+    # For experts, and for the archive's own making; Java's own variables are not handed on to lanes.
+    options += os.environ.get("SPARKGPU_JVM_OPTIONS", "").split()
+    path = os.pathsep.join([*class_path(), *settings.class_path])
+    return [str(java_home / "bin" / "java"), *options, "-cp", path, main_class]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gateway:
+    """A running JVM and the door to it (py4j on loopback, with a secret)."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    secret: str
+
+    def close(self) -> None:
+        """End the JVM: it leaves when its standard input closes; one that does not is killed."""
+        if self.process.stdin:
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            reap(self.process)
+
+
+@contextmanager
+def jvm(
+    settings: JvmSettings,
+    *,
+    address: str = "127.0.0.1",
+    environ: Mapping[str, str] = os.environ,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Iterator[Gateway]:
+    """A JVM with Spark's py4j server (see `start_jvm`), gone when the block ends."""
+    gateway = start_jvm(settings, address, environ, meanwhile)
+    try:
+        yield gateway
+    finally:
+        gateway.close()
+
+
+def start_jvm(
+    settings: JvmSettings,
+    address: str = "127.0.0.1",
+    environ: Mapping[str, str] = os.environ,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Gateway:
+    """Start a JVM with Spark's py4j server and wait for it; Spark binds to `address`.
+
+    Call it from the main thread: the kernel ends the JVM with the thread that started it. `meanwhile` is
+    called once Java has been started. What the JVM prints goes where this process prints. Raises
+    `DeviceError` when Java is missing or the JVM ends early.
+    """
+    java_home = find_java(environ)
+    settings.scratch.mkdir(parents=True, exist_ok=True)
+    info = settings.scratch / f"gateway-{os.getpid()}"
+    command = jvm_command(java_home, settings, "org.apache.spark.api.python.PythonGatewayServer")
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        env={
+            **environ,
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
+            "JAVA_HOME": str(java_home),
+            "SPARK_HOME": str(_package_folder("pyspark")),
+            "SPARK_LOCAL_IP": address,
+        },
+        preexec_fn=_follow_parent,
+    )
+    try:
+        meanwhile()
+        _await(info, process, java_home)
+    except BaseException:
+        process.kill()
+        reap(process)
+        raise
+    data = info.read_bytes()  # written under another name and renamed by Spark: complete once it exists
+    info.unlink()
+    port, length = struct.unpack_from("!ii", data)
+    return Gateway(process=process, port=port, secret=data[8 : 8 + length].decode())
+
+
+def _await(info: Path, process: subprocess.Popen[bytes], java_home: Path) -> None:
+    """Wait until the JVM has said in the file `info` where it listens."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not info.exists():
+        if process.poll() is not None:
+            raise DeviceError(
+                f"the Java in {java_home} ended with status {process.returncode} before Spark was up; "
+                "the lane's log holds its last words."
+            )
+        if time.monotonic() > deadline:
+            raise DeviceError(f"the Java in {java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s.")
+        time.sleep(0.02)
+
+
+def _follow_parent() -> None:
+    """Runs in the child before Java: leave Ctrl-C to the parent, and never outlive it.
+
+    The JVM also ends when its standard input closes, but a forked sibling can hold that pipe open.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()

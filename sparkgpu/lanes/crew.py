@@ -1,0 +1,185 @@
+"""Follows the workers of a run to their end, and sees that none is left behind.
+
+A lane that dies is reported and the others go on. A worker that hangs is ended and started once more. Only
+when the preparation of the table fails is everything over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
+from sparkgpu.host.processes import end_groups
+from sparkgpu.lanes.launch import Worker, start_lane
+from sparkgpu.plan.plan import Plan
+from sparkgpu.rundir.events import Branch, Event
+from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.paths import RunPaths
+
+_POLL_S = 0.05
+_CLOSING_S = 5.0
+_WORTH_STACKS_S = 10.0  # of silence before an interruption
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How the trials ended: names of those done, the reasons of those that failed, and what else is to be
+    known of a trial."""
+
+    done: frozenset[str]
+    failed: Mapping[str, str]
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Crew:
+    """The workers of a run, while they run."""
+
+    def __init__(self, paths: RunPaths, plan: Plan, workers: list[Worker]) -> None:
+        self._paths = paths
+        self._plan = plan
+        self._workers = workers
+        self._notes: dict[str, str] = {}
+
+    def process_ids(self) -> list[int]:
+        """Of the workers that are alive (their children are found from them)."""
+        return [worker.process.pid for worker in self._workers if worker.process.poll() is None]
+
+    def follow(
+        self,
+        on_event: Callable[[int, Branch, Event], None],
+        on_table: Callable[[], None],
+        beside: Iterator[None],
+    ) -> Outcome:
+        """Wait until every trial is done or failed, handing on what the workers report.
+
+        `on_table` is called once the table is there; from then on `beside` does a piece of other work between
+        two looks. Workers may still be closing Spark when this returns.
+
+        Raises the error that the preparation of the table ended with.
+        """
+        running = list(self._workers)
+        table_seen = False
+        while any(self._undone(worker) for worker in running):
+            ended = [worker for worker in running if worker.process.poll() is not None]
+            for worker in running:  # after asking who ended, so that their last words are read
+                for event in worker.reader.new():
+                    worker.take(event)
+                    on_event(worker.lane.index, worker.branch, event)
+            if not table_seen and self._paths.schema.exists():
+                table_seen = True
+                on_table()
+            for worker in ended:
+                running.remove(worker)
+                self._settle(worker, table_seen)
+            for worker in running:
+                if not table_seen and not worker.prepares:
+                    # It waits for the table, whose maker is looked after, be it in the same process.
+                    if worker.start is not None:
+                        worker.vitals.heard()
+                elif worker.look():
+                    self._mend(worker)
+            if table_seen:
+                next(beside, None)
+            time.sleep(_POLL_S)
+        failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
+        names = (trial.name for trial in self._plan.trials)
+        done = frozenset(name for name in names if self._paths.trial(name).done.exists())
+        return Outcome(done=done, failed=failed, notes=self._notes)
+
+    def _undone(self, worker: Worker) -> bool:
+        trials = self._plan.of(worker.lane.index, worker.branch)
+        return any(trial.name not in worker.done | worker.failed.keys() for trial in trials)
+
+    def leave_stacks_of_silent(self) -> None:
+        """Before an interruption: have workers that may hang say where they stand."""
+        for worker in self._workers:
+            if worker.process.poll() is None and worker.vitals.idle_s >= _WORTH_STACKS_S:
+                worker.end_hung()
+
+    def _mend(self, worker: Worker) -> None:
+        """A worker hangs: end it, and start it once more unless that was done before."""
+        lane = self._paths.lane(worker.lane.index)
+        what = worker.hangs[-1]
+        worker.end_hung()
+        if not self._undone(worker):
+            return  # it hung while it closed Spark and H2O
+        if worker.start is None:
+            raise ExecutorLostError(f"the driver hung: {what}; the stacks of its threads are in {lane.log}")
+        if not worker.may_restart:  # it is settled as one that has ended
+            write_json(
+                lane.error(worker.branch), {"kind": TrialError.kind, "message": worker.given_up(self._paths)}
+            )
+            return
+        for spec in self._plan.of(worker.lane.index, worker.branch):
+            trial = self._paths.trial(spec.name)
+            if not trial.done.exists():
+                trial.error.unlink(missing_ok=True)
+                self._notes[spec.name] = f"its worker hung, {what}, and was started once more"
+        worker.say_restarted(self._paths)
+        worker.restart()
+
+    def _settle(self, worker: Worker, table_is_there: bool) -> None:
+        """A worker has ended: its trials that are neither done nor failed have failed with it."""
+        end_groups([worker.process])
+        trials = self._plan.of(worker.lane.index, worker.branch)
+        left = [trial.name for trial in trials if trial.name not in worker.done | worker.failed.keys()]
+        if not left and (table_is_there or not worker.prepares):
+            return
+        lane = self._paths.lane(worker.lane.index)
+        file = lane.error(worker.branch)
+        if file.exists():
+            found = read_json(file)
+        else:
+            ended = ending(worker.process.returncode)
+            message = f"lane {worker.lane.index}: the {worker.branch} worker {ended}; see {lane.log}."
+            found = {"kind": "trial", "message": message}
+        if (worker.prepares and not table_is_there) or found["kind"] == ExecutorLostError.kind:
+            raise error_of_kind(found["kind"], found["message"])
+        write_json(lane.root / "error.json", {"branch": worker.branch, **found})
+        for name in left:
+            worker.failed[name] = found["message"]
+
+
+def ending(status: int) -> str:
+    """How a worker ended that did not say why."""
+    if status < 0:
+        return f"was killed by signal {-status}" + (" (out of memory?)" if status == -9 else "")
+    return f"ended with status {status} without saying why"
+
+
+@contextmanager
+def crew(
+    paths: RunPaths,
+    plan: Plan,
+    config: RunConfig,
+    *,
+    scratch: Path,
+    source: str,
+    title: str,
+    environ: Mapping[str, str],
+) -> Iterator[Crew]:
+    """Start every lane's workers; none of them, nor any process of theirs, is alive after the block."""
+    workers: list[Worker] = []
+    try:
+        for lane in plan.lanes:
+            workers += start_lane(
+                paths, plan, lane, config, scratch=scratch, source=source, title=title, environ=environ,
+                visible=partial(plan.visible_devices, lane.index),
+            )  # fmt: skip
+        yield Crew(paths, plan, workers)
+        _wait_closed(workers)
+    finally:
+        end_groups([worker.process for worker in workers])
+
+
+def _wait_closed(workers: list[Worker]) -> None:
+    """Give workers whose trials are over the time to close Spark and H2O in good order."""
+    deadline = time.monotonic() + _CLOSING_S
+    while any(worker.process.poll() is None for worker in workers) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)

@@ -1,0 +1,279 @@
+"""Starts the workers of a lane, and once more when they hang.
+
+A worker is a process of its own session with the lane's environment: only its device is visible to it,
+its threads are counted, nothing of an outer Spark is inherited.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import TrialError
+from sparkgpu.host.processes import end_groups
+from sparkgpu.host.watchdog import Vitals, family, leave_stacks
+from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
+from sparkgpu.rundir.events import Branch, Event, EventReader, EventWriter
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.source import TABLE_PREFIX
+
+_HUNG = "hung: "
+_MOST_HANGS = 2
+_GANG_FIRST_S = 20.0
+FAR = 5
+"""Times as long may machines and catalogs elsewhere keep a process waiting."""
+_BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
+
+# What an outer Spark, Slurm step or notebook may have set and a lane must not follow.
+_NOT_INHERITED = (
+    "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH",
+    "_PYSPARK_DRIVER_CONN_INFO_PATH", "_PYSPARK_DRIVER_CALLBACK_HOST", "SPARK_SUBMIT_OPTS",
+    "SPARK_ENV_LOADED", "SPARK_LOCAL_DIRS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS", "MASTER", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+
+
+# What spark-submit puts before the Python packages: its own copies, which come without Spark's jars.
+_SPARK_PACKAGES = re.compile(r"(/pyspark\.zip|/py4j-[^/]+\.zip|/spark-core_[^/]+\.jar)$")
+
+_NEURAL_ENVIRONMENT = {
+    # MKL otherwise sums some gradients differently for one and for two threads, and the network takes more
+    # threads when the trees are done.
+    "MKL_CBWR": "AUTO,STRICT",
+    # Keep the memory of a step for the next one: handing it back costs hundreds of page faults a step.
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+}
+# Ranks of one machine meet on loopback; nothing of theirs listens elsewhere.
+_ONE_MACHINE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """One running worker process.
+
+    `vitals` are its signs of life, without which it counts as hung after `patience_s` seconds; `start` starts
+    another process in its place (None: its trials run in a process that is not theirs alone). `phase` is
+    what it said last that it does, `hangs` how it hung.
+    """
+
+    lane: LanePlan
+    branch: Branch
+    process: subprocess.Popen[bytes]
+    reader: EventReader
+    prepares: bool
+    vitals: Vitals
+    patience_s: float
+    start: Callable[[], subprocess.Popen[bytes]] | None = None
+    done: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    phase: str = "starting"
+    hangs: list[str] = field(default_factory=list)
+
+    def look(self) -> bool:
+        """Whether it hangs; what it was at is then the last of `hangs`."""
+        silent_s = self.vitals.look()
+        if silent_s < self.patience_s:
+            return False
+        self.hangs.append(f"nothing done for {silent_s:.0f} s while {self.phase}")
+        return True
+
+    def end_hung(self) -> None:
+        """Have its stacks written to the lane's log, then end it with all its descendants."""
+        members = family(self.process.pid)
+        leave_stacks(self.process.pid)
+        end_groups([self.process], grace_s=0.0)  # it answers nothing, so there is nothing to ask it
+        for member in members:  # such as Python workers of Spark, which lead groups of their own
+            with suppress(psutil.Error):
+                member.kill()
+
+    @property
+    def may_restart(self) -> bool:
+        return self.start is not None and len(self.hangs) < _MOST_HANGS
+
+    def given_up(self, paths: RunPaths) -> str:
+        """Why it is not started again."""
+        log = paths.lane(self.lane.index).log
+        return (
+            f"lane {self.lane.index}: the {self.branch} worker hung {_MOST_HANGS} times, at last with "
+            f"{self.hangs[-1]}; the stacks of its threads are in {log}."
+        )
+
+    def say_restarted(self, paths: RunPaths) -> None:
+        """Report its restart in its place."""
+        lane = paths.lane(self.lane.index)
+        events = EventWriter(lane.events(self.branch), lane.phases(self.branch))
+        events.emit(Event(at=time.time(), kind="phase", text=f"{_HUNG}{self.hangs[-1]}; started once more"))
+        events.close()
+
+    def take(self, event: Event) -> None:
+        """Note one of its events."""
+        self.vitals.heard()
+        if event.kind == "phase" and not event.text.startswith(_HUNG):
+            self.phase = event.text
+        elif event.kind == "trial_done" and event.trial:
+            self.done.add(event.trial)
+        elif event.kind == "trial_failed" and event.trial:
+            self.failed[event.trial] = event.text
+
+    def restart(self) -> None:
+        """Start it once more after `end_hung`."""
+        assert self.start is not None
+        self.process, self.phase = self.start(), "starting"
+        self.vitals = Vitals(self.process.pid)
+        self.failed.clear()  # it tries again what is not done
+
+
+def patience_s(config: RunConfig, branch: Branch, source: str) -> float:
+    """How many seconds a worker may be silent."""
+    if config.hang_after_s == 0:
+        return math.inf
+    seconds = config.hang_after_s
+    if branch == "neural":  # a hung rank of a gang is first named by the gang's own watcher
+        seconds = max(seconds, config.neural.rank_timeout_s + _GANG_FIRST_S)
+    is_far = config.cluster.nodes > 1 or source.startswith(TABLE_PREFIX) or "://" in source
+    return seconds * (FAR if is_far else 1)
+
+
+def start_lane(
+    paths: RunPaths,
+    plan: Plan,
+    lane: LanePlan,
+    config: RunConfig,
+    *,
+    scratch: Path,
+    source: str,
+    title: str,
+    environ: Mapping[str, str],
+    visible: Callable[[Branch], str],
+) -> list[Worker]:
+    """Start the workers of one lane that have something to do; `visible` is what CUDA may see in each."""
+    folder = paths.lane(lane.index)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    write_json(folder.lane, lane)
+    workers = []
+    for branch in _BRANCHES:
+        trials = [paths.trial(trial.name) for trial in plan.of(lane.index, branch)]
+        prepares = prepares_table(paths, lane.index, branch)
+        if not prepares and all(trial.done.exists() for trial in trials):
+            continue
+        nodes = max((trial.nodes for trial in plan.of(lane.index, branch)), default=1)
+        environment = partial(
+            lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
+        )
+        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, title, environment))
+    return workers
+
+
+def _start(
+    paths: RunPaths,
+    lane: LanePlan,
+    branch: Branch,
+    prepares: bool,
+    config: RunConfig,
+    scratch: Path,
+    source: str,
+    title: str,
+    environment: Callable[[Path], dict[str, str]],
+) -> Worker:
+    folder = paths.lane(lane.index)
+
+    def start() -> subprocess.Popen[bytes]:
+        own = Path(tempfile.mkdtemp(prefix=f"lane-{lane.index}-{branch}-", dir=scratch))
+        command = [
+            sys.executable, "-m", "sparkgpu.lanes.worker", "--run", str(paths.root),
+            "--lane", str(lane.index), "--branch", branch, "--scratch", str(own),
+            "--source", source, "--title", title, "--parent", str(os.getpid()),
+        ]  # fmt: skip
+        try:
+            with folder.log.open("ab") as log:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment(own),
+                    start_new_session=True,  # Ctrl-C reaches the parent alone; the group can be ended whole
+                )
+        except OSError as error:
+            raise TrialError(
+                f"lane {lane.index}: its {branch} worker cannot be started ({error})."
+            ) from error
+
+    process = start()
+    return Worker(
+        lane=lane,
+        branch=branch,
+        process=process,
+        reader=EventReader(folder.events(branch)),
+        prepares=prepares,
+        vitals=Vitals(process.pid),
+        patience_s=patience_s(config, branch, source),
+        start=start,
+    )
+
+
+def lane_environment(
+    lane: LanePlan,
+    branch: Branch,
+    scratch: Path,
+    *,
+    visible: str,
+    environ: Mapping[str, str],
+    nodes: int = 1,
+) -> dict[str, str]:
+    """The environment of a worker: set before it starts, since CUDA and OpenMP read it when they load.
+
+    `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang; `nodes` how many machines
+    its networks train on.
+    """
+    threads = str(lane.tree_threads if branch == "trees" else lane.neural_threads)
+    return {
+        **outside_environment(environ),
+        **(_NEURAL_ENVIRONMENT if branch == "neural" else {}),
+        **(_ONE_MACHINE if branch == "neural" and nodes == 1 else {}),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": visible,
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": "1",
+        # A thread that waits must sleep, not spin: the lane's other branch wants the core.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        # After some 20 microseconds, that is: a network's steps have many short waits, and going to sleep
+        # in each of them took a third of its speed on two threads.
+        "GOMP_SPINCOUNT": "5000",
+        "TMPDIR": str(scratch),
+        "PYTHONUNBUFFERED": "1",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
+
+
+def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what an outer Spark, Slurm step or notebook has set for itself."""
+    inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
+    if "PYTHONPATH" in environ:
+        inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))
+    return inherited
+
+
+def _without_spark(python_path: str, spark_home: str | None) -> str:
+    own = f"{spark_home.rstrip('/')}/python" if spark_home else None
+    entries = python_path.split(os.pathsep)
+    kept = (entry for entry in entries if entry.rstrip("/") != own and not _SPARK_PACKAGES.search(entry))
+    return os.pathsep.join(kept)

@@ -1,0 +1,40 @@
+"""A branch's trials one after the other, each leaving its record or the reason why there is none."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+
+from sparkgpu.errors import described
+from sparkgpu.plan.plan import TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_json, write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+
+
+def run_trials(
+    trials: Iterable[TrialSpec],
+    paths: RunPaths,
+    events: EventWriter,
+    run_trial: Callable[[TrialSpec], FitRecord],
+) -> bool:
+    """Run the trials that are not done yet; whether all are now. A failed one does not keep the next from
+    running."""
+    all_done = True
+    for spec in trials:
+        trial = paths.trial(spec.name)
+        if trial.done.exists():  # by the run that this one goes on with
+            events.trial_done(spec.name)
+            continue
+        try:
+            record = run_trial(spec)
+            write_json(trial.fit, record)
+            write_text(trial.done, "")
+            events.trial_done(spec.name)
+        except Exception as error:
+            all_done = False
+            traceback.print_exc()
+            write_json(trial.error, described(error))
+            events.trial_failed(spec.name, described(error)["message"])
+    return all_done

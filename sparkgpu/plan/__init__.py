@@ -1,0 +1,1 @@
+"""From devices to lanes and trials, with the reason for each automatic choice: pure functions."""

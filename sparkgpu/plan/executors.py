@@ -1,0 +1,154 @@
+"""The plan of a run on a Spark cluster, whose devices are its executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkgpu.config.keys import Preset, RunConfig, Strategy
+from sparkgpu.errors import ConfigError, DeviceError
+from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, lay_out_trials, spread
+from sparkgpu.rundir.files import Record
+from sparkgpu.words import counted
+
+
+class Executor(Record):
+    """One executor as the cluster gives it: its cores, those that a task takes, and its GPUs' addresses."""
+
+    id: str
+    host: str
+    cores: int
+    task_cpus: int
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def slots(self) -> int:
+        """How many ranks it can hold: one on each GPU, or one for each task's worth of cores."""
+        return len(self.gpus) or max(1, self.cores // self.task_cpus)
+
+
+def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, master: str) -> Plan:
+    """Lay the run out over `executors`, of which there is at least one.
+
+    Raises `DeviceError` where GPUs were asked for that the executors do not have or that would not be used.
+    """
+    assert executors
+    on_gpu = all(executor.gpus for executor in executors)
+    _check_devices(config, executors, on_gpu=on_gpu)
+    reasons = {"devices": _words(executors)}
+    preset = choose_preset(config, reasons, on_gpu=on_gpu)
+    lanes = tuple(_lane(index, executor) for index, executor in enumerate(executors))
+    if config.cluster.lanes == "executors":
+        return _lane_each(config, lanes, preset, reasons, master)
+    return _cloud(config, lanes, executors, preset, reasons, master)
+
+
+def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) -> None:
+    if config.devices.cpu_lanes is not None or config.devices.gpus not in (None, "all"):
+        raise ConfigError(
+            "--gpus and --cpu-lanes name devices of one machine; on a cluster they are the executors'. Set "
+            "spark.executor.resource.gpu.amount and spark.task.resource.gpu.amount instead."
+        )
+    if config.devices.gpus == "all" and not on_gpu:
+        raise DeviceError(
+            f"--gpus all: {_words(executors)}, not all with a GPU. Submit with "
+            "--conf spark.executor.resource.gpu.amount=1 --conf spark.task.resource.gpu.amount=1."
+        )
+    in_cloud = config.cluster.lanes == "cloud" and len(executors) > 1
+    if in_cloud and config.trees.tree_method == "gpu_hist" and config.trees.engine == "h2o-xgboost":
+        raise DeviceError(
+            f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost turns to the '
+            'CPU without a word. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
+            'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
+        )
+    if config.cluster.lanes == "cloud" and config.trees.engine == "lightgbm":
+        raise ConfigError(
+            'trees.engine = "lightgbm" trains on one machine; on a cluster set cluster.lanes = "executors", '
+            'or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.'
+        )
+
+
+def _words(executors: Sequence[Executor]) -> str:
+    hosts = len({executor.host for executor in executors})
+    cores = sum(executor.cores for executor in executors)
+    gpus = sum(len(executor.gpus) for executor in executors)
+    held = f"{counted(cores, 'core')}" + (f" and {counted(gpus, 'GPU')}" if gpus else "")
+    return f"{counted(len(executors), 'executor')} on {counted(hosts, 'host')} with {held}"
+
+
+def _lane(index: int, executor: Executor) -> LanePlan:
+    """An executor as a lane; memory and ports are Spark's affair, or that of the lane's own machine."""
+    on_gpu = bool(executor.gpus)
+    threads = executor.cores
+    return LanePlan(
+        index=index,
+        device=f"cuda:{executor.gpus[0]}" if on_gpu else "cpu",
+        cuda_visible_devices=",".join(executor.gpus),
+        device_name=f"executor {executor.id} on {executor.host}",
+        threads=threads,
+        tree_threads=threads if on_gpu else max(1, threads - threads // 2),
+        neural_threads=threads if on_gpu else max(1, threads // 2),
+        heap_bytes=0,
+        port_base=0,
+    )
+
+
+def _cloud(
+    config: RunConfig,
+    lanes: tuple[LanePlan, ...],
+    executors: Sequence[Executor],
+    preset: Preset,
+    reasons: dict[str, str],
+    master: str,
+) -> Plan:
+    """One H2O cloud and one gang of ranks over all executors; trials one after the other."""
+    num_ranks = sum(executor.slots for executor in executors)
+    repeats = config.repeats or 1
+    strategy: Strategy = spread(
+        config, preset, reasons, device=lanes[0].device, num_devices=num_ranks, trials=1, memory_bytes=None
+    )
+    if config.neural.strategy == "auto" and strategy == "ddp":
+        reasons["strategy"] = f"ddp: {counted(num_ranks, 'rank')}, one in each slot of the executors"
+    if strategy == "dp":
+        raise ConfigError(
+            'neural.strategy = "dp" uses the devices of one process; on a cluster choose "ddp", or another '
+            "that has one process for each."
+        )
+    if strategy == "single":
+        num_ranks = 1
+    if lanes[0].device != "cpu" and len(lanes) > 1 and config.trees.engine == "h2o-xgboost":
+        reasons["trees"] = (
+            "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
+            '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'
+        )
+    # A rank has the cores of one task; the trees' threads beside it are H2O's.
+    ranked = tuple(
+        lane.model_copy(update={"neural_threads": executor.task_cpus})
+        for lane, executor in zip(lanes, executors, strict=True)
+    )
+    trials = lay_out_trials(config, repeats, len(lanes), strategy, cloud=True)
+    return Plan(
+        preset=preset, lanes=ranked, trials=trials, reasons=reasons, master=master, num_ranks=num_ranks
+    )
+
+
+def _lane_each(
+    config: RunConfig,
+    lanes: tuple[LanePlan, ...],
+    preset: Preset,
+    reasons: dict[str, str],
+    master: str,
+) -> Plan:
+    """A lane on each executor, as many repeats as executors, as on one machine with so many devices."""
+    if config.neural.strategy not in ("auto", "single"):
+        raise ConfigError(
+            f'neural.strategy = "{config.neural.strategy}": with cluster.lanes = "executors" each network '
+            'trains on one executor. Leave it out, or set cluster.lanes = "cloud".'
+        )
+    spread(config, preset, reasons, device=lanes[0].device, num_devices=1, trials=1, memory_bytes=None)
+    repeats = config.repeats or (1 if config.split.folds else len(lanes))
+    if config.repeats is None:
+        reasons["repeats"] = f"{repeats}" + (
+            ", the folds go round the executors" if config.split.folds else ", one for each executor"
+        )
+    trials = lay_out_trials(config, repeats, len(lanes), "single")
+    return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons, master=master)

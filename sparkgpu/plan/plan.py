@@ -1,0 +1,257 @@
+"""Who does what where: lanes, their share of the machine, and the trials on each; and every automatic choice.
+
+`make_plan` is a pure function of the configuration and of what the machine has; `Plan.resolved` fills what
+the configuration left open once the task and the number of rows are known. Both are the same in every
+process, so the parent and the workers never have to exchange them.
+"""
+
+from __future__ import annotations
+
+from sparkgpu.config.keys import Preset, RunConfig, Strategy
+from sparkgpu.errors import DeviceError
+from sparkgpu.host.devices import Device, Machine
+from sparkgpu.plan.defaults import fill, neural_defaults, resolve_parameters
+from sparkgpu.plan.strategy import GANG_STRATEGIES, check_precision, check_strategy, choose_strategy
+from sparkgpu.rundir.events import Branch
+from sparkgpu.rundir.files import Record
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import Task
+
+GIB = 2**30
+
+_BEST_REPEATS = 3
+
+
+class LanePlan(Record):
+    """One lane: a device and its share of the machine.
+
+    `threads` are its cores (Spark and H2O use them all); `tree_threads` and `neural_threads` are what the
+    two branches train with at the same time. On the CPU they share the cores out: two OpenMP teams on the
+    same cores wait for each other at every barrier and take several times as long. `heap_bytes` is the
+    JVM's heap. `port_base` opens a block of ports of the lane's own.
+    """
+
+    index: int
+    device: str
+    cuda_visible_devices: str | None
+    device_name: str
+    threads: int
+    tree_threads: int
+    neural_threads: int
+    heap_bytes: int
+    port_base: int
+
+
+class TrialSpec(Record):
+    """One engine with one seed and one fold, on one lane or, as a gang, on the devices of several.
+
+    `lane` runs it, `gang` are the lanes whose devices it takes, on each of `nodes` machines.
+    """
+
+    name: str
+    model: Branch
+    engine: str
+    seed: int
+    fold: int | None
+    lane: int
+    gang: tuple[int, ...]
+    strategy: Strategy = "single"
+    nodes: int = 1
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that train it together, where its strategy takes several."""
+        return self.nodes * len(self.gang)
+
+
+class Plan(Record):
+    """``plan.json``. `reasons` says in words why each automatic choice was made.
+
+    On a Spark cluster `master` names it and lanes are executors; `num_ranks` is how many processes train a
+    network that is spread over them.
+    """
+
+    preset: Preset
+    lanes: tuple[LanePlan, ...]
+    trials: tuple[TrialSpec, ...]
+    reasons: dict[str, str]
+    master: str | None = None
+    num_ranks: int = 1
+
+    @property
+    def tree_device(self) -> str:
+        """Where trees train: H2O turns to the CPU in a cloud of several nodes, whatever they have."""
+        trees = [trial for trial in self.trials if trial.model == "trees"]
+        in_cloud = self.master is not None and any(
+            len(trial.gang) > 1 and trial.engine == "h2o-xgboost" for trial in trees
+        )
+        return "cpu" if in_cloud else self.lanes[0].device
+
+    @property
+    def strategy(self) -> Strategy:
+        """How each network is spread."""
+        return next((trial.strategy for trial in self.trials if trial.model == "neural"), "single")
+
+    def visible_devices(self, lane: int, branch: Branch) -> str:
+        """What CUDA may see in a lane's worker: the lane's device, or all of its gang's, in order."""
+        lanes = sorted({member for trial in self.of(lane, branch) for member in trial.gang} | {lane})
+        return ",".join(self.lanes[member].cuda_visible_devices or "" for member in lanes).strip(",")
+
+    def resolved(self, config: RunConfig, *, task: Task, train_rows: int) -> RunConfig:
+        """`config` with every open parameter filled in, now that the table is known."""
+        return resolve_parameters(
+            config,
+            preset=self.preset,
+            strategy=self.strategy,
+            task=task,
+            train_rows=train_rows,
+            device=self.lanes[0].device,
+            tree_device=self.tree_device,
+        )
+
+    def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:
+        """The trials of one branch of one lane, in the order they run."""
+        return tuple(trial for trial in self.trials if trial.lane == lane and trial.model == branch)
+
+
+def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
+    """Whether this worker makes the table: the first lane's trees, unless a stopped run had made it."""
+    return branch == "trees" and lane == 0 and not paths.schema.exists()
+
+
+def make_plan(
+    config: RunConfig, machine: Machine, devices: tuple[Device, ...], ports: tuple[int, ...]
+) -> Plan:
+    """Lay the run out over `devices`, one lane each.
+
+    `ports` holds one base per device. Raises `DeviceError` when the machine cannot carry that many lanes.
+    """
+    reasons: dict[str, str] = {}
+    on_gpu = devices[0].kind == "cuda"
+    if config.devices.gpus is None and config.devices.cpu_lanes is None:
+        reasons["devices"] = "every visible GPU" if on_gpu else "the CPU, since no GPU is visible here"
+    preset = choose_preset(config, reasons, on_gpu=on_gpu)
+    threads = max(1, machine.cores // len(devices))
+    heap = heap_bytes(machine, len(devices))
+    reasons["memory"] = (
+        f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
+        f"{machine.memory_bytes / GIB:.0f} GiB"
+    )
+    alone = on_gpu or len(set(config.models)) == 1  # no branch has to share the cores
+    lanes = tuple(
+        LanePlan(
+            index=index,
+            device=device.name,
+            cuda_visible_devices=device.visible,
+            device_name=device.title,
+            threads=threads,
+            tree_threads=threads if alone else max(1, threads - threads // 2),
+            neural_threads=threads if alone else max(1, threads // 2),
+            heap_bytes=heap,
+            port_base=port,
+        )
+        for index, (device, port) in enumerate(zip(devices, ports, strict=True))
+    )
+    nodes = config.cluster.nodes
+    strategy = spread(
+        config,
+        preset,
+        reasons,
+        device=devices[0].name,
+        num_devices=nodes * len(lanes),
+        nodes=nodes,
+        trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
+        memory_bytes=min((gpu.memory_bytes for gpu in machine.gpus), default=None) if on_gpu else None,
+    )
+    repeats, reason = _repeats(config, preset, strategy, len(lanes))
+    if config.repeats is None:
+        reasons["repeats"] = reason
+    trials = lay_out_trials(config, repeats, len(lanes), strategy, nodes=nodes)
+    return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
+
+
+def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> Preset:
+    """The preset, the reason added where it was left open."""
+    if config.preset is not None:
+        return config.preset
+    preset: Preset = "balanced" if on_gpu else "fast"
+    reasons["preset"] = f"{preset}, the default on {'GPUs' if on_gpu else 'CPU'}"
+    return preset
+
+
+def spread(
+    config: RunConfig,
+    preset: Preset,
+    reasons: dict[str, str],
+    *,
+    device: str,
+    num_devices: int,
+    nodes: int = 1,
+    trials: int,
+    memory_bytes: int | None,
+) -> Strategy:
+    """How each network is spread (see `choose_strategy`), checked; the reason added where it was open."""
+    neural = fill(config.neural, neural_defaults(config.neural, preset, device))
+    strategy, reason = choose_strategy(
+        neural, num_devices=num_devices, nodes=nodes, trials=trials, memory_bytes=memory_bytes
+    )
+    if config.neural.strategy == "auto":
+        reasons["strategy"] = reason
+    check_strategy(neural, strategy, num_devices, nodes=nodes)
+    check_precision(config.neural, device)
+    return strategy
+
+
+def _repeats(config: RunConfig, preset: Preset, strategy: Strategy, lanes: int) -> tuple[int, str]:
+    """How many seeds there are, and why when that was left open."""
+    if config.repeats is not None:
+        return config.repeats, "asked for"
+    if strategy in GANG_STRATEGIES:
+        return 1, "1: all devices train one network"
+    if preset == "best" and lanes < _BEST_REPEATS:
+        return _BEST_REPEATS, f"{_BEST_REPEATS}, whose predictions the blend averages, by the best preset"
+    return lanes, f"{lanes}, one for each lane"
+
+
+def heap_bytes(machine: Machine, lanes: int) -> int:
+    """The Java heap of each of `lanes` lanes on a machine. Raises `DeviceError` when there is too little."""
+    # XGBoost and torch hold their data outside the Java heap, so it gets the smaller part of the share.
+    heap = min(machine.memory_bytes // 4 // lanes, 64 * GIB)
+    if heap < 0.75 * GIB:
+        raise DeviceError(
+            f"{lanes} lanes: {machine.memory_bytes / GIB:.1f} GiB of memory leave {heap / GIB:.2f} GiB of "
+            "Java heap for each, and H2O needs at least 0.75; ask for fewer lanes."
+        )
+    return heap
+
+
+def lay_out_trials(
+    config: RunConfig, repeats: int, lanes: int, strategy: Strategy, *, nodes: int = 1, cloud: bool = False
+) -> tuple[TrialSpec, ...]:
+    """The trials of each seed and fold, shared out over the lanes; in a `cloud` each takes all of them."""
+    folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
+    trials = []
+    for position, (repeat, fold) in enumerate((r, f) for r in range(repeats) for f in folds):
+        seed = config.seed + repeat
+        suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
+        for model, engine in (("trees", config.trees.engine), ("neural", "torch")):
+            if model not in config.models:
+                continue
+            is_gang = cloud or (model == "neural" and strategy in GANG_STRATEGIES)
+            lane = 0 if is_gang else position % lanes
+            trials.append(
+                TrialSpec.model_validate(
+                    {
+                        "name": f"{model}-{suffix}",
+                        "model": model,
+                        "engine": engine,
+                        "seed": seed,
+                        "fold": fold,
+                        "lane": lane,
+                        "gang": tuple(range(lanes)) if is_gang else (lane,),
+                        "strategy": strategy if model == "neural" else "single",
+                        "nodes": nodes if is_gang else 1,
+                    }
+                )
+            )
+    return tuple(trials)

@@ -1,0 +1,171 @@
+"""The feature pipeline: a `pyspark.ml` pipeline from the user's columns to one assembled vector, fitted on
+the training rows, and the typed table that engines read.
+
+The assembled vector defines the features and their order; the table holds the same features one column
+each, with categories as their own words and missing values as nulls, since trees and networks each want
+something else than a vector of doubles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkgpu.jvm.handover import java_texts_by_column
+from sparkgpu.jvm.sql import quoted
+from sparkgpu.prepare.columns import IN_TABLE
+from sparkgpu.prepare.levels import Levels, as_text
+from sparkgpu.prepare.moments import TIME_PARTS
+from sparkgpu.prepare.roles import BROKEN_TYPES, ColumnRole, safe_names
+from sparkgpu.prepare.texts import finite, text_as_number
+from sparkgpu.table.schema import Feature
+
+if TYPE_CHECKING:
+    from pyspark.ml import PipelineModel
+    from pyspark.ml.feature import StringIndexerModel
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Input:
+    """One feature before fitting: the SQL that makes it from the source, under a name of the pipeline's."""
+
+    column: str
+    source: str
+    part: str | None
+    sql: str
+    categorical: bool
+
+
+def fit_pipeline(
+    table: DataFrame, roles: Sequence[ColumnRole], levels: Mapping[str, Levels]
+) -> tuple[PipelineModel, tuple[Feature, ...]]:
+    """The pipeline over the columns of `roles`, fitted: all that has to be learned is the `levels` of the
+    training rows.
+
+    `table` shows the types and names of what it will be applied to. Returns the pipeline with the features
+    in the order of the assembled vector. Stages: a SQLTransformer (typed columns, parts of timestamps), a
+    StringIndexerModel, a VectorAssembler. Levels are counted beforehand (`sparkgpu.prepare.levels`) in one go
+    for all columns and capped: pyspark's own fit has no cap.
+    """
+    from pyspark.ml import PipelineModel, Transformer
+    from pyspark.ml.feature import SQLTransformer, VectorAssembler
+
+    taken = table.columns
+    inputs = _inputs(roles, dict(table.dtypes), taken)
+    words = [item for item in inputs if item.categorical]
+    select = ", ".join(f"{item.sql} AS {item.column}" for item in inputs)
+    stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {select} FROM __THIS__")]
+    if words:
+        labels = [levels[item.source].levels for item in words]
+        stages.append(_indexer(words, labels, table.sparkSession))
+    stages.append(
+        VectorAssembler(
+            inputCols=[_index(item.column) if item.categorical else item.column for item in inputs],
+            outputCol=_vector(taken),
+            handleInvalid="keep",
+        )
+    )
+    names = safe_names([f"{item.source}_{item.part}" if item.part else item.source for item in inputs])
+    features = tuple(
+        Feature(
+            name=name,
+            source=item.source,
+            part=item.part,
+            kind="categorical" if item.categorical else "numeric",
+            pipeline=item.column,
+            levels=levels[item.source].with_other() if item.categorical else (),
+        )
+        for name, item in zip(names, inputs, strict=True)
+    )
+    return PipelineModel(stages), features
+
+
+def _indexer(
+    words: Sequence[_Input], levels: Sequence[Sequence[str]], session: SparkSession
+) -> StringIndexerModel:
+    """A fitted indexer of these columns; null and unknown levels get the code after the column's last one.
+
+    The labels are handed over row by row: `StringIndexerModel.from_arrays_of_labels` pads every column's
+    labels with nulls to the longest, which moves that code.
+    """
+    from pyspark.ml.feature import StringIndexerModel
+
+    labels = java_texts_by_column(session, levels)
+    java_class = "org.apache.spark.ml.feature.StringIndexerModel"
+    model: StringIndexerModel = StringIndexerModel._create_from_java_class(java_class, labels)
+    model.setInputCols([item.column for item in words])
+    model.setOutputCols([_index(item.column) for item in words])
+    model.setHandleInvalid("keep")
+    return model
+
+
+def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]) -> DataFrame:
+    """The typed table: our own columns under their names there, then one per feature under its safe name.
+
+    Only the pipeline's first stage is applied: the indexer and the assembler turn these very columns into
+    one vector of doubles, which neither trees (categories, gaps) nor the network would have a use for.
+    Categories stay words (one that training never showed reads as missing in every engine); those whose
+    levels were cut off become one where the table is written.
+    """
+    from pyspark.sql import functions as F
+
+    typed = model.stages[0].transform(table)
+    own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in table.columns]
+    return typed.select(*own, *(F.col(feature.pipeline).alias(feature.name) for feature in features))
+
+
+def _index(column: str) -> str:
+    return f"{column}_index"
+
+
+def _inputs(roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequence[str]) -> list[_Input]:
+    # Pipeline stages trip over dots and quotes in names, so inside the pipeline features are numbered.
+    prefix = "f"
+    while any(re.fullmatch(rf"{prefix}\d+(_index)?", name) for name in taken):
+        prefix = f"_{prefix}"
+    inputs: list[_Input] = []
+    for role in roles:
+        column = quoted(role.column)
+        made: list[tuple[str | None, str]]
+        if role.role == "timestamp":
+            moment = f"try_cast({column} AS timestamp)"
+            made = [(part, TIME_PARTS[part].format(moment)) for part in role.parts]
+        elif role.role == "categorical":
+            made = [(None, as_text(column))]
+        elif role.role == "boolean":
+            made = [(None, f"cast(cast({column} AS boolean) AS int)")]
+        else:
+            made = [(None, _number(column, types[role.column]))]
+        inputs += [
+            _Input(
+                column=f"{prefix}{len(inputs) + offset}",
+                source=role.column,
+                part=part,
+                sql=sql,
+                categorical=role.role == "categorical",
+            )
+            for offset, (part, sql) in enumerate(made)
+        ]
+    return inputs
+
+
+def _number(column: str, kind: str) -> str:
+    """A column as a number; what is not finite in 32 bits counts as missing (decimals always are)."""
+    if kind in BROKEN_TYPES:
+        return finite(column)
+    if kind == "string":
+        return finite(f"({text_as_number(column)})")
+    if kind == "boolean":
+        return f"cast({column} AS int)"
+    return f"cast({column} AS double)" if kind.startswith("decimal") else column
+
+
+def _vector(columns: Sequence[str]) -> str:
+    """The assembled column's name: ``features``, unless the user's table has one."""
+    name = "features"
+    while name in columns:
+        name = f"assembled_{name}"
+    return name

@@ -1,0 +1,95 @@
+"""The columns of a typed table (Parquet, ORC) on this machine, whose files need not all have the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+
+from sparkgpu.table.source import Source, table_files
+from sparkgpu.words import listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileColumns:
+    """All columns in the order in which files show them, each with the types that it has there, its first
+    one first; and how many of the files have it.
+
+    `showing` are files that show all columns between them.
+    """
+
+    kinds: Mapping[str, tuple[pa.DataType, ...]]
+    having: Mapping[str, int]
+    num_files: int
+    showing: tuple[Path, ...]
+
+    @property
+    def absent(self) -> dict[str, int]:
+        """The columns that some files lack, and how many do."""
+        return {name: self.num_files - files for name, files in self.having.items() if files < self.num_files}
+
+
+def file_columns(source: Source) -> FileColumns | None:
+    """What the files of a local table of Parquet or ORC say of its columns; None of any other table, and
+    where a file cannot be read or names a column twice: Spark says what is wrong with it."""
+    if source.format not in ("parquet", "orc") or not Path(source.location).exists():
+        return None
+    kinds: dict[str, list[pa.DataType]] = {}
+    having: Counter[str] = Counter()
+    showing: list[Path] = []
+    files = files_of(source)
+    for file in files:
+        try:
+            schema = _schema(file, source)
+        except (OSError, pa.ArrowException):
+            return None
+        if len(set(schema.names)) < len(schema):
+            return None
+        if not kinds.keys() >= set(schema.names):
+            showing.append(file)
+        for column in schema:
+            known = kinds.setdefault(column.name, [])
+            if column.type not in known:
+                known.append(column.type)
+        having.update(schema.names)
+    return FileColumns(
+        kinds={name: tuple(found) for name, found in kinds.items()},
+        having=having,
+        num_files=len(files),
+        showing=tuple(showing),
+    )
+
+
+def files_of(source: Source) -> list[Path]:
+    """The files of a local table, in the order in which their rows are numbered."""
+    path = Path(source.location)
+    return table_files(path) if path.is_dir() else [path]
+
+
+def open_parquet(file: Path) -> pq.ParquetFile:
+    """The file; timestamps of 96 bits, as Spark and Hive write them, in microseconds, as Spark reads them."""
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+
+
+def absent_notes(columns: FileColumns) -> list[str]:
+    """What to say of columns that not all files have."""
+    by_number: dict[int, list[str]] = {}
+    for name, files in columns.absent.items():
+        by_number.setdefault(files, []).append(repr(name))
+    return [
+        f"{'column' if len(names) == 1 else 'columns'} {listed(names)} {'is' if len(names) == 1 else 'are'} "
+        f"absent in {files:,} of {columns.num_files:,} files, null there"
+        for files, names in by_number.items()
+    ]
+
+
+def _schema(file: Path, source: Source) -> pa.Schema:
+    if source.format == "orc":
+        return pyarrow.orc.ORCFile(file).schema
+    with open_parquet(file) as opened:
+        return opened.schema_arrow

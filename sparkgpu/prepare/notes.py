@@ -1,0 +1,60 @@
+"""What the user is told of the table: what counts as missing, texts that are read as numbers, and more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkgpu.config.keys import DataConfig
+from sparkgpu.prepare.file_columns import FileColumns, absent_notes
+from sparkgpu.prepare.roles import ColumnRole
+from sparkgpu.prepare.statistics import TableStatistics
+from sparkgpu.prepare.target import Target
+from sparkgpu.table.schema import Feature
+from sparkgpu.words import listed
+
+
+def notes_on(
+    config: DataConfig,
+    *,
+    statistics: TableStatistics,
+    target: Target,
+    roles: Sequence[ColumnRole],
+    features: Sequence[Feature],
+    files: FileColumns | None,
+) -> tuple[str, ...]:
+    """One sentence each."""
+    columns = [statistics.columns[role.column] for role in roles]
+    notes = []
+    for column in columns:
+        if column.infinite:
+            notes.append(f"{column.infinite:,} infinite values in {column.name!r} count as missing")
+        if column.too_large:
+            notes.append(f"{column.too_large:,} values beyond 3.4e38 in {column.name!r} count as missing")
+    for held in ("numbers", "moments"):
+        # In a text file all is text; that it holds numbers needs no words.
+        told = held == "moments" or not statistics.text_file
+        names = [role.column for role in roles if told and not role.asked and _held(statistics, role) == held]
+        if held == "numbers" and told and statistics.columns[target.column].held == held:
+            names.append(target.column)
+        notes += _texts_read(names, held)
+    if files is not None:
+        notes += absent_notes(files)
+    if config.class_weights == "balanced" and not target.classes:
+        notes.append("class_weights = balanced has no meaning for a regression and was not applied")
+    most = config.max_categories
+    capped = [feature.title for feature in features if len(feature.levels) > most]
+    if capped:
+        notes.append(f"{listed(capped)}: more than {most:,} levels, the rarer ones are one")
+    return tuple(notes)
+
+
+def _held(statistics: TableStatistics, role: ColumnRole) -> str:
+    return statistics.columns[role.column].held
+
+
+def _texts_read(names: Sequence[str], held: str) -> list[str]:
+    if not names:
+        return []
+    if len(names) == 1:
+        return [f"{names[0]!r} is text that holds {held} and is read as such"]
+    return [f"{listed(map(repr, names))} are texts that hold {held} and are read as such"]

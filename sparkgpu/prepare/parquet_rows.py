@@ -1,0 +1,101 @@
+"""What pyarrow and numpy tell of each row of a local Parquet table, without a job of Spark: its class, and
+the place that decides its split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sparkgpu.prepare.file_columns import files_of
+from sparkgpu.prepare.places import places_of
+from sparkgpu.prepare.target import Target
+from sparkgpu.table.rows import as_numpy
+from sparkgpu.table.source import Source
+
+BATCH_ROWS = 131_072
+
+
+def batches(
+    source: Source, columns: Sequence[str], *, as_dictionaries: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of a local Parquet table in the order of row ids, texts as dictionaries where asked.
+
+    A column that a file lacks is null there.
+    """
+    nothing = pa.dictionary(pa.int32(), pa.string()) if as_dictionaries else pa.null()
+    for file in files_of(source):
+        metadata = pq.read_metadata(file)
+        there = metadata.schema.to_arrow_schema().names
+        own = [name for name in columns if name in there]
+        with pq.ParquetFile(
+            file, metadata=metadata, read_dictionary=own if as_dictionaries else None
+        ) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS, columns=own):
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        batch.column(name) if name in own else pa.nulls(batch.num_rows, nothing)
+                        for name in columns
+                    ],
+                    names=list(columns),
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetRows:
+    """All rows of a table by row id: the code of their class (0 where a number is learned; -1 for a row
+    without a target) and their place of `sparkgpu.prepare.places`."""
+
+    code_N: NDArray[np.int32]
+    place_N: NDArray[np.float64]
+
+    def cuts(
+        self, shares: Sequence[float], codes: Sequence[int] | None
+    ) -> list[tuple[int, list[float], float]]:
+        """By class (None: of all rows with a target, as class 0): the places up to which rows belong to each
+        share, and the last place. Spark's ``percentile_approx`` finds the same where it is exact.
+        """
+        found = []
+        for code in (0,) if codes is None else codes:
+            place_M = np.sort(self.place_N[self.code_N == code])
+            ends = [max(math.ceil(share * len(place_M)) - 1, 0) for share in shares]
+            found.append((code, [float(place_M[end]) for end in ends], float(place_M[-1])))
+        return found
+
+    def beyond(self, limit_C: Sequence[float]) -> NDArray[np.bool_]:
+        """Which rows (N,) with a target have a place beyond the limit of their class."""
+        limit_N = np.array([*limit_C, math.inf])[self.code_N]  # code -1 takes the last
+        return self.place_N > limit_N
+
+
+def read_rows(source: Source, target: Target, seed: int) -> ParquetRows | None:
+    """Read the target of every row; None where Spark may spell its classes otherwise."""
+    codes: list[NDArray[np.int32]] = []
+    try:
+        for batch in batches(source, [target.column]):
+            codes.append(as_numpy(_codes(batch.column(target.column), target.classes)))
+    except (pa.ArrowException, ValueError):  # such as classes that are no whole numbers
+        return None
+    code_N = np.concatenate(codes) if codes else np.empty(0, dtype=np.int32)
+    return ParquetRows(code_N=code_N, place_N=places_of(seed, np.arange(len(code_N))))
+
+
+def _codes(column: pa.Array, classes: Sequence[str]) -> pa.Array:
+    if not classes or pa.types.is_null(column.type):
+        return pc.subtract(column.is_valid().cast(pa.int32()), pa.scalar(1, pa.int32()))
+    if pa.types.is_floating(column.type):
+        column = column.cast(pa.int64())
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        values = pa.array([name == "true" for name in classes])
+    elif pa.types.is_integer(kind):
+        values = pa.array([int(name) for name in classes], kind)
+    else:
+        values = pa.array(classes, kind)
+    return pc.index_in(column, value_set=values).fill_null(-1)

@@ -1,0 +1,269 @@
+"""From the user's table to ``table/`` and ``pipeline/``: roles, target, split, features; written once.
+
+Runs in the Spark session of the first lane. Everything is written beside its final place and renamed as a
+whole, so that ``table/schema.json`` appears only when the table is complete.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkgpu.config.keys import Role, RunConfig
+from sparkgpu.errors import DataError
+from sparkgpu.prepare.columns import SPLIT, refuse_reserved
+from sparkgpu.prepare.features import fit_pipeline, to_table
+from sparkgpu.prepare.file_columns import FileColumns, file_columns
+from sparkgpu.prepare.labels import with_label
+from sparkgpu.prepare.levels import Levels, count_levels, count_levels_of_parquet, useless, words
+from sparkgpu.prepare.notes import notes_on
+from sparkgpu.prepare.parquet_rows import read_rows
+from sparkgpu.prepare.parquet_statistics import ParquetScan, from_scan
+from sparkgpu.prepare.reader import (
+    open_source,
+    refuse_other_encodings,
+    refusing_unreadable,
+    storable,
+)
+from sparkgpu.prepare.roles import ColumnRole, check_columns, decide_roles
+from sparkgpu.prepare.row_id import with_row_id
+from sparkgpu.prepare.split import Split, with_split
+from sparkgpu.prepare.statistics import TableStatistics, content_hash, fingerprint, gather, own_types
+from sparkgpu.prepare.table_writer import write_table
+from sparkgpu.prepare.target import Target, find_target
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.table.source import Source
+from sparkgpu.words import listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """The columns in use, those left out and why."""
+
+    roles: list[ColumnRole]
+    dropped: list[DroppedColumn]
+
+    def without(self, dropped: list[DroppedColumn]) -> _Columns:
+        """The same with more columns left out."""
+        unused = {item.column for item in dropped}
+        roles = [role for role in self.roles if role.column not in unused]
+        return _Columns(roles=roles, dropped=[*self.dropped, *dropped])
+
+
+def prepare(
+    session: SparkSession,
+    *,
+    config: RunConfig,
+    source: Source,
+    scratch: Path,
+    paths: RunPaths,
+    events: EventWriter,
+    scan: Callable[[], ParquetScan | None] = lambda: None,
+) -> TableSchema:
+    """Prepare the table of a run; returns what it holds.
+
+    `scan` waits for what pyarrow found in the source, where it has read it. Raises `DataError` for anything
+    in the table that cannot be used; then there is no ``table/``.
+    """
+    with refusing_unreadable(source), ExitStack() as stack, ThreadPoolExecutor(1) as beside:
+        with events.phase("reading the source"):
+            files = file_columns(source)
+            table = _open(session, source, config, scratch, files)
+            if table.is_cached:
+                stack.callback(table.unpersist)
+            assert config.data.target is not None  # checked in _open
+            statistics = _gathered(table, source, config, config.data.target, scan())
+            if statistics.replaced:
+                refuse_other_encodings(source)
+            if statistics.rows == 0:
+                raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
+            target_statistics = statistics.columns[config.data.target]
+            target = find_target(table, target_statistics, config.data.task)
+            columns = _columns(statistics, config)
+        with events.phase("splitting"):
+            labelled = with_label(table, config.data, target)
+            random = config.split.kind == "random"
+            as_stored = not target_statistics.numeric or target_statistics.family == "number"
+            plain = random and statistics.by_pyarrow and as_stored
+            by_id = read_rows(source, target, config.seed) if plain else None
+            split = with_split(
+                labelled,
+                config.split,
+                seed=config.seed,
+                rows=target.rows,
+                class_rows=target.class_rows,
+                by_id=by_id,
+            )
+        with events.phase("fitting the feature pipeline"):
+            levels = _levels(split, source, columns.roles, statistics, config.data.max_categories)
+            columns = columns.without(useless(columns.roles, levels, statistics.columns))
+            _check_features(columns)
+            pipeline, features = fit_pipeline(split.table, columns.roles, levels)
+        with events.phase("writing the table"):
+            folder = paths.root / ".table"
+            shutil.rmtree(folder, ignore_errors=True)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            # Half a dozen small jobs, which need little while the table is written.
+            saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
+            hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
+            splits = write_table(to_table(pipeline, split.table, features), folder, features)
+            saving.result()
+        schema = _schema(
+            config,
+            source.name,
+            statistics,
+            target,
+            columns,
+            features,
+            splits,
+            files=files,
+            fingerprint=hashed.result(),
+        )
+        _check_splits(schema)
+        write_json(folder / "schema.json", schema)
+        shutil.rmtree(paths.table, ignore_errors=True)
+        folder.replace(paths.table)
+    return schema
+
+
+def _open(
+    session: SparkSession, source: Source, config: RunConfig, scratch: Path, files: FileColumns | None
+) -> DataFrame:
+    """The source with a row id. Text is parsed once and kept; a catalog table is first made into files."""
+    table = open_source(session, source, files)
+    named = (("data.weight", config.data.weight), ("split.column", config.split.column))
+    check_columns(
+        dict(table.dtypes),
+        target=config.data.target,
+        roles=config.data.roles,
+        others=[
+            *((key, name) for key, name in named if name),
+            *(("data.ignore", name) for name in config.data.ignore),
+        ],
+    )
+    _check_uses(config)
+    refuse_reserved(source.name, table.columns)
+    if source.format is None:
+        staged = str(scratch / "catalog-table.parquet")
+        shutil.rmtree(staged, ignore_errors=True)
+        # A catalog table has no order of its own to split by: the order of the rows' content serves.
+        storable(table).orderBy(content_hash(table)).write.parquet(staged)
+        source = Source(name=source.name, location=staged, format="parquet")
+        table = session.read.parquet(staged)
+    numbered = with_row_id(table, source)
+    return numbered.persist() if source.format in ("csv", "json") else numbered
+
+
+def _gathered(
+    table: DataFrame, source: Source, config: RunConfig, target: str, scan: ParquetScan | None
+) -> TableStatistics:
+    """The statistics of the source: pyarrow's, where it has read what Spark reads, else Spark's own."""
+    # The task is the user's own word on what the target's texts are.
+    roles: dict[str, Role] = dict(config.data.roles)
+    if config.data.task == "regression":
+        roles[target] = "numeric"
+    if scan is not None:
+        columns = from_scan(scan, own_types(table), roles)
+        if columns is not None:
+            return TableStatistics(rows=scan.rows, columns=columns, by_pyarrow=True)
+    return gather(table, target=target, text_file=source.format in ("csv", "json"), roles=roles)
+
+
+def _check_uses(config: RunConfig) -> None:
+    """Refuse a target that has a second use."""
+    data, split = config.data, config.split
+    uses = {"data.weight": data.weight, "split.column": split.column if split.kind != "time" else None}
+    for key, name in uses.items():
+        if name is not None and name == data.target:
+            raise DataError(f"{key} {name!r} is the target. Choose another column, or another target.")
+
+
+def _columns(statistics: TableStatistics, config: RunConfig) -> _Columns:
+    special = {config.data.target, config.data.weight}
+    if config.split.kind in ("group", "column"):
+        special.add(config.split.column)
+    candidates = [column for name, column in statistics.columns.items() if name not in special]
+    roles, dropped = decide_roles(candidates, roles=config.data.roles, ignore=config.data.ignore)
+    columns = _Columns(roles=roles, dropped=dropped)
+    _check_features(columns)
+    return columns
+
+
+def _check_features(columns: _Columns) -> None:
+    if not columns.roles:
+        reasons = listed(f"{item.column} ({item.reason})" for item in columns.dropped)
+        raise DataError(
+            f"no usable features: {reasons or 'the target is the only column'}. "
+            "Give a table with columns to learn from."
+        )
+
+
+def _levels(
+    split: Split, source: Source, roles: Sequence[ColumnRole], statistics: TableStatistics, most: int
+) -> dict[str, Levels]:
+    """The levels of the text columns among the training rows."""
+    columns = words(roles)
+    if split.train_N is not None and all(statistics.columns[name].type == "string" for name in columns):
+        levels = count_levels_of_parquet(source, columns, most, split.train_N)
+        if levels is not None:
+            return levels
+    return count_levels(split.table.where(f"{SPLIT} = 'train'"), columns, most)
+
+
+def _schema(
+    config: RunConfig,
+    source: str,
+    statistics: TableStatistics,
+    target: Target,
+    columns: _Columns,
+    features: tuple[Feature, ...],
+    splits: dict[str, int],
+    *,
+    files: FileColumns | None,
+    fingerprint: str,
+) -> TableSchema:
+    notes = notes_on(
+        config.data,
+        statistics=statistics,
+        target=target,
+        roles=columns.roles,
+        features=features,
+        files=files,
+    )
+    return TableSchema(
+        source=source,
+        target=target.column,
+        task=target.task,
+        classes=target.classes,
+        features=features,
+        dropped=tuple(columns.dropped),
+        notes=notes,
+        weighted=bool(config.data.weight)
+        or (config.data.class_weights == "balanced" and bool(target.classes)),
+        folds=config.split.folds,
+        rows=target.rows,
+        rows_refused=target.rows_refused,
+        splits={name: splits.get(name, 0) for name in ("train", "valid", "test")},
+        fingerprint=fingerprint,
+    )
+
+
+def _check_splits(schema: TableSchema) -> None:
+    needed = ("train", "test") if schema.folds else ("train", "valid", "test")
+    empty = [name for name in needed if schema.splits[name] == 0]
+    if empty:
+        raise DataError(
+            f"{schema.source}: {schema.rows:,} usable rows leave none for {listed(empty)}. "
+            "Give more rows, or other shares in [split]."
+        )

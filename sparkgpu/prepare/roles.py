@@ -1,0 +1,245 @@
+"""Decides what each column is: a number, a category, a moment in time, or nothing to learn from.
+
+Pure Python on figures gathered in one pass over the table (`sparkgpu.prepare.statistics`), so that each rule
+can be tested without Spark. Every column that is left out gets a reason.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sparkgpu.config.keys import Role
+from sparkgpu.errors import DataError
+from sparkgpu.table.schema import RESERVED_COLUMNS, DroppedColumn
+from sparkgpu.words import listed, nearest
+
+WHOLE_TYPES = ("tinyint", "smallint", "int", "bigint")
+BROKEN_TYPES = ("float", "double")
+FEW_CLASSES = 20
+"""An integer target with at most this many values is read as classes."""
+MANY_CLASSES = 1000
+FLOAT32_MAX = 3.4028234663852886e38
+"""The largest number that engines can be given: all of them learn from 32 bits."""
+Held = Literal["words", "codes", "numbers", "moments"]
+"""What texts may be: numbers that stand for themselves, numbers that are codes, moments, or else words."""
+_ID_SHARE = 0.95
+_ID_ROWS = 50
+
+
+def is_number(kind: str) -> bool:
+    """Whether a type, as Spark spells it, is one of numbers (``interval ...`` is not an ``int``)."""
+    return kind in (*WHOLE_TYPES, *BROKEN_TYPES) or kind.startswith("decimal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnStatistics:
+    """One column of the source. Counts are of rows.
+
+    `values` counts rows that are neither null nor NaN (nor, in a column of numbers or moments written as
+    text, a mark for a missing value), `infinite` those at plus or minus infinity, `too_large` those beyond
+    `FLOAT32_MAX`; `varies` is False where they are known to be all the same (texts are counted later).
+    `least` and `greatest` are given for numbers, of those that are neither. `whole` is known of integer
+    types and of the target. `held` says what the texts of a column are.
+    `counts` are the rows of each value of a target that may be classes, as Spark spells it, of at most some
+    more values than `MANY_CLASSES`; None where they are still to be counted.
+    `parts` names the parts of a timestamp that vary.
+    """
+
+    name: str
+    type: str
+    rows: int
+    values: int
+    varies: bool = True
+    nan: int = 0
+    infinite: int = 0
+    too_large: int = 0
+    least: float | None = None
+    greatest: float | None = None
+    whole: bool = False
+    held: Held = "words"
+    counts: Mapping[str, int] | None = field(default=None, compare=False)
+    parts: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> Literal["number", "boolean", "text", "time", "other"]:
+        if is_number(self.type):
+            return "number"
+        if self.type in ("boolean", "string"):
+            return "boolean" if self.type == "boolean" else "text"
+        return "time" if self.type in ("date", "timestamp", "timestamp_ntz") else "other"
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its values are numbers, be it as text with marks for missing values among them."""
+        return self.family == "number" or self.held == "numbers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnRole:
+    """A column that is used, and as what; `parts` are the parts of a timestamp that vary.
+
+    `asked` marks a role that the user gave: it is not second-guessed.
+    """
+
+    column: str
+    role: Role
+    parts: tuple[str, ...] = ()
+    asked: bool = False
+
+
+def check_columns(
+    columns: Mapping[str, str],
+    *,
+    target: str | None,
+    roles: Mapping[str, Role],
+    others: Iterable[tuple[str, str]],
+) -> str:
+    """Check every column that the configuration names; returns the target.
+
+    `columns` maps names to types; `others` pairs configuration keys with the columns they name. Raises
+    `DataError`, with the nearest name where there is no such column.
+    """
+    if target is None:
+        raise DataError(f"no target is named. Say which column to predict with --target: {listed(columns)}.")
+    named = [("target", target), *others, *((f"data.roles ({role})", name) for name, role in roles.items())]
+    for key, name in named:
+        if name not in columns:
+            raise DataError(
+                f"{key} {name!r}: no such column.{nearest(name, columns)} Columns: {listed(columns)}."
+            )
+    for name, role in roles.items():
+        _check_role(name, columns[name], role)
+    return target
+
+
+def _check_role(name: str, kind: str, role: Role) -> None:
+    family = ColumnStatistics(name=name, type=kind, rows=0, values=0).family
+    fitting: dict[Role, tuple[str, ...]] = {
+        "numeric": ("number", "boolean", "text"),
+        "boolean": ("number", "boolean", "text"),
+        "timestamp": ("number", "text", "time"),
+        "categorical": ("number", "boolean", "text", "time"),
+    }
+    if role in fitting and family not in fitting[role]:
+        others = [other for other, families in fitting.items() if family in families]
+        raise DataError(
+            f"data.roles: {name!r} is of type {kind} and cannot be read as {role}. "
+            f"Choose {', '.join([*others, 'ignore'])}."
+        )
+
+
+def decide_roles(
+    statistics: Iterable[ColumnStatistics], *, roles: Mapping[str, Role], ignore: Sequence[str]
+) -> tuple[list[ColumnRole], list[DroppedColumn]]:
+    """A role for every feature column, or the reason why it is left out. The user's own word goes first."""
+    kept: list[ColumnRole] = []
+    dropped: list[DroppedColumn] = []
+    for column in statistics:
+        decision = (
+            "ignored in the configuration"
+            if column.name in ignore
+            else _decide(column, roles.get(column.name))
+        )
+        if isinstance(decision, str):
+            dropped.append(DroppedColumn(column=column.name, reason=decision))
+        else:
+            kept.append(decision)
+    return kept, dropped
+
+
+def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
+    if asked == "ignore":
+        return "ignored in the configuration"
+    if column.values == 0:
+        return "no values: every row is null"
+    if asked == "timestamp" and not column.parts:
+        return "asked to be a timestamp, but holds no two moments that differ"
+    if asked is not None:
+        return ColumnRole(
+            column=column.name, role=asked, parts=column.parts if asked == "timestamp" else (), asked=True
+        )
+    if column.family == "other":
+        return f"of type {column.type}, which holds no single value"
+    if not column.varies and column.values == column.rows:
+        return "constant: one value in every row"
+    if column.family == "time" or column.held == "moments":
+        if not column.parts:
+            return "constant: one moment in every row that has one"
+        return ColumnRole(column=column.name, role="timestamp", parts=column.parts)
+    if column.family == "boolean":
+        return ColumnRole(column=column.name, role="boolean")
+    if column.family == "number":
+        return (
+            "id-like: numbers the rows"
+            if _numbers_rows(column)
+            else ColumnRole(column=column.name, role="numeric")
+        )
+    return ColumnRole(column=column.name, role="numeric" if column.numeric else "categorical")
+
+
+def text_reason(levels: int, values: int, rows: int, *, held: Held = "words") -> str | None:
+    """Why a text column with so many `levels` in `values` of `rows` rows is left out (None: it is used)."""
+    if levels == 0:
+        return "no values: every training row is null"
+    if levels == 1 and values == rows:
+        return "constant: one value in every row"
+    if values >= _ID_ROWS and levels >= _ID_SHARE * values:
+        advice = "; data.roles can make them numbers" if held == "codes" else ""
+        return f"id-like: {levels:,} different texts in {values:,} rows{advice}"
+    return None
+
+
+def _numbers_rows(column: ColumnStatistics) -> bool:
+    """Whole numbers that span exactly as many values as there are rows: a running number."""
+    if column.least is None or column.greatest is None or not column.whole or column.rows < _ID_ROWS:
+        return False
+    return column.values == column.rows == column.greatest - column.least + 1
+
+
+def infer_task(target: ColumnStatistics, num_values: int, asked: str) -> Literal["classes", "regression"]:
+    """Whether the target, which has `num_values` different values, is read as classes or as a number.
+
+    Raises `DataError` when it cannot be learned.
+    """
+    name = f"target {target.name!r}"
+    if target.values + target.nan == 0:
+        raise DataError(f"{name}: all {target.rows:,} rows are null. Choose a target with values.")
+    if asked in ("binary", "multiclass") and target.family != "other":
+        return "classes"
+    if target.family in ("time", "other"):
+        raise DataError(
+            f"{name} is of type {target.type}, neither classes nor a number. Derive a number from it."
+        )
+    is_text = not target.numeric
+    if asked == "regression":
+        if is_text:
+            raise DataError(f"{name} holds no numbers, so regression cannot learn it. Use --task multiclass.")
+        return "regression"
+    if is_text:
+        return "classes"
+    return "classes" if target.whole and num_values <= FEW_CLASSES else "regression"
+
+
+def safe_names(titles: Sequence[str]) -> list[str]:
+    """Column names of letters, digits and underscores, unique and none of the reserved ones.
+
+    LightGBM refuses JSON's marks in a name, XGBoost brackets and ``<``, H2O's client quotes: a name that
+    no engine trips over is made once, here.
+    """
+    taken = {name.casefold() for name in RESERVED_COLUMNS}
+    names: list[str] = []
+    for position, title in enumerate(titles, start=1):
+        plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
+        base = re.sub(r"[^0-9A-Za-z]+", "_", plain).strip("_") or f"column_{position}"
+        if base[0].isdigit():
+            base = f"_{base}"
+        name, number = base, 2
+        while name.casefold() in taken:
+            name, number = f"{base}_{number}", number + 1
+        taken.add(name.casefold())
+        names.append(name)
+    return names

@@ -1,0 +1,39 @@
+"""How files of a run are written and read.
+
+Files are the interface between processes, so a file is complete or absent: written under a temporary name
+in the same folder, then renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Record(BaseModel):
+    """Base of the records that cross a process boundary as JSON: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` so that a reader sees the whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def write_json(path: Path, value: Record | dict[str, Any]) -> None:
+    """Write a record or a dictionary as JSON, complete or not at all. NaN is refused (not JSON)."""
+    data = value.model_dump(mode="json") if isinstance(value, Record) else value
+    write_text(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return data

@@ -1,0 +1,132 @@
+"""The run directory: where every file of a run lies. ``DONE`` is the last file of a trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialPaths:
+    """``trials/<name>/``: everything one trial leaves."""
+
+    root: Path
+
+    @property
+    def predictions(self) -> Path:
+        return self.root / "predictions.parquet"
+
+    @property
+    def fit(self) -> Path:
+        return self.root / "fit.json"
+
+    @property
+    def learning_curve(self) -> Path:
+        return self.root / "learning_curve.csv"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def rank_logs(self) -> Path:
+        return self.root / "ranks"
+
+    @property
+    def gang(self) -> Path:
+        """What ranks on several machines leave for each other and for the worker, while they train."""
+        return self.root / "gang"
+
+    @property
+    def error(self) -> Path:
+        return self.root / "error.json"
+
+    @property
+    def done(self) -> Path:
+        return self.root / "DONE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanePaths:
+    """``lanes/<i>/``: settings, log and events of one lane."""
+
+    root: Path
+
+    @property
+    def lane(self) -> Path:
+        return self.root / "lane.json"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "lane.log"
+
+    def events(self, branch: str) -> Path:
+        return self.root / f"{branch}.events.jsonl"
+
+    def phases(self, branch: str) -> Path:
+        return self.root / f"{branch}.phases.json"
+
+    def error(self, branch: str) -> Path:
+        return self.root / f"{branch}.error.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPaths:
+    """The run directory of the contract (docs/run-directory.md lists it file by file)."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "run.toml"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def env(self) -> Path:
+        return self.root / "env.json"
+
+    @property
+    def table(self) -> Path:
+        return self.root / "table"
+
+    @property
+    def schema(self) -> Path:
+        return self.table / "schema.json"
+
+    @property
+    def pipeline(self) -> Path:
+        return self.root / "pipeline"
+
+    @property
+    def telemetry(self) -> Path:
+        return self.root / "telemetry.csv"
+
+    @property
+    def hang_log(self) -> Path:
+        """The stacks of the run's own process, where it hung at the very end."""
+        return self.root / "hang.log"
+
+    @property
+    def checkpoint_request(self) -> Path:
+        """While this file is there, every network that trains writes one checkpoint as soon as it can."""
+        return self.root / "checkpoint-request"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.json"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report"
+
+    def split(self, split: str) -> Path:
+        return self.table / f"split={split}"
+
+    def lane(self, index: int) -> LanePaths:
+        return LanePaths(root=self.root / "lanes" / str(index))
+
+    def trial(self, name: str) -> TrialPaths:
+        return TrialPaths(root=self.root / "trials" / name)

@@ -1,0 +1,20 @@
+"""Clears a run directory of what a stopped run left half done."""
+
+from __future__ import annotations
+
+import shutil
+
+from sparkgpu.rundir.paths import RunPaths
+
+
+def clear_unfinished(paths: RunPaths) -> None:
+    """Remove what a stopped run left half done, so that it is neither read nor taken for a result."""
+    if not paths.schema.exists():
+        for folder in (paths.table, paths.pipeline):
+            shutil.rmtree(folder, ignore_errors=True)
+    for pattern in ("lanes/*/*.events.jsonl", "lanes/*/*error.json", "trials/*/error.json"):
+        for file in paths.root.glob(pattern):
+            file.unlink()
+    shutil.rmtree(paths.report, ignore_errors=True)
+    paths.metrics.unlink(missing_ok=True)
+    paths.checkpoint_request.unlink(missing_ok=True)

@@ -1,0 +1,80 @@
+"""Opens the directory of a run, new or to be resumed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import ConfigError
+from sparkgpu.host.devices import Machine
+from sparkgpu.host.provenance import environment
+from sparkgpu.rundir.files import write_json, write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.unfinished import clear_unfinished
+from sparkgpu.table.demo import DEMO
+
+
+def run_folder(
+    config: RunConfig,
+    out: Path | None,
+    source: str,
+    title: str,
+    started: float,
+    machine: Machine,
+    *,
+    resume: bool,
+) -> RunPaths:
+    """The run directory with the configuration and the environment in it: a new one, or with `resume` `out`
+    without what is to be done again. Raises `ConfigError` where it cannot be written or is taken."""
+    if resume:
+        assert out is not None
+        paths = RunPaths(root=out.resolve())
+        clear_unfinished(paths)
+    else:
+        paths = _new_folder(out, "demo" if source == DEMO else title, started)
+    write_text(paths.config, config_io.dump(config))
+    write_json(paths.env, environment(machine))
+    return paths
+
+
+def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
+    """The run directory, new or empty; a folder that holds another run is never written into."""
+    if out is None:
+        stem = re.sub(r"[^0-9A-Za-z._-]+", "-", Path(source.rstrip("/")).name.partition(".")[0]).strip("-")
+        moment = datetime.fromtimestamp(started, UTC).strftime("%Y%m%dT%H%M%SZ")
+        out = Path("reports") / f"{moment}-{stem or 'table'}"
+        number = 2
+        while out.exists():
+            out, number = out.with_name(f"{out.name.partition('_')[0]}_{number}"), number + 1
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            what = "holds another run" if (out / "run.toml").exists() else "is not an empty folder"
+            raise ConfigError(f"--out {out}: it {what}. Name a new folder, or remove this one.")
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--out {out}: cannot be written ({error.strerror}). Name another folder."
+        ) from None
+    return RunPaths(root=out.resolve())
+
+
+def keep_log(paths: RunPaths) -> Path | None:
+    """Remove the folder of a run that was interrupted before it had a table, so that its name is free for the
+    next try. What its workers had written stays in a file beside it, which is returned: it may tell why."""
+    logs = sorted(file for file in paths.root.glob("lanes/*/*") if file.suffix in (".log", ".jsonl"))
+    kept = paths.root.with_name(f"{paths.root.name}.interrupted.log") if logs else None
+    if kept is not None:
+        with kept.open("wb") as whole:
+            for file in logs:
+                whole.write(f"== {file.relative_to(paths.root)}\n".encode())
+                with file.open("rb") as log:
+                    shutil.copyfileobj(log, whole)
+    shutil.rmtree(paths.root)
+    return kept

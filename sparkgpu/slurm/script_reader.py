@@ -1,0 +1,129 @@
+"""Reads from a batch script what it asks Slurm for, how it starts ranks, and which run it starts.
+
+Only plain shell is understood: directives, assignments of literal values, one launcher, one run. What a
+variable of the job holds is not known before the job runs, and left as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import ConfigError
+from sparkgpu.host.launcher import LAUNCHER
+
+Options = dict[str, str]
+
+_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-[^\s=]+)(?:=|[ \t]+)?(\S+)?", re.MULTILINE)
+_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*|'[^'\n]*')\s*$", re.MULTILINE)
+_RUN = re.compile(r"^\s*(?:srun\s.*)?sparkgpu run\s+(.*--config\s.*)$", re.MULTILINE)
+_TORCHRUN = ("torchrun", "torch.distributed.run")
+_SHORT = {
+    "-N": "nodes",
+    "-n": "ntasks",
+    "-c": "cpus-per-task",
+    "-t": "time",
+    "-o": "output",
+    "-p": "partition",
+}
+_FLAGS = {"quiet", "resume", "dry-run"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A batch script in parts. `srun` and `torchrun` are the options of the launcher; None without one."""
+
+    text: str
+    directives: Options
+    variables: Options
+    srun: Options | None
+    torchrun: Options | None
+    config: RunConfig
+
+
+def read_script(file: Path) -> Script:
+    """Raises `ConfigError` when the file cannot be read or starts no run that can be told from it."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}). Name a batch script.") from None
+    joined = text.replace("\\\n", "")
+    variables = {name: value.strip("'\"") for name, value in _ASSIGNMENT.findall(joined)}
+    directives = {}
+    for option, value in _DIRECTIVE.findall(text):
+        directives[_SHORT.get(option, option.lstrip("-"))] = value
+    srun = torchrun = None
+    found = re.search(rf'{LAUNCHER}="([^"]*)"', joined)
+    if found:
+        srun, torchrun = _launcher(file, found[1])
+    return Script(
+        text=text,
+        directives=directives,
+        variables=variables,
+        srun=srun,
+        torchrun=torchrun,
+        config=_config(file, joined, variables),
+    )
+
+
+def _launcher(file: Path, line: str) -> tuple[Options, Options]:
+    words = shlex.split(line)
+    start = next((at for at, word in enumerate(words) if Path(word).name in _TORCHRUN), None)
+    if start is None:
+        raise ConfigError(
+            f"{file}: {LAUNCHER} starts no torchrun; write the scripts anew and change them then."
+        )
+    return _options(words[:start]), _options(words[start + 1 :])
+
+
+def _options(words: list[str]) -> Options:
+    found: Options = {}
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if not word.startswith("-"):
+            continue
+        name, mark, value = word.partition("=")
+        name = _SHORT.get(name, name.lstrip("-").replace("_", "-"))
+        if not mark and position < len(words) and not words[position].startswith("-"):
+            value = words[position]
+            position += 1
+        found[name] = value
+    return found
+
+
+def _config(file: Path, text: str, variables: Options) -> RunConfig:
+    """The configuration of the run as its command line makes it."""
+    found = _RUN.search(text)
+    if found is None:
+        raise ConfigError(
+            f"{file}: no line in it starts `sparkgpu run --config FILE`; write the scripts anew with "
+            "`sparkgpu slurm write`."
+        )
+    line = found[1]
+    for name, value in variables.items():
+        line = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", lambda _, value=value: value, line)
+    words = [word for word in shlex.split(line.rstrip().rstrip("&")) if word]
+    options: dict[str, object] = {}
+    assignments: list[str] = []
+    config: Path | None = None
+    keys = {"--gpus": "devices.gpus", "--strategy": "neural.strategy", "--repeats": "repeats",
+            "--preset": "preset", "--cpu-lanes": "devices.cpu_lanes"}  # fmt: skip
+    position = 0
+    while position < len(words):
+        word, value = words[position], words[position + 1] if position + 1 < len(words) else ""
+        position += 1 if word.lstrip("-") in _FLAGS or not word.startswith("--") else 2
+        if word == "--config":
+            config = Path(value)
+        elif word == "--set":
+            assignments.append(value)
+        elif word in keys:
+            options[keys[word]] = int(value) if value.isdigit() and word != "--gpus" else value
+    if config is None or not config.is_file():
+        raise ConfigError(f"{file}: it starts from {config}, which is not there; write the scripts anew.")
+    return config_io.load(file=config, options=options, assignments=assignments)

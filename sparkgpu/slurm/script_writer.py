@@ -1,0 +1,151 @@
+"""Writes the batch scripts: lanes on one node, one network over several, and trees on all cores of a node.
+
+Each is a plain shell script that can be read and changed; the configuration they share lies beside them.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import DevicesConfig, RunConfig
+from sparkgpu.errors import ConfigError
+from sparkgpu.host.launcher import network_environment
+from sparkgpu.rundir.files import write_text
+from sparkgpu.words import counted
+
+_PROJECT = Path(__file__).parents[2]
+_MOST_TURNS = 20  # of a job that goes back into the queue: one that never ends would eat its account
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a node of the cluster offers to a job: GPUs, or without any so many ranks on its cores."""
+
+    gpus_per_node: int
+    ranks_per_node: int
+
+    @property
+    def devices(self) -> str:
+        """How a run on one node is told to use it."""
+        return "--gpus all" if self.gpus_per_node else f"--cpu-lanes {self.ranks_per_node}"
+
+    @property
+    def words(self) -> str:
+        return (
+            counted(self.gpus_per_node, "GPU")
+            if self.gpus_per_node
+            else counted(self.ranks_per_node, "CPU rank")
+        )
+
+
+def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
+    """Write run.toml and the scripts into `folder`, which must be one that all nodes see; their paths.
+
+    Raises `ConfigError` when the folder cannot be written, when a script there was changed or says something
+    else, or when what is asked for fits no node.
+    """
+    if shape.gpus_per_node and shape.ranks_per_node != shape.gpus_per_node:
+        raise ConfigError(
+            f"--ranks-per-node {shape.ranks_per_node}: a rank takes one of a node's {shape.gpus_per_node} "
+            "GPUs; leave it out, or set --gpus-per-node 0 for ranks on CPUs."
+        )
+    folder = folder.resolve()
+    try:
+        for name in ("logs", "runs"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        shared = config.model_copy(update={"devices": DevicesConfig()})
+        texts = {folder / "run.toml": config_io.dump(shared)}
+        for name, settings in _scripts(config, shape).items():
+            texts[folder / f"{name}.sbatch"] = _text(folder, name, settings, config)
+        for file, text in texts.items():
+            if file.exists() and file.read_text(encoding="utf-8") != text:
+                raise ConfigError(
+                    f"--out {folder}: {file.name} there says something else, and may hold changes of yours. "
+                    "Name another folder, or remove it."
+                )
+        for file, text in texts.items():
+            write_text(file, text)
+        return [file for file in texts if file.suffix == ".sbatch"]
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Name another.") from None
+
+
+def _scripts(config: RunConfig, shape: Shape) -> dict[str, dict[str, Any]]:
+    """What differs between the scripts."""
+    alone = "--set cluster.nodes=1 --strategy auto"
+    trees = f"--cpu-lanes 1 {alone} --set 'models=[\"trees\"]'"
+    if config.trees.tree_method == "gpu_hist":
+        trees += " --set trees.tree_method=hist"
+    found: dict[str, dict[str, Any]] = {
+        "lanes": {
+            "purpose": f"Trees and networks side by side on one node with {shape.words}, a lane for each.",
+            "nodes": 1,
+            "gpus_per_node": shape.gpus_per_node,
+            "arguments": f"{shape.devices} {alone}",
+        },
+        "trees-cpu": {
+            "purpose": "Trees alone, on all cores of one node and without a GPU.",
+            "nodes": 1,
+            "gpus_per_node": 0,
+            "cpus_per_node": None,
+            "arguments": trees,
+        },
+    }
+    if config.cluster.nodes > 1:
+        found["network"] = {
+            "purpose": f"One network on {config.cluster.nodes} nodes with {shape.words} each.",
+            "nodes": config.cluster.nodes,
+            "gpus_per_node": shape.gpus_per_node,
+            "ranks_per_node": shape.ranks_per_node,
+            "launch": True,
+            "max_restarts": config.neural.max_restarts,
+            "arguments": shape.devices,
+        }
+    return found
+
+
+def _text(folder: Path, name: str, settings: dict[str, Any], config: RunConfig) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("sparkgpu.slurm", ".")
+    environment = Environment(
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    slurm = config.slurm
+    partition = slurm.cpu_partition or slurm.partition if name == "trees-cpu" else slurm.partition
+    options = {"partition": partition, "account": slurm.account, "time": slurm.time}
+    return environment.get_template("job.sbatch.j2").render(
+        {
+            "name": name,
+            "folder": folder,
+            "here": shlex.quote(str(folder)),
+            "cpus_per_node": slurm.cpus_per_node,
+            "options": [(option, value) for option, value in options.items() if value is not None],
+            "notice_s": slurm.notice_s,
+            "modules": [shlex.quote(module) for module in slurm.modules],
+            "setup": _activation() if slurm.setup is None else slurm.setup,
+            "network": network_environment(config.cluster),
+            "launch": False,
+            "most_turns": _MOST_TURNS,
+            **settings,
+        }
+    )
+
+
+def _activation() -> tuple[str, ...]:
+    """How a job gets the environment that this process runs in."""
+    own = _PROJECT / "env" / "activate.sh"
+    if own.exists() and Path(sys.prefix) == _PROJECT / ".venv":
+        return (f"source {shlex.quote(str(own))}",)
+    if sys.prefix != sys.base_prefix:
+        return (f"source {shlex.quote(str(Path(sys.prefix) / 'bin' / 'activate'))}",)
+    return (f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',)

@@ -1,0 +1,177 @@
+"""Reads the prepared table into arrays. pyarrow and numpy only.
+
+Rows always come in ascending order of their id, whatever files hold them. Features are decoded batch by
+batch straight into one float32 and one int32 matrix, so that a table never lies in memory twice; float32
+holds whole numbers exactly up to 2**24, larger ones lose their last digits.
+
+N rows, F numeric features, K categorical features, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.errors import DataError
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, Feature, SplitName, TableSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = 8_192  # a batch and its decoding fit the cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of one split. Labels are class codes (int64) or values (float64); missing are NaN and -1."""
+
+    row_id_N: NDArray[np.int64]
+    label_N: NDArray[Any]
+    weight_N: NDArray[np.float32] | None
+    numeric_NF: NDArray[np.float32]
+    codes_NK: NDArray[np.int32]
+
+
+def read_rows(
+    paths: RunPaths, schema: TableSchema, split: SplitName, *, fold: int | None = None, features: bool = True
+) -> Rows:
+    """The rows of a split; with `fold`, train and valid are cut out of split train by their fold.
+
+    Features come in the schema's order, numeric and categorical apart; `features=False` leaves both
+    matrices without columns. Raises `DataError` where the table holds no such rows or cannot be read.
+    """
+    import pyarrow as pa
+
+    folded = fold is not None and split != "test"
+    assert not folded or schema.folds is not None
+    folder = paths.split("train" if folded else split)
+    try:
+        files = sorted(file for file in folder.glob("*.parquet") if file.name[0] not in "._")
+        own = _read_own(files, schema, folded=folded) if files else {}
+        kept_N = np.arange(len(own[ROW_ID])) if files else np.empty(0, dtype=np.int64)
+        if folded and files:
+            kept_N = np.flatnonzero((own[FOLD] == fold) == (split == "valid"))
+        if len(kept_N) == 0:
+            which = f"split {split}" if fold is None else f"split {split} of fold {fold}"
+            raise DataError(f"{paths.table}: the prepared table holds no rows of {which}. Prepare it anew.")
+        row_id_N = own[ROW_ID][kept_N]
+        if not _ascends(row_id_N):
+            kept_N = kept_N[np.argsort(row_id_N, kind="stable")]
+        numeric, categorical = (schema.numeric, schema.categorical) if features else ((), ())
+        numeric_NF = np.empty((len(kept_N), len(numeric)), dtype=np.float32)
+        codes_NK = np.empty((len(kept_N), len(categorical)), dtype=np.int32)
+        if numeric or categorical:
+            _fill(files, (*numeric, *categorical), kept_N, len(own[ROW_ID]), numeric_NF, codes_NK)
+            pa.default_memory_pool().release_unused()
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{folder}: the prepared table cannot be read ({_line(error)}).") from error
+    weight_N = own.get(WEIGHT)
+    return Rows(
+        row_id_N=own[ROW_ID][kept_N].astype(np.int64),
+        label_N=own[LABEL][kept_N].astype(np.int64 if schema.classes else np.float64),
+        weight_N=None if weight_N is None else weight_N[kept_N].astype(np.float32),
+        numeric_NF=numeric_NF,
+        codes_NK=codes_NK,
+    )
+
+
+def _read_own(files: list[Path], schema: TableSchema, *, folded: bool) -> dict[str, NDArray[Any]]:
+    """Our own columns of all files, one after the other."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = [ROW_ID, LABEL, *([WEIGHT] if schema.weighted else []), *([FOLD] if folded else [])]
+    # Not `read_table`, which loads pandas for it.
+    found = pa.concat_tables(pq.ParquetFile(file).read(columns=columns) for file in files)
+    return {column: as_numpy(found[column]) for column in columns}
+
+
+def _fill(
+    files: list[Path],
+    features: tuple[Feature, ...],
+    kept_N: NDArray[np.int64],
+    rows: int,
+    numeric_NF: NDArray[np.float32],
+    codes_NK: NDArray[np.int32],
+) -> None:
+    """Decode the files, `rows` rows in all, into the matrices, whose row i is the files' row `kept_N[i]`."""
+    place_R: NDArray[np.int64] | None = None
+    if not (len(kept_N) == rows and _ascends(kept_N)):
+        place_R = np.full(rows, -1)
+        place_R[kept_N] = np.arange(len(kept_N))
+    begin = 0
+    for batch in _batches(files, features):
+        end = begin + batch.num_rows
+        wanted: slice | NDArray[np.int64] = slice(None)
+        target: slice | NDArray[np.int64] = slice(begin, end)
+        if place_R is not None:
+            wanted = np.flatnonzero(place_R[begin:end] >= 0)
+            target = place_R[begin:end][wanted]
+        numbers = codes = 0
+        for column, feature in zip(batch.columns, features, strict=True):
+            if feature.kind == "numeric":
+                numeric_NF[target, numbers] = as_float32(column)[wanted]
+                numbers += 1
+            else:
+                codes_NK[target, codes] = as_codes(column, feature.levels)[wanted]
+                codes += 1
+        begin = end
+
+
+def _batches(files: list[Path], features: tuple[Feature, ...]) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    names = [feature.name for feature in features]
+    words = [feature.name for feature in features if feature.kind == "categorical"]
+    for path in files:
+        with pq.ParquetFile(path, read_dictionary=words) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=names):
+                yield batch.select(names)
+
+
+def as_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Numbers without nulls, read-only. pyarrow's own `to_numpy` loads pandas: 50 MB and half a second."""
+    chunks = column.chunks if hasattr(column, "chunks") else [column]
+    parts = [np.from_dlpack(chunk) for chunk in chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def as_float32(column: pa.Array) -> NDArray[np.float32]:
+    """A column as float32; nulls become NaN, and what lies outside float32 the nearest infinity."""
+    import pyarrow as pa
+
+    return _filled(column.cast(pa.float32(), safe=False), np.float32("nan"))
+
+
+def as_codes(column: pa.DictionaryArray, levels: tuple[str, ...]) -> NDArray[np.int32]:
+    """Level codes by way of the batch's dictionary: a few look-ups instead of one per row."""
+    code_of = {level: code for code, level in enumerate(levels)}
+    words = column.dictionary.to_pylist()
+    own = np.array([*(code_of.get(word, -1) for word in words), -1], dtype=np.int32)
+    codes: NDArray[np.int32] = own[_filled(column.indices, len(words))]
+    return codes
+
+
+def _filled(column: pa.Array, value: Any) -> NDArray[Any]:
+    """Numbers with `value` in the place of nulls."""
+    if column.null_count == 0:
+        return as_numpy(column)
+    validity, data = column.buffers()
+    begin, end = column.offset, column.offset + len(column)
+    is_valid_N = np.unpackbits(np.frombuffer(validity, dtype=np.uint8), bitorder="little")[begin:end]
+    values_N = np.frombuffer(data, dtype=column.type.to_pandas_dtype())[begin:end]
+    return np.where(is_valid_N, values_N, values_N.dtype.type(value))
+
+
+def _ascends(values_N: NDArray[np.int64]) -> bool:
+    return bool((values_N[1:] > values_N[:-1]).all())
+
+
+def _line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,91 @@
+"""What the prepared table holds: task, classes, features and their levels, and what was left out and why.
+
+One `TableSchema` is written as ``table/schema.json``, after the table itself: its presence says that the
+table is complete. Engines read the levels, the label order and the column kinds from here and never derive
+them again.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sparkgpu.rundir.files import Record
+from sparkgpu.rundir.paths import RunPaths
+
+Task = Literal["binary", "multiclass", "regression"]
+FeatureKind = Literal["numeric", "categorical"]
+SplitName = Literal["train", "valid", "test"]
+
+ROW_ID = "row_id"
+LABEL = "label"
+WEIGHT = "weight"
+FOLD = "fold"
+SPLIT = "split"
+RESERVED_COLUMNS = (ROW_ID, LABEL, WEIGHT, FOLD, SPLIT, "features", "prediction", "probability")
+OTHER_LEVEL = "(other)"
+"""The level that stands for the categories beyond the most frequent ones."""
+
+
+class Feature(Record):
+    """One column of the prepared table that engines learn from.
+
+    `name` is the column in ``table/`` (letters, digits and underscores only, so that no engine trips over
+    it), `source` the user's column, `part` what of it (``hour``) where a column was expanded, `pipeline`
+    the column inside the Spark pipeline. `levels` are the categories in code order; a null in the table is
+    a missing value, and so is a category that the training split never showed.
+    """
+
+    name: str
+    source: str
+    kind: FeatureKind
+    pipeline: str
+    part: str | None = None
+    levels: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The user's own words for it."""
+        return f"{self.source} ({self.part})" if self.part else self.source
+
+
+class DroppedColumn(Record):
+    """A column of the source that is not used, and the reason."""
+
+    column: str
+    reason: str
+
+
+class TableSchema(Record):
+    """The prepared table. Row counts are of usable rows; `rows_refused` had no target value."""
+
+    source: str
+    target: str
+    task: Task
+    classes: tuple[str, ...] = ()
+    features: tuple[Feature, ...]
+    dropped: tuple[DroppedColumn, ...] = ()
+    notes: tuple[str, ...] = ()
+    weighted: bool = False
+    folds: int | None = None
+    rows: int
+    rows_refused: int = 0
+    splits: dict[str, int]
+    fingerprint: str
+
+    @property
+    def num_outputs(self) -> int:
+        """Columns of a prediction: one probability per class, or one value."""
+        return len(self.classes) or 1
+
+    @property
+    def numeric(self) -> tuple[Feature, ...]:
+        return tuple(feature for feature in self.features if feature.kind == "numeric")
+
+    @property
+    def categorical(self) -> tuple[Feature, ...]:
+        return tuple(feature for feature in self.features if feature.kind == "categorical")
+
+
+def read_schema(paths: RunPaths) -> TableSchema:
+    """What ``table/schema.json`` holds, once the table is complete."""
+    return TableSchema.model_validate_json(paths.schema.read_text(encoding="utf-8"))
