@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
+from sparkgpu.config.options import keyed
 from sparkgpu.errors import ConfigError, DataError
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.runs.resume import resumed_config
@@ -85,14 +86,16 @@ def run(
     with _as_source(data) as source:
         options: dict[str, Any] = {
             **(dotted(config) if isinstance(config, Mapping) else {}),
-            "data.source": source,
-            "data.target": target,
-            "data.task": task,
-            "devices.gpus": gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
-            "devices.cpu_lanes": cpu_lanes,
-            "repeats": repeats,
-            "neural.strategy": strategy,
-            "preset": preset,
+            **keyed(
+                source=source,
+                target=target,
+                task=task,
+                gpus=gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
+                cpu_lanes=cpu_lanes,
+                repeats=repeats,
+                strategy=strategy,
+                preset=preset,
+            ),
         }
         file = Path(config) if isinstance(config, (str, Path)) else None
         folder = Path(out) if out else None

@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -74,27 +74,22 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but the result and errors.")] = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
-    from sparkgpu.config import toml as config_io
+    from sparkgpu.config import toml
+    from sparkgpu.config.options import keyed
     from sparkgpu.runs import run as orchestrate
     from sparkgpu.runs.resume import resumed_config
     from sparkgpu.terminal import open_display
 
-    options: dict[str, Any] = {
-        "data.source": source,
-        "data.target": target,
-        "data.task": task,
-        "devices.gpus": gpus,
-        "devices.cpu_lanes": cpu_lanes,
-        "repeats": repeats,
-        "neural.strategy": strategy,
-        "preset": preset,
-    }
+    options = keyed(
+        source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
+        strategy=strategy, preset=preset,
+    )  # fmt: skip
     if resume:
         if config is not None:
             raise ConfigError(f"--resume and --config {config}: a run goes on with its own; leave one out.")
         resolved = resumed_config(out, options, assignments or ())
     else:
-        resolved = config_io.load(file=config, options=options, assignments=assignments or ())
+        resolved = toml.load(file=config, options=options, assignments=assignments or ())
     with open_display(quiet) as display:
         outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume)
     raise typer.Exit(outcome.exit_code)

@@ -15,6 +15,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.words import nearest
@@ -130,7 +131,8 @@ def _sentence(error: ValidationError) -> str:
         return f"unknown key {key!r}.{nearest(key, dotted)} {place} has {', '.join(names)}."
     found = json.dumps(first["input"], default=str, ensure_ascii=False)
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-    return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}."
+    end = "" if message.endswith("?") else "."
+    return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}{end}"
 
 
 def _check_together(config: RunConfig, origin: str) -> None:
@@ -167,7 +169,7 @@ def _check_together(config: RunConfig, origin: str) -> None:
             f'{origin}: trees.tree_method = "gpu_hist" needs a GPU, but cpu_lanes = {devices.cpu_lanes} '
             'asks for CPU lanes; set it to "hist" or name GPUs.'
         )
-    if trees.tree_method == "gpu_hist" and trees.engine == "lightgbm":
+    if trees.tree_method == "gpu_hist" and not ENGINES.find(trees.engine).on_gpu:
         raise ConfigError(
-            f'{origin}: trees.engine = "lightgbm" trains on CPU only; choose tree_method "hist".'
+            f'{origin}: trees.engine = "{trees.engine}" trains on CPU only; choose tree_method "hist".'
         )

@@ -212,7 +212,7 @@ def _train(
         schema = read_schema(paths)
         display.table(schema)
         resolved = plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
-        write_text(paths.config, config_io.dump(resolved))
+        write_text(paths.config, config_io.dump(resolved.config))
 
     gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
     try:

@@ -23,7 +23,7 @@ _MOST_TURNS = 20  # of a job that goes back into the queue: one that never ends 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class NodeShape:
     """What a node of the cluster offers to a job: GPUs, or without any so many ranks on its cores."""
 
     gpus_per_node: int
@@ -43,7 +43,7 @@ class Shape:
         )
 
 
-def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
+def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Path]:
     """Write run.toml and the scripts into `folder`, which must be one that all nodes see; their paths.
 
     Raises `ConfigError` when the folder cannot be written, when a script there was changed or says something
@@ -75,7 +75,7 @@ def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
         raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Name another.") from None
 
 
-def _scripts(config: RunConfig, shape: Shape) -> dict[str, dict[str, Any]]:
+def _scripts(config: RunConfig, shape: NodeShape) -> dict[str, dict[str, Any]]:
     """What differs between the scripts."""
     alone = "--set cluster.nodes=1 --strategy auto"
     trees = f"--cpu-lanes 1 {alone} --set 'models=[\"trees\"]'"

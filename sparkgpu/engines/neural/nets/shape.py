@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class InputShape:
     """Inputs, levels of each categorical column, outputs; and what a network wants to know of the inputs.
 
     `bins` holds the edges (Q,) of each numeric input for piecewise-linear embeddings, empty where the
