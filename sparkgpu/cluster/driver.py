@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -40,9 +39,9 @@ from sparkgpu.rundir.events import Branch, Event, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.demo import DEMO, write_demo
+from sparkgpu.table.demo import at_hand
 from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.table.source import find_source
+from sparkgpu.table.source import Source
 from sparkgpu.words import counted
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ class _Application:
         self.session = session
         self.paths = RunPaths(root=arguments.run)
         self.config = config
-        self.source = arguments.source
-        self.title = arguments.title
+        self.source: Source = arguments.source
         self.scratch: Path = arguments.scratch
         self.shared: Path = arguments.shared
         self.events = events
@@ -120,12 +118,10 @@ class _Application:
     def _table(self) -> TableSchema:
         if self.paths.schema.exists():
             return read_schema(self.paths)
-        found = str(write_demo(self.shared)) if self.source == DEMO else self.source
-        source = replace(find_source(found), name=self.title)
         return prepare(
             self.session,
             config=self.config,
-            source=source,
+            source=at_hand(self.source, self.shared),
             scratch=self.shared,
             paths=self.paths,
             events=self.events["trees"],
@@ -221,8 +217,7 @@ def main() -> None:
     parser.add_argument("--settings", type=Path, required=True)
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--shared", type=Path, required=True)
-    parser.add_argument("--source", required=True)
-    parser.add_argument("--title", required=True)
+    parser.add_argument("--source", type=Source.model_validate_json, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--plan-only", action="store_true")
     arguments = parser.parse_args()

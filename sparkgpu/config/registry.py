@@ -6,7 +6,7 @@ packages add entries by entry points of a registry's group, each of which names 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -47,6 +47,10 @@ class Registry(Generic[EntryT]):
     def names(self) -> list[str]:
         """All names, ours first."""
         return [*self._own, *(point.name for point in entry_points(group=self._group))]
+
+    def all(self) -> Iterator[EntryT]:
+        """All entries, ours first."""
+        return (self.find(name) for name in self.names())
 
     def find(self, name: str) -> EntryT:
         """The entry called `name`. Raises `ValueError` with the nearest name where there is none."""

@@ -21,6 +21,7 @@ from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.events import Branch, Event
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.source import Source
 
 _POLL_S = 0.05
 _CLOSING_S = 5.0
@@ -160,8 +161,7 @@ def crew(
     config: RunConfig,
     *,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source,
     environ: Mapping[str, str],
 ) -> Iterator[Crew]:
     """Start every lane's workers; none of them, nor any process of theirs, is alive after the block."""
@@ -169,7 +169,7 @@ def crew(
     try:
         for lane in plan.lanes:
             workers += start_lane(
-                paths, plan, lane, config, scratch=scratch, source=source, title=title, environ=environ,
+                paths, plan, lane, config, scratch=scratch, source=source, environ=environ,
                 visible=partial(plan.visible_devices, lane.index),
             )  # fmt: skip
         yield Crew(paths, plan, workers)

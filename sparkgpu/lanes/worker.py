@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,9 +32,9 @@ from sparkgpu.rundir.events import Branch, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.demo import DEMO, DEMO_TITLE, write_demo
+from sparkgpu.table.demo import at_hand
 from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.table.source import TABLE_PREFIX, Source, find_source
+from sparkgpu.table.source import Source
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
@@ -47,7 +47,7 @@ _WAIT_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class _SourceBeside:
-    """The source, and what pyarrow reads in it, both found in the background."""
+    """The source as it can be read, and what pyarrow reads in it, both found in the background."""
 
     found: InBackground[Source]
     scan: InBackground[ParquetScan | None]
@@ -57,7 +57,7 @@ class _Worker:
     """What one worker process knows and does."""
 
     def __init__(
-        self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: str, title: str
+        self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: Source | None
     ) -> None:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
@@ -67,7 +67,6 @@ class _Worker:
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source
-        self.title = title
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
@@ -146,7 +145,8 @@ class _Worker:
             nonlocal source
             _import_for_threads(h2o=h2o)
             if self.prepares:
-                source = self._source()
+                assert self.source is not None
+                source = self._at_hand(self.source)
 
         with ExitStack() as stack:
             with self.events.phase("starting Spark"):
@@ -157,7 +157,7 @@ class _Worker:
                         heap_bytes=self.lane.heap_bytes,
                         scratch=self.scratch,
                         port_base=self.lane.port_base,
-                        catalog=self.source.startswith(TABLE_PREFIX),
+                        catalog=self.source is not None and self.source.is_catalog_table and self.prepares,
                         meanwhile=meanwhile,
                     )
                 )
@@ -182,20 +182,15 @@ class _Worker:
             # The run is over: say why at once, without waiting for H2O to start and for Spark to close.
             _give_up(self.paths, self.lane.index, self.branch, error)
 
-    def _source(self) -> _SourceBeside:
-        """Find the source, and read it where pyarrow can, in the background."""
+    def _at_hand(self, source: Source) -> _SourceBeside:
+        """The source, made readable and read where pyarrow can, in the background."""
         from sparkgpu.prepare.parquet_statistics import scan_parquet
 
-        found = InBackground(self._find_source)
+        found = InBackground(lambda: at_hand(source, self.scratch))
         return _SourceBeside(
             found=found,
             scan=InBackground(lambda: scan_parquet(found.result(), self.config.data.target)),
         )
-
-    def _find_source(self) -> Source:
-        if self.source != DEMO:
-            return replace(find_source(self.source), name=self.title)
-        return Source(name=DEMO_TITLE, location=str(write_demo(self.scratch)), format="parquet")
 
     def _wait_for_table(self) -> TableSchema:
         """Wait for the prepared table; the parent ends this process should the preparation fail."""
@@ -234,17 +229,14 @@ def main() -> None:
     parser.add_argument("--lane", type=int, required=True)
     parser.add_argument("--branch", choices=("trees", "neural"), required=True)
     parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--source", required=True)
-    parser.add_argument("--title", required=True)
+    parser.add_argument("--source", type=Source.model_validate_json)
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
     answer_with_stacks()
     paths = RunPaths(root=arguments.run)
     try:
-        worker = _Worker(
-            paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source, arguments.title
-        )
+        worker = _Worker(paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source)
         worker.run()
     except BaseException as error:
         _give_up(paths, arguments.lane, arguments.branch, error)

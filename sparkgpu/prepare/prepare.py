@@ -19,17 +19,13 @@ from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import SPLIT, refuse_reserved
 from sparkgpu.prepare.features import fit_pipeline, to_table
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
+from sparkgpu.prepare.formats.text_files import refuse_other_encodings
 from sparkgpu.prepare.labels import with_label
 from sparkgpu.prepare.levels import Levels, count_levels, count_levels_of_parquet, useless, words
 from sparkgpu.prepare.notes import notes_on
 from sparkgpu.prepare.parquet_rows import read_rows
 from sparkgpu.prepare.parquet_statistics import ParquetScan, from_scan
-from sparkgpu.prepare.reader import (
-    open_source,
-    refuse_other_encodings,
-    refusing_unreadable,
-    storable,
-)
+from sparkgpu.prepare.reader import open_source, refusing_unreadable, storable
 from sparkgpu.prepare.roles import ColumnRole, check_columns, decide_roles
 from sparkgpu.prepare.row_id import with_row_id
 from sparkgpu.prepare.split import Split, with_split
@@ -162,7 +158,7 @@ def _open(
         source = Source(name=source.name, location=staged, format="parquet")
         table = session.read.parquet(staged)
     numbered = with_row_id(table, source)
-    return numbered.persist() if source.format in ("csv", "json") else numbered
+    return numbered if source.is_typed else numbered.persist()
 
 
 def _gathered(
@@ -177,7 +173,7 @@ def _gathered(
         columns = from_scan(scan, own_types(table), roles)
         if columns is not None:
             return TableStatistics(rows=scan.rows, columns=columns, by_pyarrow=True)
-    return gather(table, target=target, text_file=source.format in ("csv", "json"), roles=roles)
+    return gather(table, target=target, text_file=not source.is_typed, roles=roles)
 
 
 def _check_uses(config: RunConfig) -> None:

@@ -16,13 +16,13 @@ from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.unfinished import clear_unfinished
 from sparkgpu.table.demo import DEMO
+from sparkgpu.table.source import Source
 
 
 def run_folder(
     config: RunConfig,
     out: Path | None,
-    source: str,
-    title: str,
+    source: Source,
     started: float,
     machine: Machine,
     *,
@@ -35,7 +35,7 @@ def run_folder(
         paths = RunPaths(root=out.resolve())
         clear_unfinished(paths)
     else:
-        paths = _new_folder(out, "demo" if source == DEMO else title, started)
+        paths = _new_folder(out, "demo" if source.location == DEMO else source.name, started)
     write_text(paths.config, config_io.dump(config))
     write_json(paths.env, environment(machine))
     return paths

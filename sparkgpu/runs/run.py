@@ -41,9 +41,9 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.runs import evaluate
 from sparkgpu.runs.folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
-from sparkgpu.table.demo import DEMO, DEMO_TARGET, DEMO_TITLE
+from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
 from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.table.source import find_source
+from sparkgpu.table.source import Source, find_source
 from sparkgpu.terminal import Display
 
 # In an order in which no one takes long.
@@ -79,21 +79,13 @@ def run(
     Raises a `SparkgpuError` where nothing could be trained at all; of a refused table no folder is left.
     """
     started = time.time()
-    source = config.data.source or DEMO
-    title = title or config.data.source or DEMO_TITLE
-    if source == DEMO:
-        config = _with_demo_target(config)
-    elif not (resume and out is not None and RunPaths(root=out).schema.exists()):
-        found = find_source(source)
-        source = found.location if found.format else found.name
-        # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
-        lasting = source if title == config.data.source else title
-        config = config.model_copy(update={"data": config.data.model_copy(update={"source": lasting})})
+    has_table = resume and out is not None and RunPaths(root=out).schema.exists()
+    config, source = _found(config, title, has_table=has_table)
     machine = find_machine()
     find_java(environ)
     if settings := cluster_settings(config.cluster, environ):
         return _run_on_cluster(
-            config, settings, display, out, source, title, started, machine, environ,
+            config, settings, display, out, source, started, machine, environ,
             dry_run=dry_run, resume=resume,
         )  # fmt: skip
     devices = choose_devices(
@@ -108,15 +100,15 @@ def run(
     with reserved_ports(len(devices)) as ports:
         plan = make_plan(config, machine, devices, ports)
         if dry_run:
-            display.plan(plan, title, config.data.target)
+            display.plan(plan, source.name, config.data.target)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), metrics=None)
-        paths = run_folder(config, out, source, title, started, machine, resume=resume)
+        paths = run_folder(config, out, source, started, machine, resume=resume)
         write_json(paths.plan, plan)
-        display.plan(plan, title, config.data.target)
+        display.plan(plan, source.name, config.data.target)
         with scratch_folder() as scratch:
             # What the batch script has set itself stands.
             shared = {**network_environment(config.cluster), **environ}
-            workers = crew(paths, plan, config, scratch=scratch, source=source, title=title, environ=shared)
+            workers = crew(paths, plan, config, scratch=scratch, source=source, environ=shared)
             trained = _train(config, display, paths, plan, workers)
     return _finished(config, display, paths, plan, trained, started, machine)
 
@@ -126,8 +118,7 @@ def _run_on_cluster(
     settings: ClusterSettings,
     display: Display,
     out: Path | None,
-    source: str,
-    title: str,
+    source: Source,
     started: float,
     machine: Machine,
     environ: Mapping[str, str],
@@ -136,17 +127,17 @@ def _run_on_cluster(
     resume: bool,
 ) -> RunOutcome:
     """The same run as one Spark application, whose driver lays the plan out once it has its executors."""
-    paths = run_folder(config, out, source, title, started, machine, resume=resume)
+    paths = run_folder(config, out, source, started, machine, resume=resume)
     display.waiting(f"waiting for executors of {settings.master}")
     with scratch_folder() as scratch:
         crew = cluster_crew(
-            paths, settings, config, scratch=scratch, source=source, title=title, dry_run=dry_run,
+            paths, settings, config, scratch=scratch, source=source, dry_run=dry_run,
             environ=environ,
         )  # fmt: skip
         try:
             with crew as workers:
                 plan = workers.plan
-                display.plan(plan, title, config.data.target)
+                display.plan(plan, source.name, config.data.target)
                 if not dry_run:
                     trained = _train(config, display, paths, plan, nullcontext(workers))
         except (ConfigError, DataError, DeviceError):
@@ -179,6 +170,19 @@ def _finished(
     display.finish(metrics, paths)
     failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
     return RunOutcome(exit_code=failed, paths=paths, metrics=metrics)
+
+
+def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[RunConfig, Source]:
+    """The source of the run, and the configuration with what was found out about it."""
+    asked = config.data.source
+    if asked is None or asked == DEMO:
+        return _with_demo_target(config), DEMO_SOURCE
+    if has_table:  # the source may be gone by now
+        return config, Source(name=title or asked, location=asked, format=None)
+    found = find_source(asked)
+    # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
+    data = config.data.model_copy(update={"source": title or found.lasting})
+    return config.model_copy(update={"data": data}), found.model_copy(update={"name": title or asked})
 
 
 def _with_demo_target(config: RunConfig) -> RunConfig:

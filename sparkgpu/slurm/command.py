@@ -72,8 +72,8 @@ def write(
         )
     if found.data.source is not None:
         table = find_source(found.data.source)
-        lasting = table.location if table.format else table.name  # a job starts in another folder
-        found = found.model_copy(update={"data": found.data.model_copy(update={"source": lasting})})
+        data = found.data.model_copy(update={"source": table.lasting})  # a job starts in another folder
+        found = found.model_copy(update={"data": data})
     shape = NodeShape(gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node or gpus_per_node or 1)
     wrong = 0
     for file in write_scripts(found, shape, out):

@@ -248,7 +248,7 @@ def test_a_run_that_is_interrupted_before_its_table_stands_keeps_its_log(wine: P
     with started(command, tmp_path / "out", tmp_path) as run:
         run.wait_for_phase("starting Spark", 0, "trees")
         run.signal(signal.SIGINT)
-        assert run.wait(10) == 130
+        assert run.wait(60) == 130
     kept = tmp_path / "out.interrupted.log"
     assert run.stderr == (
         f"sparkgpu: there was no table yet, so the run's folder is removed; its log is {kept}\n"
