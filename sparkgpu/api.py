@@ -9,12 +9,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
 from sparkgpu.errors import ConfigError, DataError
+from sparkgpu.rundir.results import Results
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.runs.resume import resumed_config
 from sparkgpu.table.source import TABLE_PREFIX
@@ -28,23 +30,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What a run found: its folder, its exit code (0, or 5 when a trial failed) and ``metrics.json``."""
+    """What a run found: its folder, its exit code (0, or 5 when a trial failed) and its results.
+
+    `metrics` is ``metrics.json`` as plain values.
+    """
 
     path: Path
     exit_code: int
-    metrics: Mapping[str, Any]
+    results: Results
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Any]:
+        return self.results.as_dict()
 
     def table(self) -> pandas.DataFrame:
         """The test metrics, one row per model (means over trials)."""
         import pandas
 
-        models = {model["name"]: model["metrics"]["test"] for model in self.metrics["models"]}
+        models = {model.name: model.metrics.test for model in self.results.models}
         return pandas.DataFrame.from_dict(models, orient="index")
 
     @property
     def verdicts(self) -> tuple[str, ...]:
         """The comparison in words."""
-        return tuple(pair["sentence"] for pair in self.metrics["comparison"]["pairs"])
+        return tuple(pair.sentence for pair in self.results.comparison.pairs)
 
     @property
     def report(self) -> Path:
@@ -101,8 +110,8 @@ def run(
             outcome = orchestrate.run(
                 resolved, display, out=folder, title=_title(data, source), resume=resume
             )
-    assert outcome.metrics is not None
-    return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, metrics=outcome.metrics)
+    assert outcome.results is not None
+    return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, results=outcome.results)
 
 
 def _title(data: Any, source: str | None) -> str | None:

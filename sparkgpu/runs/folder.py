@@ -11,10 +11,10 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import Machine
-from sparkgpu.host.provenance import environment
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.unfinished import clear_unfinished
+from sparkgpu.runs.provenance import environment
 from sparkgpu.table.demo import DEMO
 
 
