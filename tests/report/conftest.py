@@ -37,6 +37,7 @@ def make_run(
     failed: tuple[str, ...] = (),
     classes: tuple[str, ...] | None = None,
     target: str = "late",
+    weight: str | None = None,
 ) -> RunPaths:
     """A run of `repeats` lanes; the trials named in `failed` left nothing but their reason."""
     paths = RunPaths(root=root)
@@ -48,6 +49,8 @@ def make_run(
         folder = paths.split("test")
         folder.mkdir(parents=True, exist_ok=True)
         table = pa.table({"row_id": row_id_N[part], "label": label_N[part], "x": rng.normal(size=len(part))})
+        if weight is not None:
+            table = table.append_column("weight", pa.array(row_id_N[part] % 3 / 2.0))
         pq.write_table(table, folder / f"part-{half}.parquet")
     schema = TableSchema.model_validate(
         {
@@ -58,6 +61,7 @@ def make_run(
             ],
             "dropped": [DroppedColumn(column="a|b[c] _d_", reason="one value in every row")],
             "notes": ["time_hour: expanded to hour and weekday"],
+            "weighted": weight is not None, "weight": weight,
             "folds": folds, "rows": 3 * rows, "rows_refused": 12,
             "splits": {"train": rows, "valid": rows, "test": rows}, "fingerprint": "f00d",
         }
