@@ -6,6 +6,7 @@ A key that was not set is not written (`weights` belong to a blend alone). What 
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -175,6 +176,17 @@ class Results(_Part):
     def as_dict(self) -> dict[str, Any]:
         """What ``metrics.json`` holds, as plain values."""
         return self.model_dump(mode="json", exclude_unset=True)
+
+
+def metrics_schema() -> str:
+    """The JSON Schema of ``metrics.json``, as a file holds it. Required is what every version has written."""
+    found = Results.model_json_schema()
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **found,
+        "title": "metrics.json of sparkgpu",
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_results(paths: RunPaths, results: Results) -> None:
