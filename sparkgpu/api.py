@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
@@ -26,6 +26,9 @@ from sparkgpu.words import listed
 if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame as SparkDataFrame
+    from pyspark.sql import SparkSession
+
+    Data = str | Path | pandas.DataFrame | SparkDataFrame | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +117,7 @@ def run(
     return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, results=outcome.results)
 
 
-def _title(data: Any, source: str | None) -> str | None:
+def _title(data: Data, source: str | None) -> str | None:
     """How a run names data that is no file of the user's."""
     if source is None or isinstance(data, Path) or str(data) == source:
         return None
@@ -122,30 +125,27 @@ def _title(data: Any, source: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _as_source(data: Any) -> Iterator[str | None]:
+def _as_source(data: Data) -> Iterator[str | None]:
     """The text of SOURCE for `data`; a DataFrame lies in a private folder for as long as it is needed."""
-    if (
-        data is None
-        or isinstance(data, Path)
-        or (isinstance(data, str) and not data.startswith(TABLE_PREFIX))
-    ):
+    if data is None or isinstance(data, Path):
         yield None if data is None else str(data)
         return
-    kind = f"{type(data).__module__}.{type(data).__name__}"
-    session = _active_session() if isinstance(data, str) else None
+    session = _active_session() if isinstance(data, str) and data.startswith(TABLE_PREFIX) else None
     if isinstance(data, str) and session is None:
         yield data
         return
     folder = Path(tempfile.mkdtemp(prefix="sparkgpu-data-"))
     try:
         file = folder / "dataframe.parquet"
-        if kind.startswith("pandas."):
-            _write_pandas(data, file)
-        elif session is not None:
+        if isinstance(data, str):
+            assert session is not None
             _write_spark(session.table(data.removeprefix(TABLE_PREFIX)), file)
-        elif kind.startswith("pyspark.sql."):
+        elif _is_pandas(data):
+            _write_pandas(data, file)
+        elif _is_spark(data):
             _write_spark(data, file)
         else:
+            kind = f"{type(data).__module__}.{type(data).__name__}"
             raise ConfigError(
                 f"data is a {kind}; give a path, table:NAME, a pandas DataFrame or a Spark DataFrame."
             )
@@ -154,7 +154,16 @@ def _as_source(data: Any) -> Iterator[str | None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _active_session() -> Any:
+# By name: a program that gives a path needs neither library.
+def _is_pandas(data: object) -> TypeGuard[pandas.DataFrame]:
+    return type(data).__module__.partition(".")[0] == "pandas"
+
+
+def _is_spark(data: object) -> TypeGuard[SparkDataFrame]:
+    return type(data).__module__.startswith("pyspark.sql.")
+
+
+def _active_session() -> SparkSession | None:
     """The Spark session of this process, if it has one: a table may be known to it alone."""
     import sys
 
