@@ -47,10 +47,11 @@ def read_test(paths: RunPaths, schema: TableSchema, results: Results) -> TestRow
     trials: dict[str, tuple[FloatArray, ...]] = {}
     for trial in results.done():
         try:
-            values = trial_predictions(paths, schema, trial.name, {"test": labels})["test"][::every]
+            values = trial_predictions(paths, schema, trial.name, {"test": labels})["test"]
         except (KeyError, OSError, ValueError):
             continue
-        trials[trial.model] = (*trials.get(trial.model, ()), values)
+        shown = values[::every].copy()  # lets the other rows go
+        trials[trial.model] = (*trials.get(trial.model, ()), shown)
     for model in results.models:
         if model.weights and model.weights.keys() <= trials.keys():
             mixed = blend({name: averaged(trials[name]) for name in model.weights}, model.weights)
