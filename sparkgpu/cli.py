@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer.exceptions import TyperException
@@ -104,6 +104,17 @@ def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finishe
     if not (run_dir / "metrics.json").is_file():
         raise ConfigError(f"{run_dir}: no metrics.json there. Name the folder of a finished run.")
     typer.echo(reports.build(RunPaths(root=run_dir.resolve())))
+
+
+@app.command()
+def schema(
+    file: Annotated[Literal["run", "metrics"], typer.Argument(help="Of run.toml, or of metrics.json.")],
+) -> None:
+    """Print a JSON Schema: of the configuration for editors, or of the results for programs."""
+    from sparkgpu.config.json_schema import run_schema
+    from sparkgpu.rundir.results import metrics_schema
+
+    typer.echo(run_schema() if file == "run" else metrics_schema(), nl=False)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import time
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.networks import NETWORKS
@@ -40,9 +40,24 @@ def _known_or_auto(name: str) -> str:
     return name if name == "auto" else STRATEGIES.find(name).name
 
 
-TreeEngine = Annotated[str, AfterValidator(_tree_engine)]
-Architecture = Annotated[str, AfterValidator(lambda name: NETWORKS.find(name).name)]
-Strategy = Annotated[str, AfterValidator(_known_or_auto)]
+def _ours(*names: str) -> WithJsonSchema:
+    """For editors: our own names to choose from, and any other that a package may bring."""
+    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string"}]})
+
+
+TreeEngine = Annotated[
+    str,
+    AfterValidator(_tree_engine),
+    _ours(*(entry.name for entry in ENGINES.own() if entry.branch == "trees")),
+]
+Architecture = Annotated[
+    str,
+    AfterValidator(lambda name: NETWORKS.find(name).name),
+    _ours(*(entry.name for entry in NETWORKS.own())),
+]
+Strategy = Annotated[
+    str, AfterValidator(_known_or_auto), _ours("auto", *(entry.name for entry in STRATEGIES.own()))
+]
 
 
 def _gpu_names(value: Any) -> Any:

@@ -44,6 +44,10 @@ class Registry(Generic[EntryT]):
         self._kind = kind
         self._own = {entry.name: entry for entry in own}
 
+    def own(self) -> tuple[EntryT, ...]:
+        """Our own entries."""
+        return tuple(self._own.values())
+
     def names(self) -> list[str]:
         """All names, ours first."""
         return [*self._own, *(point.name for point in entry_points(group=self._group))]

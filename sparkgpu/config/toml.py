@@ -20,6 +20,8 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.words import nearest
 
+SCHEMA_FILE = "run.schema.json"
+
 
 def load(
     *, file: Path | None = None, options: Mapping[str, Any] | None = None, assignments: Iterable[str] = ()
@@ -53,8 +55,13 @@ def check(values: Mapping[str, Any], *, origin: str) -> RunConfig:
 
 
 def dump(config: RunConfig) -> str:
-    """The configuration as TOML; keys without a value are left out."""
-    return tomli_w.dumps(_plain(config.model_dump(mode="json", exclude_none=True)))
+    """The configuration as TOML; keys without a value are left out.
+
+    Its first line tells editors of the schema that lies beside it as `SCHEMA_FILE`.
+    """
+    return f"#:schema ./{SCHEMA_FILE}\n" + tomli_w.dumps(
+        _plain(config.model_dump(mode="json", exclude_none=True))
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from sparkgpu.prepare.columns import SPLIT, refuse_reserved
 from sparkgpu.prepare.features import fit_pipeline, to_table
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
 from sparkgpu.prepare.formats.text_files import refuse_other_encodings
-from sparkgpu.prepare.labels import with_label
+from sparkgpu.prepare.labels import check_weights, class_weights, with_label
 from sparkgpu.prepare.levels import Levels, count_levels, count_levels_of_parquet, useless, words
 from sparkgpu.prepare.notes import notes_on
 from sparkgpu.prepare.parquet_rows import read_rows
@@ -127,6 +127,7 @@ def prepare(
             fingerprint=hashed.result(),
         )
         _check_splits(schema)
+        check_weights(folder, schema)
         write_json(folder / "schema.json", schema)
         shutil.rmtree(paths.table, ignore_errors=True)
         folder.replace(paths.table)
@@ -229,6 +230,7 @@ def _schema(
     files: FileColumns | None,
     fingerprint: str,
 ) -> TableSchema:
+    balance = class_weights(config.data, target)
     notes = notes_on(
         config.data,
         statistics=statistics,
@@ -245,8 +247,9 @@ def _schema(
         features=features,
         dropped=tuple(columns.dropped),
         notes=notes,
-        weighted=bool(config.data.weight)
-        or (config.data.class_weights == "balanced" and bool(target.classes)),
+        weighted=bool(config.data.weight or balance),
+        weight=config.data.weight,
+        class_weights=balance,
         folds=config.split.folds,
         rows=target.rows,
         rows_refused=target.rows_refused,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.config import toml as config_io
+from sparkgpu.config.json_schema import run_schema
 from sparkgpu.config.keys import DevicesConfig, RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.launcher import network_environment
@@ -68,6 +69,7 @@ def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Pat
                     f"--out {folder}: {file.name} there says something else, and may hold changes of yours. "
                     "Name another folder, or remove it."
                 )
+        write_text(folder / config_io.SCHEMA_FILE, run_schema())
         for file, text in texts.items():
             write_text(file, text)
         return [file for file in texts if file.suffix == ".sbatch"]

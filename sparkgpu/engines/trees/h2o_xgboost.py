@@ -7,8 +7,6 @@ its GPU cannot be used: here a GPU lane counts as trained only if the native lib
 
 from __future__ import annotations
 
-import csv
-import io
 import shutil
 import time
 from collections.abc import Mapping
@@ -30,6 +28,7 @@ from sparkgpu.engines.trees.mojo import MOJO, MojoModel
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.jvm.h2o_context import native_predictions
+from sparkgpu.rundir.curve import CurvePoint, curve_as_csv
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
@@ -249,9 +248,7 @@ def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int
     history = output["scoring_history"]
     names = history.col_header
     metric = {"logloss": "log_loss", "mlogloss": "log_loss"}.get(_EVAL_METRICS[schema.task], "rmse")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["step", "elapsed_s", "metric", "train", "valid"])
+    points: list[CurvePoint] = []
     best, least = 0, float("inf")
     begin: float | None = None
     for row in history.cell_values:
@@ -261,10 +258,18 @@ def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int
         begin = elapsed if begin is None else begin
         if trees == 0 or not isinstance(valid, float):
             continue
-        writer.writerow([trees, round(elapsed - begin, 3), metric, cells.get("training_custom"), valid])
+        train = cells.get("training_custom")
+        points.append(
+            CurvePoint(
+                step=trees,
+                elapsed_s=round(elapsed - begin, 3),
+                train=train if isinstance(train, float) else None,
+                valid=valid,
+            )
+        )
         if valid < least:
             best, least = trees, valid
-    return best, text.getvalue()
+    return best, curve_as_csv(metric, points)
 
 
 def _seconds(duration: str) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.train import Report, Training, train
 from sparkgpu.errors import TrialError
 from sparkgpu.plan.plan import LanePlan
+from sparkgpu.rundir import curve
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
@@ -73,7 +74,7 @@ def run_rank(
     if model is None:
         return None
     save_model(model, paths.root, parameters, schema)
-    write_text(paths.learning_curve, _as_csv(model.objective.metric, training.curve))
+    write_text(paths.learning_curve, curve.curve_as_csv(model.objective.metric, map(_line, training.curve)))
     predictions: dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     predict_s = 0.0
     with events.phase("predicting", trial.name):
@@ -208,12 +209,14 @@ def _resources(strategy: Strategy) -> list[dict[str, Any]]:
     return found or []
 
 
-def _as_csv(metric: str, curve: Sequence[CurvePoint]) -> str:
-    lines = [
-        f"{point.epoch},{point.elapsed_s:.3f},{metric},{point.train:.8g},{point.valid:.8g}\n"
-        for point in curve
-    ]
-    return "".join(["step,elapsed_s,metric,train,valid\n", *lines])
+def _line(point: CurvePoint) -> curve.CurvePoint:
+    """As the file has it, without the digits that float32 does not have."""
+    return curve.CurvePoint(
+        step=point.epoch,
+        elapsed_s=round(point.elapsed_s, 3),
+        train=float(f"{point.train:.8g}"),
+        valid=float(f"{point.valid:.8g}"),
+    )
 
 
 def _native_parameters(model: TabularModel, training: Training) -> dict[str, str]:
