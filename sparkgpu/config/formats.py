@@ -12,11 +12,14 @@ class FormatEntry(Entry):
     """A format; `load` names the function that opens it (`sparkgpu.prepare.formats.opening.Opener`).
 
     `endings` are those of its files' names, in small letters. A format `is_typed` whose files say the types
-    of their columns and are compressed inside; of others Spark reads every row to tell.
+    of their columns and are compressed inside; of others Spark reads every row to tell. Where Spark does not
+    read the files itself (`by_spark`), the place of a row in them is not known: the rows are then ordered by
+    their content, as those of a catalog table.
     """
 
     endings: tuple[str, ...]
     is_typed: bool = False
+    by_spark: bool = True
 
 
 _PACKAGE = "sparkgpu.prepare.formats"

@@ -31,9 +31,7 @@ Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 def _tree_engine(name: str) -> str:
-    if ENGINES.find(name).branch != "trees":
-        raise ValueError(f"{name} trains networks, not trees")
-    return name
+    return ENGINES.find(name, lambda entry: entry.branch == "trees").name
 
 
 def _known_or_auto(name: str) -> str:

@@ -6,7 +6,7 @@ packages add entries by entry points of a registry's group, each of which names 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -56,8 +56,18 @@ class Registry(Generic[EntryT]):
         """All entries, ours first."""
         return (self.find(name) for name in self.names())
 
-    def find(self, name: str) -> EntryT:
-        """The entry called `name`. Raises `ValueError` with the nearest name where there is none."""
+    def find(self, name: str, where: Callable[[EntryT], bool] = lambda entry: True) -> EntryT:
+        """The entry called `name`, if `where` holds for it.
+
+        Raises `ValueError` with the names to choose from where there is none.
+        """
+        entry = self._installed(name)
+        if entry is None or not where(entry):
+            names = [entry.name for entry in self.all() if where(entry)]
+            raise ValueError(f"choose one of {', '.join(names)}.{nearest(name, names)}".removesuffix("."))
+        return entry
+
+    def _installed(self, name: str) -> EntryT | None:
         if name in self._own:  # without a look at what is installed, which takes some milliseconds
             return self._own[name]
         for point in entry_points(group=self._group, name=name):
@@ -68,5 +78,4 @@ class Registry(Generic[EntryT]):
                     "of that name"
                 )
             return entry
-        names = self.names()
-        raise ValueError(f"choose one of {', '.join(names)}.{nearest(name, names)}".removesuffix("."))
+        return None

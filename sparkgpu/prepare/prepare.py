@@ -151,8 +151,8 @@ def _open(
     )
     _check_uses(config)
     refuse_reserved(source.name, table.columns)
-    if source.format is None:
-        staged = str(scratch / "catalog-table.parquet")
+    if not source.has_places:
+        staged = str(scratch / "staged.parquet")
         shutil.rmtree(staged, ignore_errors=True)
         # A catalog table has no order of its own to split by: the order of the rows' content serves.
         storable(table).orderBy(content_hash(table)).write.parquet(staged)

@@ -37,6 +37,11 @@ class Source(Record):
         return self.format is None or FORMATS.find(self.format).is_typed
 
     @property
+    def has_places(self) -> bool:
+        """Whether each row has a place in a file, which Spark can tell."""
+        return self.format is not None and FORMATS.find(self.format).by_spark
+
+    @property
     def is_far(self) -> bool:
         """Whether reading it is more than reading files of this machine."""
         return self.is_catalog_table or "://" in self.location

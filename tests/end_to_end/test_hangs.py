@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas
 import psutil
 import pytest
-from running import COMMAND, SMALL, Running, finished, started, until, write_table
+from running import COMMAND, SMALL, Running, finished, started, until
 from standalone import spark_environment, standalone
 
 from sparkgpu.rundir.events import Branch, EventReader
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.spark
 SOON = ("--set", "hang_after_s=8")  # a healthy worker of these runs is never silent for that long
 WITHIN_S = 90.0
 RESTARTED = re.compile(r"its worker hung, nothing done for \d+ s while [^,]+, and was started once more")
-
-
-@pytest.fixture(scope="module")
-def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_table("wine", tmp_path_factory.mktemp("wine"))
 
 
 def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:

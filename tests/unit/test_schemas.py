@@ -20,6 +20,7 @@ from sparkgpu.host.devices import Machine
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import metrics_schema
 from sparkgpu.runs.folder import run_folder
+from sparkgpu.table.source import Source
 
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
@@ -71,7 +72,7 @@ def test_what_a_file_may_spell_in_several_ways_fits_the_schema(text: str) -> Non
     ("text", "place"),
     [
         ("trees.ntrees = 0", "trees.ntrees"),
-        ('neural.architecture = "mpl"', "neural.architecture"),
+        ('neural.epochs = "many"', "neural.epochs"),
         ("data.sorce = 1", "data"),
         ("devices.gpus = [0.5]", "devices.gpus"),
     ],
@@ -82,7 +83,8 @@ def test_what_a_run_would_refuse_does_not_fit_the_schema(text: str, place: str) 
 
 def test_the_first_line_of_run_toml_names_the_schema_that_lies_beside_it(tmp_path: Path) -> None:
     machine = Machine(cores=1, memory_bytes=2**30)
-    paths = run_folder(RunConfig(), tmp_path / "run", "x.csv", "x.csv", 0.0, machine, resume=False)
+    source = Source(name="x.csv", location="x.csv", format="csv")
+    paths = run_folder(RunConfig(), tmp_path / "run", source, 0.0, machine, resume=False)
     first, *_ = paths.config.read_text(encoding="utf-8").splitlines()
     assert first == f"#:schema ./{paths.config_schema.name}"
     assert paths.config_schema.read_text(encoding="utf-8") == run_schema()
