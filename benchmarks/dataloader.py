@@ -2,8 +2,8 @@
 
     python benchmarks/dataloader.py [--rows 200000] [--runs 3] [--workers 0 2] [--device cpu] [--threads N]
 
-One process, in turn (resident, DataLoader, resident, ...), one epoch each after one of warming up; quote the
-median of the ratios. MLP 256-256, batches of 1024, 30 numeric features, two classes.
+One process runs them in turn (resident, DataLoader, resident, ...), one epoch each after a warm-up epoch.
+Quote the median of the ratios. MLP 256-256, batches of 1024, 30 numeric features, two classes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def make_rows(number: int) -> ResidentRows:
 
 
 def rows_per_s(source: Source, valid: ResidentRows, device: torch.device) -> float:
-    """Training rows per second of one epoch, validation on a few rows included."""
+    """Training rows per second of one epoch, including validation on a few rows."""
     config = NeuralConfig(
         architecture="mlp", hidden=(256, 256), dropout=0.0, epochs=1, batch_size=1024, patience=0,
         learning_rate=1e-3, weight_decay=1e-4, precision="float32",

@@ -149,10 +149,10 @@ def test_a_split_without_rows_is_refused_with_a_sentence(paths: RunPaths) -> Non
     with pytest.raises(DataError) as refused:
         read_rows(paths, schema(), "valid")
     assert str(refused.value) == (
-        f"{paths.table}: the prepared table holds no rows of split valid. Prepare it anew."
+        f"{paths.table}: the prepared table holds no rows of split valid. Prepare it again."
     )
     write_part(paths, 0, [1, 2], fold=[0, 0])
-    with pytest.raises(DataError, match=r"no rows of split valid of fold 1\. Prepare it anew\.$"):
+    with pytest.raises(DataError, match=r"no rows of split valid of fold 1\. Prepare it again\.$"):
         read_rows(paths, schema(folds=2), "valid", fold=1)
 
 

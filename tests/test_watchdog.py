@@ -204,5 +204,5 @@ with looking_after_myself(5.0, Path({str(log)!r})):
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 5
-    assert ended.stderr == f"sparkgpu: the run hung at its end; its stacks are in {log}.\n"
+    assert ended.stderr == f"sparkgpu: the run hung in its last steps; its stacks are in {log}.\n"
     assert "in score" in log.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Opens the user's table, whatever it is stored as.
+"""Opens the user's table in any supported format.
 
-Reads Parquet (file or folder), CSV (plain or compressed), ORC, JSON lines and catalog tables. What cannot
-be read is refused with one sentence; a damaged row is never skipped.
+Reads Parquet (file or folder), CSV (plain or compressed), ORC, JSON lines and catalog tables. It refuses an
+unreadable table with one sentence, and never skips a damaged row.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def open_source(session: SparkSession, source: Source, files: FileColumns | None = None) -> DataFrame:
-    """The table as a DataFrame with its own columns. Raises `DataError` when it cannot be read.
+    """The table as a DataFrame with its own columns. Raises `DataError` if it cannot be read.
 
-    `files` is what `file_columns` says of the source, where that is known.
+    `files` is the result of `file_columns` for the source, if known.
     """
     with refusing_unreadable(source):
         if source.format is None:
@@ -46,7 +46,7 @@ def open_source(session: SparkSession, source: Source, files: FileColumns | None
                 "header": "true",
                 "mode": "FAILFAST",
                 "sep": _check_headers(source),
-                "escape": '"',  # a quote inside quotes is doubled, as RFC 4180 has it
+                "escape": '"',  # a quote inside quotes is doubled (RFC 4180)
             }
             table = reader.options(**options, inferSchema="true").csv(location)
             codes = _codes_taken_for_numbers(source, table, options["sep"])
@@ -60,7 +60,7 @@ def open_source(session: SparkSession, source: Source, files: FileColumns | None
 
 
 def _literal(location: str) -> str:
-    """A path without wildcards: Spark would take the brackets in ``sales[1].csv`` for a pattern."""
+    """A path without wildcards: Spark would read the brackets in ``sales[1].csv`` as a pattern."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", location) if Path(location).exists() else location
 
 
@@ -69,7 +69,7 @@ def _open_catalog_table(session: SparkSession, source: Source) -> DataFrame:
 
     try:
         return session.table(source.location)
-    except AnalysisException:  # a name that is none included
+    except AnalysisException:  # also for a text that is not a valid name
         names = [table.name for table in session.catalog.listTables()]
         raise DataError(
             f"{source.name}: the catalog has no such table.{nearest(source.location, names)} It has "
@@ -79,8 +79,10 @@ def _open_catalog_table(session: SparkSession, source: Source) -> DataFrame:
 
 
 def _open_typed(session: SparkSession, source: Source, location: str, files: FileColumns | None) -> DataFrame:
-    """Parquet or ORC with the columns of all files, null where a file has none; pandas' moments in
-    nanoseconds, which Spark knows only as whole numbers in Parquet, made moments."""
+    """Parquet or ORC with the columns of all files, null in files that lack a column.
+
+    In Parquet, Spark reads pandas' moments in nanoseconds as whole numbers; here they become moments.
+    """
     from pyspark.sql import functions as F
 
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
@@ -98,10 +100,10 @@ def _open_typed(session: SparkSession, source: Source, location: str, files: Fil
     }
     if not kinds:
         return table
-    if any(len(files.kinds[name]) > 1 for name in kinds):  # Spark would take one unit for the other
+    if any(len(files.kinds[name]) > 1 for name in kinds):  # Spark would mistake one unit for the other
         raise DataError(
-            f"{source.name}: cannot be read as parquet: files that disagree on the type of a column. Write "
-            "them anew with one schema."
+            f"{source.name}: cannot be read as parquet: its files disagree on the type of a column. Write "
+            "them again with one schema."
         )
     moment = "timestamp_micros({0} div 1000)"
     return table.select(
@@ -117,8 +119,10 @@ def _open_typed(session: SparkSession, source: Source, location: str, files: Fil
 
 
 def _all_columns(session: SparkSession, format: str, files: FileColumns) -> StructType:
-    """Spark's own view of all columns, from the footers of a few files: it has one for each file it reads
-    as a table, and takes the first one's for a folder's."""
+    """Spark's own view of all columns, from the footers of a few files.
+
+    Spark uses the columns of the first file for a whole folder, so the view is joined from several files.
+    """
     from pyspark.sql.types import StructType
 
     fields: dict[str, StructField] = {}
@@ -133,7 +137,7 @@ def _is_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def storable(table: DataFrame) -> DataFrame:
-    """The table with columns of types that files cannot hold (no type, intervals) as text."""
+    """The table, with columns of types that files cannot store (no type, intervals) as text."""
     from pyspark.sql import functions as F
 
     return table.select(
@@ -147,7 +151,7 @@ def storable(table: DataFrame) -> DataFrame:
 
 
 def _text_files(source: Source) -> list[Path]:
-    """The files of a local text table that Python can open as Spark does."""
+    """The files of a local text table that Python can open like Spark."""
     path = Path(source.location)
     files = table_files(path) if path.is_dir() else [path] if path.exists() else []
     return [file for file in files if file.stat().st_size and file.suffix.lower() != ".deflate"]
@@ -164,15 +168,15 @@ def _refusing_other_text(source: Source) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise DataError(f"{source.name}: not text in UTF-8. Save the file as UTF-8.") from None
+        raise DataError(f"{source.name}: it is not UTF-8 text. Save the file as UTF-8.") from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
-            f"{source.name}: cannot be read ({error}). Check the file, or write it anew."
+            f"{source.name}: cannot be read ({error}). Check the file, or write it again."
         ) from None
 
 
 def refuse_other_encodings(source: Source) -> None:
-    """Raise `DataError` where a text file is not in UTF-8; Spark puts U+FFFD for what it cannot decode."""
+    """Raise `DataError` if a text file is not UTF-8; Spark would replace what it cannot decode by U+FFFD."""
     with _refusing_other_text(source):
         for path in _text_files(source):
             with _open_text(path) as file:
@@ -181,8 +185,10 @@ def refuse_other_encodings(source: Source) -> None:
 
 
 def _check_headers(source: Source) -> str:
-    """Refuse duplicate column names, which Spark would rename silently, and files whose headers differ,
-    which it would read by position; returns the delimiter."""
+    """Refuse duplicate column names and files with different headers. Returns the delimiter.
+
+    Spark would silently rename duplicates, and read files with other headers by position.
+    """
     first: tuple[Path, str, list[str]] | None = None
     for path in _text_files(source):
         with _refusing_other_text(source), _open_text(path) as file:
@@ -199,16 +205,16 @@ def _check_headers(source: Source) -> str:
                 )
         elif names != first[2]:
             raise DataError(
-                f"{source.name}: {path.name} has another header than {first[0].name}. Give all files the "
+                f"{source.name}: the header of {path.name} differs from {first[0].name}. Give all files the "
                 "same columns in the same order."
             )
     return first[1] if first else ","
 
 
 def _codes_taken_for_numbers(source: Source, table: DataFrame, delimiter: str) -> set[str]:
-    """Columns of codes such as ``12D`` and ``14F``, which Java, and so Spark, reads as the numbers 12 and 14.
+    """Columns of codes such as ``12D`` and ``14F``, which Java, and so Spark, reads as numbers 12 and 14.
 
-    Such a column was a number throughout to Spark, so its first rows tell.
+    Spark took the whole column for numbers, so the first rows are enough to recognise codes.
     """
     suspects = {name for name, kind in table.dtypes if kind == "double"}
     found: set[str] = set()
@@ -224,52 +230,52 @@ def _codes_taken_for_numbers(source: Source, table: DataFrame, delimiter: str) -
 
 
 _SAMPLE_ROWS = 200
-_CHECK = "Check the file, or write it anew."
+_CHECK = "Check the file, or write it again."
 _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
         r"COLUMN_ALREADY_EXISTS|Found duplicate column|AMBIGUOUS_REFERENCE",
-        "duplicate column names",
+        "it has duplicate column names",
         "Give each column one name.",
     ),
-    (r"Permission denied|AccessControlException", "no permission to read it", "Ask its owner."),
+    (r"Permission denied|AccessControlException", "you have no permission to read it", "Ask its owner."),
     (
         r"Illegal Parquet type: (.+?)\.?\s*$",
-        "a column of type {0}, which Spark does not have",
+        "it has a column of type {0}, which Spark does not support",
         "Leave that column out, or convert it.",
     ),
     (
         r"Parquet column cannot be converted|SchemaColumnConvertNotSupported",
-        "files that disagree on the type of a column",
-        "Write them anew with one schema.",
+        "its files disagree on the type of a column",
+        "Write them again with one schema.",
     ),
     (
         r"library not available|UnsatisfiedLinkError",
-        "compressed in a way that this Spark cannot read",
+        "this Spark cannot read its compression",
         "Compress it with gzip.",
     ),
     (
         r"_corrupt_record|Malformed records are detected in schema inference",
-        "lines that are not one JSON object each",
+        "it has lines that are not one JSON object each",
         _CHECK,
     ),
     (
         r"MALFORMED_|Malformed records|BadRecord|TextParsingException",
-        "rows that do not fit the header, or a line break inside a value",
+        "it has rows that do not fit the header, or a line break inside a value",
         _CHECK,
     ),
     (
         r"not a Parquet file|can not read|Could not read footer|CANNOT_READ_FILE_FOOTER|Malformed ORC"
         r"|EOFException|Unexpected end|incorrect header check|error while reading file|FAILED_READ_FILE",
-        "it is damaged, cut short, or of another kind",
+        "it is damaged, cut short, or in another format",
         _CHECK,
     ),
-    (r"UNABLE_TO_INFER_SCHEMA", "no data files in it", _CHECK),
+    (r"UNABLE_TO_INFER_SCHEMA", "it contains no data files", _CHECK),
 )
 
 
 @contextmanager
 def refusing_unreadable(source: Source) -> Iterator[None]:
-    """Turn Spark's failures while reading `source` into one sentence that says what was found."""
+    """Turn Spark's failures while reading `source` into one sentence with the fault."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -284,4 +290,4 @@ def refusing_unreadable(source: Source) -> Iterator[None]:
                 raise DataError(
                     f"{source.name}: cannot be read as {stored}: {words.format(*match.groups())}. {advice}"
                 ) from error
-        raise  # a defect of ours, or of the machine: it keeps its traceback
+        raise  # our defect, or the machine's: keep its traceback

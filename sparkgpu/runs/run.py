@@ -1,7 +1,7 @@
 """One run from its configuration to its report: plan, lanes, scores, report; and its exit code.
 
-The parent process holds no Spark, no H2O and no torch: it outlives whatever happens in the lanes, and what
-finished is always scored and reported.
+The parent process loads no Spark, no H2O and no torch. So it survives every failure in the lanes, and always
+scores and reports the finished work.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import find_source
 from sparkgpu.terminal import Display
 
-# In an order in which no one takes long.
+# In an order in which no single import takes long.
 _FOR_THE_END = (
     "numpy", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize", "scipy.stats", "joblib",
     "sklearn.utils", "sklearn.metrics", "matplotlib.pyplot", "jinja2", "sparkgpu.report",
@@ -55,7 +55,7 @@ _FOR_THE_END = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """A finished run: its exit code, its folder and what ``metrics.json`` holds (None after a dry run)."""
+    """A finished run: exit code, folder, and the content of ``metrics.json`` (None after a dry run)."""
 
     exit_code: int
     paths: RunPaths
@@ -72,11 +72,11 @@ def run(
     title: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> RunOutcome:
-    """Carry out one run, or with `resume` what is left of the one in `out`.
+    """Carry out one run or, with `resume`, the rest of the run in `out`.
 
-    `title` names a source that is no file of the user's.
+    `title` names a source that is not one of the user's files.
 
-    Raises a `SparkgpuError` where nothing could be trained at all; of a refused table no folder is left.
+    Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
     started = time.time()
     source = config.data.source or DEMO
@@ -86,7 +86,7 @@ def run(
     elif not (resume and out is not None and RunPaths(root=out).schema.exists()):
         found = find_source(source)
         source = found.location if found.format else found.name
-        # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
+        # run.toml must work from any folder, and must not name a file that exists only for this run.
         lasting = source if title == config.data.source else title
         config = config.model_copy(update={"data": config.data.model_copy(update={"source": lasting})})
     machine = find_machine()
@@ -104,7 +104,7 @@ def run(
             'trees.tree_method = "gpu_hist": no GPU is visible here. Set it to "hist" to train on the CPU.'
         )
     if config.cluster.nodes > 1 and not dry_run:
-        launcher_words(environ)  # refused here, not when the table is ready
+        launcher_words(environ)  # refuse now, not when the table is ready
     with reserved_ports(len(devices)) as ports:
         plan = make_plan(config, machine, devices, ports)
         if dry_run:
@@ -114,7 +114,7 @@ def run(
         write_json(paths.plan, plan)
         display.plan(plan, title, config.data.target)
         with scratch_folder() as scratch:
-            # What the batch script has set itself stands.
+            # Variables that the batch script sets take precedence.
             shared = {**network_environment(config.cluster), **environ}
             workers = crew(paths, plan, config, scratch=scratch, source=source, title=title, environ=shared)
             trained = _train(config, display, paths, plan, workers)
@@ -135,7 +135,7 @@ def _run_on_cluster(
     dry_run: bool,
     resume: bool,
 ) -> RunOutcome:
-    """The same run as one Spark application, whose driver lays the plan out once it has its executors."""
+    """The same run as one Spark application; its driver makes the plan when it has its executors."""
     paths = run_folder(config, out, source, title, started, machine, resume=resume)
     display.waiting(f"waiting for executors of {settings.master}")
     with scratch_folder() as scratch:
@@ -184,7 +184,7 @@ def _finished(
 def _with_demo_target(config: RunConfig) -> RunConfig:
     if config.data.target not in (None, DEMO_TARGET):
         raise ConfigError(
-            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Name a SOURCE, or "
+            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Give a SOURCE, or "
             "leave --target out."
         )
     return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
@@ -192,7 +192,7 @@ def _with_demo_target(config: RunConfig) -> RunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class _Trained:
-    """What the lanes left: how the trials ended, what they scored, and what the run took."""
+    """Write the results: how the trials ended, their scores, and what the run took."""
 
     outcome: Outcome
     schema: TableSchema
@@ -229,13 +229,13 @@ def _train(
                 workers.leave_stacks_of_silent()
                 raise
             begin = time.perf_counter()
-            # While the workers close Spark and H2O.
+            # At the same time, the workers close Spark and H2O.
             schema = read_schema(paths)
             with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
                 found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed, outcome.notes)
             scoring_s = time.perf_counter() - begin
     except DataError:
-        if not paths.schema.exists():  # nothing was learned: the name stays free for the next try
+        if not paths.schema.exists():  # nothing was trained: free the name for the next try
             shutil.rmtree(paths.root)
         raise
     except KeyboardInterrupt:
@@ -245,16 +245,16 @@ def _train(
 
 
 def _keep_log(paths: RunPaths, display: Display) -> None:
-    """Of a run that was interrupted before it had a table: make its name free, and say where its log is."""
+    """After an interruption before the table exists: free the run's name, and show where its log is."""
     if not paths.schema.exists() and (kept := keep_log(paths)):
         display.close()
-        display.error(f"there was no table yet, so the run's folder is removed; its log is {kept}")
+        display.error(f"there was no table yet, so the run's folder was removed; its log is {kept}")
 
 
 def _import_for_the_end() -> Iterator[None]:
-    """Import, piece by piece, what scoring and the report need, so that it is there at the end.
+    """Import, piece by piece, what scoring and the report need, so that it is ready at the end.
 
-    In the thread that follows the lanes: two threads that import at once can wait for each other for ever.
+    It runs in the thread that follows the lanes: two threads that import at the same time can deadlock.
     """
     for name in _FOR_THE_END:
         with _interrupts_later():
@@ -264,7 +264,7 @@ def _import_for_the_end() -> Iterator[None]:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Hold Ctrl-C back: in code that a package executes from a text it would end Python with status -2."""
+    """Delay Ctrl-C: in code that an import runs with `exec`, it would end Python with status -2."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What the plan, the prepared table and the result say: facts as two columns, metrics as a table."""
+"""The text of the plan, the prepared table and the result: facts as two columns, metrics as a table."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def results(metrics: dict[str, Any]) -> RenderableType:
-    """Metrics down, models across: three models fit on 80 columns, six metrics would not."""
+    """Metrics down, models across: 80 columns hold three models, but not six metrics."""
     from rich.box import SIMPLE_HEAD
 
     models = metrics.get("models") or []
@@ -105,7 +105,9 @@ def _devices(names: list[str]) -> str:
 
 
 def _best(metric: str, values: Iterable[float | None]) -> float | None:
-    from sparkgpu.score.metrics import greater_is_better  # numpy, which the start of a run need not wait for
+    from sparkgpu.score.metrics import (
+        greater_is_better,
+    )  # loads numpy, which the start of a run does not need
 
     present = [value for value in values if value is not None]
     if len(present) < 2:

@@ -99,7 +99,7 @@ def test_a_small_table_gives_the_model_of_one_lane_and_says_so(cluster: Cluster,
     (trial,), (other,) = on_cluster.metrics["trials"], alone.metrics["trials"]
     assert trial["metrics"] == other["metrics"]
     rows = on_cluster.metrics["data"]["splits"]["train"]
-    assert trial["notes"] == [f"trained on one of 2 H2O nodes: {rows} training rows are few"]
+    assert trial["notes"] == [f"trained on one of 2 H2O nodes: {rows} training rows are too few for more"]
 
 
 @pytest.mark.slow

@@ -239,7 +239,7 @@ def test_output_that_nobody_reads_stops_no_run(wine: Path, tmp_path: Path) -> No
         os.close(reader)
         os.close(writer)
     assert run.returncode == 0
-    assert run.stderr == "sparkgpu: standard output is not read, so the last of it was left out.\n"
+    assert run.stderr == "sparkgpu: nobody read standard output, so its last part was dropped.\n"
     assert (out / "report" / "index.html").exists()
 
 
@@ -251,8 +251,8 @@ def test_a_run_that_is_interrupted_before_its_table_stands_keeps_its_log(wine: P
         assert run.wait(10) == 130
     kept = tmp_path / "out.interrupted.log"
     assert run.stderr == (
-        f"sparkgpu: there was no table yet, so the run's folder is removed; its log is {kept}\n"
-        "sparkgpu: interrupted; every lane was ended.\n"
+        f"sparkgpu: there was no table yet, so the run's folder was removed; its log is {kept}\n"
+        "sparkgpu: interrupted; all lanes were stopped.\n"
     )
     assert "== lanes/0/trees.events.jsonl\n" in kept.read_text(encoding="utf-8")
     assert not run.paths.root.exists()

@@ -46,12 +46,12 @@ def assert_nothing_left(run: Running, since: float) -> None:
 
 def _interrupted(run: Running, *, has_table: bool) -> str:
     """What an interrupted run says, and where its log is when its folder is gone."""
-    end = "sparkgpu: interrupted; every lane was ended.\n"
+    end = "sparkgpu: interrupted; all lanes were stopped.\n"
     if has_table:
         return end
     log = run.paths.root.with_name(f"{run.paths.root.name}.interrupted.log")
     assert log.exists()
-    return f"sparkgpu: there was no table yet, so the run's folder is removed; its log is {log}\n{end}"
+    return f"sparkgpu: there was no table yet, so the run's folder was removed; its log is {log}\n{end}"
 
 
 @pytest.mark.parametrize("moment", ["while Spark starts", "while training"])

@@ -180,7 +180,7 @@ def test_a_killed_rank_is_named_and_the_network_goes_on_from_its_checkpoint(tmp_
             status = run.wait(200)
             assert status == 0, run.stdout + run.stderr
     notes = read_json(trial.fit)["notes"]
-    assert notes[0].startswith("went on from a checkpoint after epoch ")
+    assert notes[0].startswith("resumed from a checkpoint after epoch ")
     assert notes[1].startswith(
         "started again from the last checkpoint: rank 1 of 2 was killed (out of memory?)"
     )

@@ -181,7 +181,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint_with_any_strategy(
     assert killed.wait() == -signal.SIGKILL
     shutil.rmtree(table[0].root / f"gang-{name}", ignore_errors=True)
     found = resumable(table, name, then)
-    assert found.record.notes[0].startswith("went on from a checkpoint after epoch ")
+    assert found.record.notes[0].startswith("resumed from a checkpoint after epoch ")
     assert len(found.curve) == len(uninterrupted.curve)
     for key, value in weights(uninterrupted).items():
         if first == then:

@@ -123,6 +123,6 @@ def test_rows_that_do_not_fit_are_streamed_and_it_is_said(
     found, note = place_rows(NeuralConfig(), table[1], 50_000_000, cpu)
     assert found == "stream"
     assert note == (
-        "the training rows need 3.9 GiB and cpu can spare 0.0: they are streamed from the table's files"
+        "the training rows need 3.9 GiB and cpu can spare 0.0, so they are streamed from the table's files"
     )
     assert place_rows(NeuralConfig(data="resident"), table[1], 50_000_000, cpu) == ("resident", None)

@@ -124,7 +124,7 @@ def test_the_blend_is_the_weighted_mean_and_ignores_models_without_weight():
 
 def test_unusable_blends_are_refused():
     p = np.full((4, 2), 0.5)
-    with pytest.raises(ValueError, match="the blend needs predictions of neural; there are those of trees"):
+    with pytest.raises(ValueError, match="the blend needs predictions of neural; it has those of trees"):
         blend({"trees": p}, {"trees": 0.5, "neural": 0.5})
     for weights in ({"a": 0.5}, {"a": 1.5, "b": -0.5}, {"a": float("nan")}, {}):
         with pytest.raises(ValueError, match="are not convex"):

@@ -105,7 +105,7 @@ def test_a_job_given_notice_saves_is_requeued_and_goes_on(
     cluster.wait(number, 60, until=lambda job: job["Restarts"] == "1")
     assert cluster.wait(number, 150) == "COMPLETED"
     fit = read_json(run.trial("neural-s7").fit)
-    assert fit["notes"][0].startswith("went on from a checkpoint after epoch ")
+    assert fit["notes"][0].startswith("resumed from a checkpoint after epoch ")
     assert fit["device_proof"]["num_ranks"] == 4
 
 

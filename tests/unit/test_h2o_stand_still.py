@@ -97,7 +97,7 @@ def test_a_node_is_quiet_below_a_quarter_of_a_core(percent: int, cores: int, qui
 def test_stacks_of_a_closing_that_waits_name_the_tracker() -> None:
     found = standing_of({"127.0.0.1:54321": [CLOSING, BEGINNING, TRACKER], "127.0.0.1:54325": [WAITING]})
     assert found == Standing(
-        words="node 127.0.0.1:54321 waits for the good-bye of nodes that never began",
+        words="node 127.0.0.1:54321 waits for nodes that never started to sign off",
         tracker=("127.0.0.1", 9091),
     )
 

@@ -94,6 +94,6 @@ def test_too_many_blocks_are_refused_with_what_was_found() -> None:
     assert message.startswith(
         f"2000 lanes need 2000 blocks of {BLOCK} free TCP ports between 21000 and 31000;"
     )
-    assert message.endswith("End other runs, or ask for fewer lanes.")
+    assert message.endswith("Stop other runs, or ask for fewer lanes.")
     with reserved_ports(1) as ports:  # what was held for the refused request was let go
         assert ports[0] < 31000 - BLOCK

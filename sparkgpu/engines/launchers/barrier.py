@@ -1,8 +1,8 @@
 """Runs one network trial as a gang of ranks in the executors of a Spark application.
 
-Spark's TorchDistributor starts a torchrun in each slot of a barrier stage. It says little about failures (a
-failed rank can even pass for a good one), so each rank leaves a marker and a log of its own in the run
-directory, and those are what counts here.
+Spark's TorchDistributor starts a torchrun in each slot of a barrier stage. It reports little about failures
+(a failed rank can even look like a good one). So each rank writes its own marker and log into the run
+directory, and only those count here.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from pyspark.ml.torch.distributor import TorchDistributor
 
 RESTART_S = 5.0
-"""Between two attempts: time for an executor's loss to be noticed, which ends the whole application."""
+"""Pause between two attempts. A lost executor ends the whole application, and is noticed within this time."""
 
-_TOO_FEW_SLOTS = "SPARK-24819"  # how Spark marks a barrier stage that does not fit
+_TOO_FEW_SLOTS = "SPARK-24819"  # Spark's code for a barrier stage that does not fit
 
 
 def make_distributor(num_ranks: int, *, use_gpu: bool) -> TorchDistributor:
-    """A distributor for `num_ranks` slots; make it in the thread that has the session."""
+    """A distributor for `num_ranks` slots; call this in the thread that owns the session."""
     from pyspark.ml.torch import distributor
 
-    # Its own would listen on every interface, without a login, for what ranks print; ours print to files.
+    # The original listens on every interface, without a login, for the output of ranks. Ours print to files.
     distributor.LogStreamingServer = _NoServer  # type: ignore[attr-defined]
     return distributor.TorchDistributor(num_processes=num_ranks, local_mode=False, use_gpu=use_gpu)
 
 
 class _NoServer:
-    """In place of TorchDistributor's log server; -1 is how it says that there is none."""
+    """Replaces TorchDistributor's log server; port -1 means that there is none."""
 
     port = -1
 
@@ -58,11 +58,11 @@ class _NoServer:
 def run_trial(
     distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
 ) -> FitRecord:
-    """Train with one rank in each slot, again from the last checkpoint when one is lost.
+    """Train with one rank in each slot, and again from the last checkpoint after a lost rank.
 
     `config` is resolved.
 
-    Raises `DeviceError` where the slots are too few, `TrialError` where a rank was lost too often.
+    Raises `DeviceError` if there are too few slots, `TrialError` if ranks were lost too often.
     """
     trial = paths.trial(spec.name)
     trial.root.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def run_trial(
 def _attempt(
     distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
 ) -> tuple[str | None, Exception | None]:
-    """Train once: which rank was lost, and what Spark had to say about it; None when all are done."""
+    """Train once. Returns which rank was lost and Spark's error; None if all ranks are done."""
     num_ranks = distributor.num_processes
     trial = paths.trial(spec.name)
     folder, logs = trial.gang, trial.rank_logs
@@ -98,12 +98,12 @@ def _attempt(
     failure: Exception | None = None
     try:
         distributor.run(run_rank, arguments, str(logs))
-    except Exception as error:  # of py4j, of Spark's own, or of pickling what did not come back
+    except Exception as error:  # from py4j, from Spark, or from unpickling a result that never came
         failure = error
     if failure is not None and _TOO_FEW_SLOTS in str(failure):
         raise DeviceError(
-            f"{spec.name}: {num_ranks} ranks found fewer slots than that. Give the application more cores "
-            "(or GPUs), or spread the network over fewer with spark.cores.max."
+            f"{spec.name}: {num_ranks} ranks need as many slots, and the application has fewer. Give it more "
+            "cores (or GPUs), or spread the network over fewer ranks with spark.cores.max."
         )
     if refused := markers.refusal(folder):
         raise refused
@@ -113,7 +113,7 @@ def _attempt(
 
 
 def run_rank(arguments: Sequence[str], logs: str) -> None:
-    """Called by torchrun in an executor: one rank, in a process that ends with this one."""
+    """Run one rank; torchrun calls this in an executor. The rank's process ends with this one."""
     rank, gpus = os.environ["RANK"], os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
     log = Path(logs) / f"rank-{rank}.log"
     command = [sys.executable, *arguments, "--parent", str(os.getpid())]

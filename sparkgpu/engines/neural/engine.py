@@ -36,21 +36,22 @@ def run_trial(
     scratch: Path,
     trees_ended: Callable[[], bool] = lambda: False,
 ) -> FitRecord:
-    """Train, predict valid and test, and leave predictions, learning curve and model in the trial's folder.
+    """Train, predict valid and test, and write predictions, learning curve and model to the trial's folder.
 
-    `config` is resolved: no parameter is open. Once `trees_ended` says so, training in this process takes all
-    cores of the lane; that changes no bit as long as ``MKL_CBWR=AUTO,STRICT`` is in the environment, without
-    which MKL sums some products in another order. Sets torch's threads and seed for the whole process.
+    `config` is resolved: every parameter has a value. When `trees_ended` is true, training in this process
+    takes all cores of the lane. That changes no bit of the result as long as ``MKL_CBWR=AUTO,STRICT`` is in
+    the environment; without it MKL sums some products in another order. Sets torch's threads and seed for the
+    process.
 
-    Raises `DeviceError` when the lane's GPU cannot be used, `TrialError` when training diverges or a rank
-    is lost.
+    Raises `DeviceError` if the lane's GPU cannot be used, `TrialError` if training diverges or a rank is
+    lost.
     """
     if spec.nodes > 1:
         from sparkgpu.engines.launchers import machines as nodes
 
         return nodes.run_trial(spec, config, paths)
     if spec.strategy not in ("single", "dp"):
-        from sparkgpu.engines.launchers import local as gang  # the elastic launcher takes a moment to import
+        from sparkgpu.engines.launchers import local as gang  # importing the elastic launcher is slow
 
         return gang.run_trial(spec, config, paths, lane, events, scratch=scratch)
     device = usable_device(lane)
@@ -63,14 +64,14 @@ def run_trial(
         strategy = Strategy(device, precision)
     reporter = _Reporter(events, spec.name, lane, trees_ended)
     record = run_rank(spec, config, schema, paths, lane, events, strategy, reporter.about)
-    assert record is not None  # the only rank leads
+    assert record is not None  # the only rank is the leading one
     return record
 
 
 def usable_device(lane: LanePlan, index: int = 0) -> torch.device:
-    """The lane's device, or device number `index` of those that this process sees.
+    """The lane's device, or device number `index` of those visible to this process.
 
-    Raises `DeviceError` when it is a GPU that torch cannot use: never a silent turn to the CPU.
+    Raises `DeviceError` if it is a GPU that torch cannot use; it never falls back to the CPU.
     """
     if not lane.device.startswith("cuda"):
         return torch.device("cpu")
@@ -85,7 +86,7 @@ def usable_device(lane: LanePlan, index: int = 0) -> torch.device:
 
 
 class _Reporter:
-    """Called after every step; at most every 0.4 s it hands progress to the parent and looks for cores."""
+    """Called after every step; at most every 0.4 s it reports progress and checks for free cores."""
 
     def __init__(
         self, events: EventWriter, trial: str, lane: LanePlan, trees_ended: Callable[[], bool]
@@ -98,7 +99,7 @@ class _Reporter:
         self._next = 0.0
 
     def about(self, metric: str) -> Report:
-        """Itself, reporting values of `metric`."""
+        """This reporter, with values of `metric`."""
         self._metric = metric
         return self
 

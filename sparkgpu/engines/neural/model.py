@@ -1,7 +1,7 @@
-"""The finished model: raw table columns in, predictions out; saved as ``model.json`` and ``model.pt``.
+"""The finished model: it takes raw table columns and predicts. Saved as ``model.json`` and ``model.pt``.
 
-``model.json`` holds everything needed to build the module again (architecture, features, levels, classes,
-the target's scale), ``model.pt`` the tensors alone, so that loading one never runs code from it.
+``model.json`` holds all that is needed to build the module (architecture, features, levels, classes, the
+target's scale). ``model.pt`` holds only tensors, so loading it never runs code.
 
 N rows (B of a batch), F numeric features, K categorical features, C classes.
 """
@@ -42,7 +42,7 @@ _OF_THE_NETWORK = {"architecture", "hidden", "dropout", "members", "num_bins", "
 
 
 class TabularModel(nn.Module):
-    """Numeric transform, network and objective as one: raw (B, F) and codes (B, K) to predictions.
+    """Numeric transform, network and objective in one module: raw (B, F) and codes (B, K) to predictions.
 
     Predictions are float64: probabilities (B, C) in the order of the classes, or values (B,).
     """
@@ -57,7 +57,7 @@ class TabularModel(nn.Module):
         return self.objective.predict(self.net(self.transform(raw_BF), codes_BK))
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
-        """Predictions of all rows, on the model's device, in its evaluation mode."""
+        """Predictions for all rows, on the model's device, in evaluation mode."""
         self.eval()
         device = self.transform.knots_FQ.device
         raw_NF, codes_NK = raw_tensors(rows, device)
@@ -80,7 +80,7 @@ def needed_bins(config: NeuralConfig, transform: NumericTransform) -> tuple[Tens
 
 
 def save_model(model: TabularModel, folder: Path, config: NeuralConfig, schema: TableSchema) -> None:
-    """Write the model's two files, ``model.json`` last: its presence says that the model is complete."""
+    """Write the model's two files, ``model.json`` last: its presence means that the model is complete."""
     state = {name: value.cpu() for name, value in model.state_dict().items()}
     temporary = folder / f".model.pt.{os.getpid()}"
     torch.save(state, temporary)
@@ -110,15 +110,15 @@ def save_model(model: TabularModel, folder: Path, config: NeuralConfig, schema: 
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel:
-    """Build a saved model again, on `device` and in evaluation mode.
+    """Rebuild a saved model on `device`, in evaluation mode.
 
-    Its inputs are the table's columns in the order of ``model.json``'s `numeric` and `categorical`, codes
-    being positions in `levels` and -1 for missing or unknown.
+    Its inputs are the table's columns in the order of `numeric` and `categorical` in ``model.json``. A code
+    is a position in `levels`, or -1 for missing or unknown.
     """
     saved: dict[str, Any] = read_json(folder / "model.json")
     assert saved["format"] == _FORMAT
     state = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
-    # Built from its knots, since it derives tables from them that are not saved.
+    # Built from its knots, since it derives further tables from them, which are not saved.
     architecture = saved["architecture"]
     kind = TRANSFORMS[architecture["architecture"]]
     transform = kind(state["transform.knots_FQ"], state["transform.missing_M"])

@@ -1,8 +1,8 @@
 """Trains and applies H2O XGBoost inside a lane's H2O context (Sparkling Water, XGBoost 1.6).
 
-The table's Parquet files are parsed by H2O itself; categories arrive as enums, gaps as gaps. On one node rows
-are in the order of their ids, because subsampling picks by position. H2O quietly trains on the CPU when
-its GPU cannot be used: here a GPU lane counts as trained only if the native library says ``gpu_hist``.
+H2O itself parses the table's Parquet files; categories become enums, and missing values stay missing. On one
+node the rows are in the order of their ids, because subsampling picks by position. H2O silently trains on the
+CPU if it cannot use the GPU. Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _POLL_S = 0.15
 _MOST_POLL_S = 1.0
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
-_MAX_GPU_DEPTH = 15  # beyond it H2O takes the CPU without a word
+_MAX_GPU_DEPTH = 15  # with deeper trees H2O silently uses the CPU
 
 
 def run_trial(
@@ -58,11 +58,11 @@ def run_trial(
     predicting: AbstractContextManager[None],
     cloud: Cloud | None = None,
 ) -> FitRecord:
-    """Train, predict valid and test, and leave predictions, learning curve and MOJO in the trial's folder.
+    """Train, predict valid and test, and write predictions, learning curve and MOJO to the trial's folder.
 
-    `config` is resolved: no parameter is open. Predictions are made within `predicting`. With `cloud` a
-    training that stands still is found. Raises `DeviceError` when a GPU was asked for and not used,
-    `TrialError` when H2O refuses or fails.
+    `config` is resolved: every parameter has a value. Predictions are made within `predicting`. With `cloud`,
+    a stuck training is detected. Raises `DeviceError` if a GPU was asked for and not used, `TrialError` if
+    H2O refuses or fails.
     """
     folder = paths.trial(spec.name).root
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,11 +74,11 @@ def run_trial(
     start = time.perf_counter()
     with events.phase("training", spec.name):
         model = _start(spec, parameters, schema, train, valid)
-        test = tables.split("test", spec.fold)  # parsed while the first trees grow
+        test = tables.split("test", spec.fold)  # H2O parses it while the first trees grow
         job = H2OJob(model._job.job_key, spec.name, cloud, tables.num_nodes)
         is_scoring = _grow(job, spec, config, events)
     if is_scoring:
-        # All rows trained and validated on: with many classes this takes as long as the trees.
+        # H2O scores all training and validation rows; with many classes this takes as long as the trees.
         with events.phase("H2O's own scoring", spec.name):
             while job.done() is not None:
                 time.sleep(_POLL_S)
@@ -128,12 +128,12 @@ def run_trial(
 def estimator_parameters(
     config: TreesConfig, schema: TableSchema, seed: int, lane: LanePlan
 ) -> dict[str, Any]:
-    """What `H2OXGBoostEstimator` is called with. Raises `DeviceError` where H2O would leave the GPU."""
+    """The arguments of `H2OXGBoostEstimator`. Raises `DeviceError` if H2O would leave the GPU."""
     on_gpu = config.tree_method == "gpu_hist"
     if on_gpu and (config.max_depth or 0) > _MAX_GPU_DEPTH:
         raise DeviceError(
-            f"trees.max_depth = {config.max_depth}: on a GPU H2O XGBoost goes to {_MAX_GPU_DEPTH} at most "
-            'and would turn to the CPU. Lower it, or set trees.tree_method = "hist".'
+            f"trees.max_depth = {config.max_depth}: on a GPU, H2O XGBoost supports at most {_MAX_GPU_DEPTH} "
+            'and would silently use the CPU. Lower it, or set trees.tree_method = "hist".'
         )
     parameters: dict[str, Any] = {
         "ntrees": config.ntrees,
@@ -147,13 +147,13 @@ def estimator_parameters(
         "reg_alpha": config.reg_alpha,
         "max_bins": config.max_bins,
         "distribution": _DISTRIBUTIONS[schema.task],
-        # "hist" on a GPU backend is what H2O passes on as gpu_hist; its client knows no such word.
+        # H2O turns "hist" on a GPU backend into gpu_hist; its client does not accept that word.
         "tree_method": "hist" if on_gpu else config.tree_method,
         "backend": "gpu" if on_gpu else "cpu",
         "nthread": lane.tree_threads,
         "seed": seed,
         "score_tree_interval": config.score_tree_interval,
-        # The native metric alone: H2O's own scoring in Java costs twice the training.
+        # Only the native metric: H2O's own scoring in Java takes twice as long as the training.
         "score_eval_metric_only": True,
         "eval_metric": _EVAL_METRICS[schema.task],
     }
@@ -183,9 +183,9 @@ def _start(
 
 
 def _grow(job: H2OJob, spec: TrialSpec, config: TreesConfig, events: EventWriter) -> bool:
-    """Report the trees grown so far until all stand; whether H2O still works on the model then.
+    """Report the number of trees until all are grown. Returns whether H2O still works on the model then.
 
-    Of a model that stops early this cannot be told: its progress stays where it was.
+    This is unknown for a model that stops early: its progress does not change any more.
     """
     told, grown = -1.0, time.monotonic()
     while (done := job.done()) is not None:
@@ -194,13 +194,13 @@ def _grow(job: H2OJob, spec: TrialSpec, config: TreesConfig, events: EventWriter
             told, grown = done, time.monotonic()
         if done >= 1.0:
             return True
-        # Slow trees are asked for less often: each question is work for the node that trains.
+        # Ask less often about slow trees: each question is work for the node that trains.
         time.sleep(max(_POLL_S, min(_MOST_POLL_S, (time.monotonic() - grown) / 10)))
     return False
 
 
 def _native_parameters(output: Mapping[str, Any]) -> dict[str, str]:
-    """What the native library reports that it used (name to value)."""
+    """The parameters that the native library reports (name to value)."""
     found = output.get("native_parameters")
     return {str(row[-2]): str(row[-1]) for row in found.cell_values} if found is not None else {}
 
@@ -209,16 +209,16 @@ def _check_device(spec: TrialSpec, config: TreesConfig, native: Mapping[str, str
     if config.tree_method == "gpu_hist" and native.get("tree_method") != "gpu_hist":
         raise DeviceError(
             f"{spec.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
-            "Look at the lane's log for the GPU library; to train on the CPU set trees.tree_method to hist."
+            "Search the lane's log for the GPU library; to train on the CPU, set trees.tree_method to hist."
         )
 
 
 def _predict(
     model: H2OXGBoostEstimator, frame: H2OFrame, schema: TableSchema, folder: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Row ids, and values (N,) or probabilities (N, C) in the order of the schema's classes.
+    """Row ids, with values (N,) or with probabilities (N, C) in the order of the schema's classes.
 
-    Handed over as Parquet in the empty `folder`, which is removed: H2O's CSV download takes longer.
+    They pass through Parquet in the empty `folder`, which is removed: H2O's CSV download takes longer.
     """
     predicted = frame[ROW_ID].cbind(model.predict(frame))
     h2o.export_file(predicted, str(folder), format="parquet", parts=1)
@@ -253,7 +253,7 @@ def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int
 
 
 def _seconds(duration: str) -> float:
-    """H2O's words for a duration ("1 min 2.345 sec") in seconds."""
+    """Convert H2O's text of a duration ("1 min 2.345 sec") to seconds."""
     units = {"hour": 3600.0, "hours": 3600.0, "min": 60.0, "mins": 60.0, "sec": 1.0, "secs": 1.0}
     words = duration.split()
     return sum(

@@ -1,7 +1,7 @@
 """The engine `xgboost` on a Spark cluster: one model over several executors, and over their GPUs.
 
-XGBoost's own Spark estimator trains in a barrier stage on the table's files, which no machine has to hold
-whole. This is the way to spread one model over GPUs: H2O does not use them in a cloud of several nodes.
+XGBoost's own Spark estimator trains in a barrier stage on the table's files; no machine must hold the whole
+table. This is how to spread one model over GPUs: H2O does not use them in a cloud of several nodes.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def run_trial(
     *,
     num_workers: int,
 ) -> FitRecord:
-    """Train with a worker in each of `num_workers` slots, and leave predictions, curve and model in the
-    trial's folder; `shared` is a folder that all machines see.
+    """Train with a worker in each of `num_workers` slots; write predictions, curve and model.
 
-    Raises `DeviceError` when the package is not installed, or a GPU was asked for and not used.
+    The files go to the trial's folder; `shared` is a folder that all machines see. Raises `DeviceError` if
+    the package is not installed, or if a GPU was asked for and not used.
     """
     folder = paths.trial(spec.name).root
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def run_trial(
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """The single values in nested mappings, by their last name."""
+    """The single values in nested mappings, by their innermost name."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -111,7 +111,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(config: TreesConfig, seed: int) -> dict[str, Any]:
-    """The configuration in the spelling of XGBoost's scikit-learn interface, which its Spark one shares."""
+    """The configuration with the names of XGBoost's scikit-learn interface, which its Spark one shares."""
     return {
         "n_estimators": config.ntrees,
         "max_depth": config.max_depth,
@@ -147,7 +147,7 @@ def _estimator(config: TreesConfig, schema: TableSchema, seed: int, num_workers:
         validation_indicator_col=_IS_VALID,
         weight_col=WEIGHT if schema.weighted else None,
         num_workers=num_workers,
-        force_repartition=True,  # else a worker may get the rows of a file that holds validation rows alone
+        force_repartition=True,  # otherwise a worker may get a file with only validation rows
         device="cuda" if on_gpu else "cpu",
         feature_types=["c" if feature.kind == "categorical" else "q" for feature in schema.features],
         eval_metric=metrics[schema.task],
@@ -158,7 +158,7 @@ def _estimator(config: TreesConfig, schema: TableSchema, seed: int, num_workers:
 def _rows(
     session: SparkSession, paths: RunPaths, schema: TableSchema, split: str, fold: int | None
 ) -> DataFrame:
-    """The rows of a split as numbers: categories as their codes, gaps as NaN."""
+    """The rows of a split as numbers: categories as codes, missing values as NaN."""
     from pyspark.sql import functions as F
 
     if fold is None or split == "test":
@@ -180,7 +180,7 @@ def _rows(
 
 
 def _code(name: str, levels: tuple[str, ...]) -> Column:
-    """A category's place among its levels; null for a gap."""
+    """A category's position among its levels; null for a missing value."""
     from pyspark.sql import functions as F
 
     words = ", ".join(map(text_literal, levels))
@@ -197,7 +197,7 @@ def _marked(rows: DataFrame, *, valid: bool) -> DataFrame:
 def _predict(
     model: Any, rows: DataFrame, schema: TableSchema, folder: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Row ids, and values (N,) or probabilities (N, C); by way of files in `folder`, which is removed."""
+    """Row ids, with values (N,) or probabilities (N, C), through files in `folder`, which is removed."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as F
 
@@ -215,7 +215,7 @@ def _predict(
 
 
 def _thinned(curve: list[tuple[float, float]], config: TreesConfig) -> list[tuple[int, float, float]]:
-    """Every so many trees, and the last."""
+    """The points of `curve` at a fixed interval of trees, and the last one."""
     every = config.score_tree_interval
     return [
         (step, *pair) for step, pair in enumerate(curve, start=1) if step % every == 0 or step == len(curve)

@@ -13,10 +13,10 @@ from sparkgpu.engines.neural.nets.tabm import build_tabm
 
 
 def build_net(config: NeuralConfig, shape: Shape) -> TabularNet:
-    """The network that the configuration names, on the CPU, with weights from torch's random numbers."""
+    """Build the network that the configuration names, on the CPU, with torch's random initial weights."""
     assert (
         config.hidden is not None and config.dropout is not None
-    )  # filled in by parameters.resolve_parameters
+    )  # filled in by plan.defaults.resolve_parameters
     if config.architecture == "tabm":
         assert config.members is not None and config.embedding_dim is not None
         net = build_tabm(

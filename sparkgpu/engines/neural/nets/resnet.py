@@ -1,8 +1,8 @@
-"""The residual network for tables of Gorishniy et al., "Revisiting Deep Learning Models for Tabular Data"
-(NeurIPS 2021), with layer instead of batch normalisation.
+"""The residual network for tables by Gorishniy et al. (NeurIPS 2021), with layer normalisation.
 
-Batch normalisation makes a row's gradient depend on the rows computed with it, so that a batch cut in
-micro-batches or over ranks would train another network than the whole batch.
+The paper is "Revisiting Deep Learning Models for Tabular Data"; it uses batch normalisation. That makes a
+row's gradient depend on the other rows of the pass, so a batch cut into micro-batches or over ranks would
+train another network than the whole batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparkgpu.engines.neural.nets.inputs import InputLayer
 from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.shape import Shape
 
-_EXPANSION = 2  # the width inside a block, in widths of the stream
+_EXPANSION = 2  # the width inside a block, relative to the stream's width
 
 
 class ResidualBlock(nn.Module):
@@ -50,7 +50,7 @@ class ResNetInput(nn.Module):
 
 
 def build_resnet(shape: Shape, *, hidden: Sequence[int], dropout: float) -> TabularNet:
-    """A block for each entry of `hidden`, which are all the same width."""
+    """A block for each entry of `hidden`; all entries are the same width."""
     width = hidden[0]
     blocks = [ResidualBlock(width, dropout) for _ in hidden]
     output = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, shape.num_outputs))
