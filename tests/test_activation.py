@@ -1,8 +1,8 @@
 """What `source env/activate.sh` does to a shell: bash and, where it is installed, zsh.
 
-The script is the real one, in a copy of the project. The costly tools are stand-ins of a few lines: a Python
-whose venv and pip only make folders, and a Java that only knows its version. PATH holds these and a handful
-of links to system tools, so nothing of the machine's own Python and Java is found.
+The script is the real one, in a copy of the project. Small stand-ins replace the slow tools: a Python whose
+venv and pip only make folders, and a Java that only prints its version. PATH holds these and a few links to
+system tools, so the machine's own Python and Java are not found.
 """
 
 import os
@@ -67,7 +67,7 @@ def java(home: Path, version: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A copy of what activation reads, its stand-in tools, and the notes these leave."""
+    """A copy of the files that activation reads, the stand-in tools, and the notes that these write."""
 
     root: Path
     tools: Path
@@ -89,7 +89,7 @@ class Project:
         return self.shell("source env/activate.sh", shell=shell, user=user, **variables)
 
     def calls(self) -> list[str]:
-        """What pip was asked for last in each call, and `archive` for each start-up archive."""
+        """The last argument of each pip call, and `archive` for each start-up archive."""
         path = self.notes / "pip"
         text = path.read_text() if path.exists() else ""
         return text.replace(f"{self.root}[dev]", "project").split()
@@ -100,7 +100,7 @@ class Project:
 
 @pytest.fixture
 def project() -> Iterator[Project]:
-    # Not tmp_path, into which no other user may look: one test changes the user.
+    # Not tmp_path, which other users cannot read: one test changes the user.
     with tempfile.TemporaryDirectory(prefix="sparkgpu activation ") as folder:
         base = Path(folder)
         base.chmod(0o755)
@@ -125,7 +125,7 @@ def project() -> Iterator[Project]:
 
 
 def only_line(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line that a failed activation ends with, after those that say what it is doing."""
+    """The last line of a failed activation, after the lines about its progress."""
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     return done.stderr.splitlines()[-1]
@@ -346,7 +346,7 @@ def test_an_interrupted_set_up_is_begun_anew(project: Project) -> None:
 
 
 def test_an_interrupted_archive_is_built_at_the_next_activation(project: Project) -> None:
-    # The set-up is the grandparent here: it reads what the archive's builder prints.
+    # The set-up is the grandparent here, since it reads the output of the archive's builder.
     (project.notes / "cds.sh").write_text("read -r _ _ _ setup _ </proc/$PPID/stat; kill -KILL $setup")
     assert project.source().returncode == 1
     (project.notes / "cds.sh").unlink()

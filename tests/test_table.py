@@ -1,4 +1,4 @@
-"""The prepared table into arrays, and predictions there and back."""
+"""The prepared table is read into arrays, and predictions survive a write and a read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def schema(
 def write_part(
     paths: RunPaths, part: int, row_ids: list[int], *, split: str = "train", **more: list[float]
 ) -> None:
-    """One file whose values follow from its row ids."""
+    """One file whose values depend on its row ids."""
     columns = {
         "row_id": pa.array(row_ids, pa.int64()),
         "label": pa.array([i % 2 for i in row_ids], pa.int32()),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TableStatistics:
-    """Figures of the whole table. The fingerprint covers the rows' content in any order; None if not taken yet.
+    """Figures of the whole table. The fingerprint covers the rows' content in any order; None if still open.
 
     `replaced` counts texts that contain U+FFFD, by which Spark replaces bytes that are not UTF-8.
     `by_pyarrow` means that pyarrow gathered them, and so reads the table like Spark. `text_file` means that

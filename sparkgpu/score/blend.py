@@ -107,9 +107,7 @@ def _objective(task: Task, label_N: Any, predictions: Mapping[str, Any], weight_
 
 
 def _two(objective: Objective) -> FloatArray:
-    from scipy.optimize import (
-        minimize_scalar,
-    )  # not at module level: ``blend`` alone needs no scipy
+    from scipy.optimize import minimize_scalar  # imported here, since ``blend`` alone needs no scipy
 
     found = minimize_scalar(
         lambda first: objective(np.array([first, 1 - first]))[0],

@@ -245,7 +245,7 @@ def _no_interval(metric: str, difference: float | None, method: str, level: floa
 
 
 def _decimals(difference: float, low: float, high: float) -> int:
-    """Decimals that show two digits of the interval's width, or four of the difference without an interval."""
+    """Decimals that show two digits of the interval's width or, without one, four of the difference."""
     width = high - low
     size, digits = (width, 2) if width > 1e-9 * abs(difference) else (abs(difference), 4)
     return 0 if size == 0 else min(max(digits - 1 - math.floor(math.log10(size)), 0), 12)

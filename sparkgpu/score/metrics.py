@@ -148,7 +148,7 @@ def _spearman(rows: Rows) -> float | None:
 
 
 def _midrank(value_N: Any, weight_N: FloatArray) -> FloatArray:
-    """The weight below each row plus half the weight tied with it (for unit weights: the midrank less 1/2)."""
+    """The weight below each row and half the weight tied with it (for unit weights: the midrank less 1/2)."""
     group_N = np.unique(value_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
     tied_G = np.bincount(group_N, weights=weight_N)
     return np.asarray((np.cumsum(tied_G) - tied_G / 2)[group_N])

@@ -121,8 +121,8 @@ def _codes(label: npt.NDArray[Any], num_classes: int) -> IntArray:
         bad_N |= label != np.floor(label)
     if bad_N.any():
         raise ValueError(
-            f"{int(bad_N.sum())} of {len(label)} labels are not class codes (the first is {label[bad_N][0]}); "
-            f"predictions with {num_classes} columns need codes 0 to {num_classes - 1}."
+            f"{int(bad_N.sum())} of {len(label)} labels are not class codes (the first is "
+            f"{label[bad_N][0]}); predictions with {num_classes} columns need codes 0 to {num_classes - 1}."
         )
     return label.astype(np.int64)
 

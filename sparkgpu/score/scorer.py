@@ -28,9 +28,8 @@ def align(row_id_N: Any, frame_row_id: Any, values: Any) -> npt.NDArray[Any]:
         raise ValueError(
             f"predictions have shape {rows.shape} but {len(given)} row_ids; give one row for each row_id."
         )
-    wanted_order_N = np.argsort(
-        wanted_N, kind="stable"
-    )  # stable: linear time on files that are sorted or nearly sorted
+    # A stable sort takes linear time on files that are sorted or nearly sorted.
+    wanted_order_N = np.argsort(wanted_N, kind="stable")
     wanted_sorted_N = wanted_N[wanted_order_N]
     num_repeated = int(np.count_nonzero(wanted_sorted_N[1:] == wanted_sorted_N[:-1]))
     if num_repeated:

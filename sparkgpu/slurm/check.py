@@ -99,7 +99,7 @@ def _several(script: Script, plan: Plan) -> Iterator[str]:
     gpus = _gpus(asked)
     on_cpu = script.config.devices.cpu_lanes is not None
     if ranks is None:
-        yield "torchrun has no --nproc-per-node, so it starts one rank; set it to the number of devices of a node."
+        yield "torchrun has no --nproc-per-node, so it starts one rank; set it to the devices per node."
     elif ranks != lanes:
         devices = f"--cpu-lanes {lanes}" if on_cpu else f"{counted(lanes, 'GPU')} on a node"
         yield f"torchrun --nproc-per-node={ranks}, but the run has {devices}; make them equal."
@@ -169,8 +169,8 @@ def _times(script: Script) -> Iterator[str]:
     limit = _seconds(script.directives.get("time", ""))
     if limit is not None and limit <= int(found[2]):
         yield (
-            f"#SBATCH --time={script.directives['time']} is shorter than its notice of {found[2]} s; give the "
-            "job more time or a shorter notice."
+            f"#SBATCH --time={script.directives['time']} is shorter than its notice of {found[2]} s; give "
+            "the job more time or a shorter notice."
         )
 
 
@@ -201,7 +201,7 @@ def _directives(script: Script) -> Iterator[str]:
 def _log(script: Script) -> Iterator[str]:
     output = script.directives.get("output")
     if output and not (folder := Path(output).parent).is_dir():
-        yield f"#SBATCH --output={output}: there is no folder {folder}, and Slurm does not create it; create it."
+        yield f"#SBATCH --output={output}: there is no folder {folder}, and Slurm makes none; create it."
 
 
 def _variables(script: Script) -> Iterator[str]:

@@ -74,9 +74,8 @@ def write(
         )
     if found.data.source is not None:
         table = find_source(found.data.source)
-        lasting = (
-            table.location if table.format else table.name
-        )  # an absolute path, since a job starts in another folder
+        # An absolute path, since a job starts in another folder.
+        lasting = table.location if table.format else table.name
         found = found.model_copy(update={"data": found.data.model_copy(update={"source": lasting})})
     shape = Shape(gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node or gpus_per_node or 1)
     wrong = 0

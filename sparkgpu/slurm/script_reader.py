@@ -35,7 +35,7 @@ _FLAGS = {"quiet", "resume", "dry-run"}
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """The parts of a batch script. `srun` and `torchrun` are the options of the launcher; None without one."""
+    """The parts of a batch script. `srun` and `torchrun` are the launcher's options; None without one."""
 
     text: str
     directives: Options

@@ -45,7 +45,7 @@ def write_predictions(path: Path, predictions: Predictions, schema: TableSchema)
 def read_predictions(
     path: Path, schema: TableSchema
 ) -> dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Read what `write_predictions` wrote: for each split, row ids in file order with (N,) or (N, C) values."""
+    """Read what `write_predictions` wrote: by split, row ids in file order with (N,) or (N, C) values."""
     import pyarrow.parquet as pq
 
     names = _prediction_names(schema)

@@ -100,7 +100,7 @@ def _fill(
     numeric_NF: NDArray[np.float32],
     codes_NK: NDArray[np.int32],
 ) -> None:
-    """Decode the files, `rows` rows in all, into the matrices; row i there is row `kept_N[i]` of the files."""
+    """Decode the files, `rows` rows in all, into the matrices; row i is row `kept_N[i]` of the files."""
     place_R: NDArray[np.int64] | None = None
     if not (len(kept_N) == rows and _ascends(kept_N)):
         place_R = np.full(rows, -1)

@@ -102,12 +102,12 @@ def _folder_format(text: str, folder: Path) -> Format:
     formats = Counter(_format(str(path), path) for path in files)
     if len(formats) > 1:
         raise DataError(
-            f"{text}: the folder mixes {listed(formats)} files; keep only one format in it, or give a single file."
+            f"{text}: the folder mixes {listed(formats)} files; keep one format in it, or give a single file."
         )
     found = next(iter(formats))
     empty = [path.name for path in files if not path.stat().st_size]
     if empty and found == "parquet":
         raise DataError(
-            f"{text}: {listed(empty)} in this folder is empty (0 bytes), so it is not a Parquet file. Remove it."
+            f"{text}: {listed(empty)} in this folder is empty (0 bytes), not a Parquet file. Remove it."
         )
     return found

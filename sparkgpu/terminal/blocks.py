@@ -105,9 +105,7 @@ def _devices(names: list[str]) -> str:
 
 
 def _best(metric: str, values: Iterable[float | None]) -> float | None:
-    from sparkgpu.score.metrics import (
-        greater_is_better,
-    )  # loads numpy, which the start of a run does not need
+    from sparkgpu.score.metrics import greater_is_better  # loads numpy, which a run's start does not need
 
     present = [value for value in values if value is not None]
     if len(present) < 2:

@@ -45,7 +45,7 @@ class Spool(io.TextIOBase):
         return len(text)
 
     def drain(self, within_s: float) -> bool:
-        """Wait until all text is written, at most `within_s` seconds. Returns whether it is. Nothing may follow.
+        """Wait at most `within_s` seconds for all text to be written; whether it is. No text may follow.
 
         Raises the error of a failed write, such as a full disk.
         """

@@ -1,4 +1,4 @@
-"""One real run with two lanes: what it leaves, what it says, and what could be seen of it while it ran."""
+"""One real run with two lanes: its files, its output, and its processes while it ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that was killed goes on where it was, with the same result; and one network over several lanes."""
+"""A killed run resumes where it stopped, with the same result; and one network over several lanes."""
 
 from __future__ import annotations
 

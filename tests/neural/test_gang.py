@@ -1,4 +1,4 @@
-"""Ranks that are lost are named and replaced, and the training goes on as if nothing had been."""
+"""Lost ranks are named and replaced, and the training continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def gang(table: tuple[RunPaths, TableSchema], name: str, strategy: str = "ddp", 
 
 
 def when_training(paths: RunPaths, name: str, act: Callable[[list[Sign]], None]) -> threading.Thread:
-    """Do something to the ranks of the first attempt once each has taken some steps."""
+    """Do something to the ranks of the first attempt after each has taken some steps."""
 
     def wait() -> None:
         folder = paths.root / f"gang-{name}" / "attempt-0"

@@ -1,4 +1,4 @@
-"""Wherever training rows lie, the same ones are trained on: on the device, streamed, through a DataLoader."""
+"""The same rows are trained on from every place: on the device, streamed, or through a DataLoader."""
 
 from __future__ import annotations
 

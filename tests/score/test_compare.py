@@ -1,4 +1,4 @@
-"""Intervals against brute force, plain bootstraps and simulations in which the truth is known."""
+"""Intervals against brute force, plain bootstraps and simulations with a known truth."""
 
 import math
 

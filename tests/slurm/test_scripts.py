@@ -1,4 +1,4 @@
-"""Batch scripts as written, and what the check finds in them once they are changed; no cluster needed."""
+"""Batch scripts as written, and the faults that the check finds after changes; no cluster needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GPUS = Shape(gpus_per_node=4, ranks_per_node=4)
 
 @pytest.fixture(autouse=True)
 def no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave Slurm's commands out: what they say is asked of a real Slurm elsewhere."""
+    """Hide Slurm's commands; other tests ask a real Slurm."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
@@ -52,7 +52,7 @@ def test_every_written_script_fits_and_is_valid_shell(tmp_path: Path, shape: Sha
 
 def test_a_script_that_was_changed_is_not_written_over(tmp_path: Path) -> None:
     file = written(tmp_path)
-    assert written(tmp_path) == file  # as it is it may be written again
+    assert written(tmp_path) == file  # an unchanged script may be written again
     changed(file, "#SBATCH --requeue", "#SBATCH --requeue --mail-type=END")
     with pytest.raises(
         ConfigError, match=r"network\.sbatch there has other content, perhaps your own changes"

@@ -1,4 +1,4 @@
-"""A folder whose files do not all have the same columns: each row keeps what its file has."""
+"""A folder whose files have different columns: each row keeps the values of its file."""
 
 from __future__ import annotations
 

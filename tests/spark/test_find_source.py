@@ -1,4 +1,4 @@
-"""What SOURCE may be, told from its text and the files there; no JVM."""
+"""What SOURCE may be, recognised from its text and the files there; no JVM."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_missing_file_is_answered_with_the_nearest_name(file, refused):
 def test_an_empty_file_in_a_parquet_folder_is_refused(file, refused):
     file("t/1.parquet")
     folder = file("t/2.parquet", b"").parent
-    assert "2.parquet in this folder is empty (0 bytes), so it is not a Parquet file." in refused(
+    assert "2.parquet in this folder is empty (0 bytes), not a Parquet file." in refused(
         find_source, str(folder)
     )
 

@@ -26,7 +26,7 @@ LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
 
 @pytest.fixture
 def target(spark):
-    """What becomes of a column as the target."""
+    """A column after encoding as the target."""
 
     def find(values, kind, task="auto", text_file=False):
         table = spark.createDataFrame([(value,) for value in values], f"y {kind}")

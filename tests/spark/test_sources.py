@@ -1,4 +1,4 @@
-"""Tables of every kind through Spark: what is read, in which order, and how the rest is refused."""
+"""Tables of every format through Spark: what is read, in which order, and how the rest is refused."""
 
 from __future__ import annotations
 

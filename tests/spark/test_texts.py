@@ -1,4 +1,4 @@
-"""Numbers and moments that are kept as text, and numbers that 32 bits do not hold, in a prepared table."""
+"""Numbers and moments stored as text, and numbers that do not fit 32 bits, in a prepared table."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty working folder and a Java to be found; the handlers that `main` sets are taken back."""
+    """An empty working folder and a Java; signal handlers that `main` sets are restored."""
     java = tmp_path / "jdk"
     (java / "bin").mkdir(parents=True)
     (java / "bin" / "java").symlink_to(sys.executable)

@@ -1,4 +1,4 @@
-"""Devices are chosen from what is visible, and a GPU that is not there is never replaced by the CPU."""
+"""Devices are chosen from the visible ones, and the CPU never replaces a missing GPU."""
 
 from __future__ import annotations
 

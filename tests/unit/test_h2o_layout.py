@@ -1,3 +1,5 @@
+"""A table is cut so that every node of an H2O cloud gets rows of every split."""
+
 from __future__ import annotations
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a run may change when it goes on, and what it finds again."""
+"""What may change in a resumed run, and what it keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run goes to the cluster that its configuration or the spark-submit around it names, or stays here."""
+"""A run uses the cluster that its configuration or spark-submit names, or this machine."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class StreamedSource:
 
         random = np.random.default_rng(
             derived_seed(seed, epoch)
-        )  # in this thread, since the first call imports
+        )  # the first call imports, so not in the thread
 
         def put(item: ResidentRows | BaseException | None) -> None:
             while not stopped.is_set():
