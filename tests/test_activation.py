@@ -256,7 +256,7 @@ def test_a_java_home_of_another_release_is_replaced_with_one_line(project: Proje
     )  # fmt: skip
     assert done.stdout == f"{project.java17}\n{project.root / 'java25'}\n"
     assert done.stderr == (
-        f"sparkgpu: JAVA_HOME gives Java 25 in {project.root / 'java25'}; sparkgpu runs on Java 17 only, "
+        f"sparkgpu: JAVA_HOME gives Java 25 in {project.root / 'java25'}; sparkgpu needs Java 17, "
         f"so this shell uses {project.java17}\n"
     )
 
@@ -300,7 +300,7 @@ def test_an_index_out_of_reach_is_one_sentence(project: Project) -> None:
     project.pip_does(NO_INDEX)
     assert only_line(project.source()) == (
         "sparkgpu: no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one "
-        "that can (or mend the network) and source again. pip said: 'Refused(no)': /simple/x/"
+        "that can (or repair the network) and source again. pip said: 'Refused(no)': /simple/x/"
     )
 
 
@@ -341,7 +341,7 @@ def test_an_interrupted_set_up_is_begun_anew(project: Project) -> None:
     (project.notes / "pip.sh").unlink()
     done = project.source()
     assert done.returncode == 0
-    assert "the .venv is incomplete or was moved; making it anew" in done.stderr
+    assert "the .venv is incomplete or was moved; making it again" in done.stderr
     assert not list(project.root.glob(".venv/lib/*/site-packages/half"))
 
 
@@ -374,7 +374,7 @@ def test_changed_versions_are_installed_at_the_next_activation(project: Project)
     project.source()
     with (project.root / "env" / "constraints.txt").open("a") as file:
         file.write("# moved\n")
-    assert "the wanted packages have changed" in project.source().stderr
+    assert "the required packages have changed" in project.source().stderr
     assert project.calls() == ["project", "archive"] * 2
 
 
@@ -382,10 +382,10 @@ def test_an_environment_that_was_moved_or_lost_its_python_is_made_anew(project: 
     project.source()
     moved = project.root.rename(project.root.with_name("moved"))
     project = Project(root=moved, tools=project.tools, notes=project.notes, java17=project.java17)
-    assert "incomplete or was moved; making it anew" in project.source().stderr
+    assert "incomplete or was moved; making it again" in project.source().stderr
     (moved / ".venv" / "bin" / "python").unlink()
     (moved / ".venv" / "bin" / "python").symlink_to("/nowhere/python3.12")
-    assert "incomplete or was moved; making it anew" in project.source().stderr
+    assert "incomplete or was moved; making it again" in project.source().stderr
     assert project.source().stderr == ""
 
 

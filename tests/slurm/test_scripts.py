@@ -145,7 +145,7 @@ def test_what_does_not_fit_in_a_network_script_is_said(
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("#SBATCH --nodes=1", "#SBATCH --nodes=2", "#SBATCH --nodes=2, but this run uses one"),
+        ("#SBATCH --nodes=1", "#SBATCH --nodes=2", "#SBATCH --nodes=2, but this run uses only one"),
         (
             "--ntasks-per-node=1",
             "--ntasks-per-node=4",

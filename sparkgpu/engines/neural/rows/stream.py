@@ -78,9 +78,7 @@ class StreamedSource:
         ready: queue.Queue[ResidentRows | BaseException | None] = queue.Queue(_AHEAD)
         stopped = threading.Event()
 
-        random = np.random.default_rng(
-            derived_seed(seed, epoch)
-        )  # the first call imports, so not in the thread
+        random = np.random.default_rng(derived_seed(seed, epoch))  # not in the thread: the first call imports
 
         def put(item: ResidentRows | BaseException | None) -> None:
             while not stopped.is_set():
