@@ -30,8 +30,8 @@ def run_folder(
 ) -> RunPaths:
     """The run directory, with the configuration and the environment written into it.
 
-    With `resume` it is `out`, without unfinished work. Raises `ConfigError` if it is not writable or not
-    empty.
+    With `resume` it is `out`, without unfinished work. Raises `ConfigError` if it is not writable, or if a
+    new one is not empty.
     """
     if resume:
         assert out is not None
