@@ -12,6 +12,8 @@ SMALLEST = ("trees.ntrees=20", "neural.architecture=mlp", "neural.epochs=1", "ne
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
+    """A table for one run: its name in the results, its file and its target."""
+
     name: str
     file: str
     target: str

@@ -95,7 +95,7 @@ def test_a_row_has_the_time_the_load_and_blanks_for_absent_gpus(tmp_path: Path) 
 def test_a_run_shorter_than_the_interval_is_sampled_at_its_start_and_end(tmp_path: Path) -> None:
     start = time.monotonic()
     with Monitor(tmp_path / "t.csv", lambda: [os.getpid()], 60.0, gpus=()) as monitor:
-        wait_for(lambda: (tmp_path / "t.csv").exists())
+        wait_for((tmp_path / "t.csv").exists)
     assert time.monotonic() - start < 5
     assert len(rows_of(tmp_path / "t.csv")) == 2
     assert monitor.peak_rss_bytes > 10 * MIB
@@ -152,7 +152,8 @@ def test_a_file_that_cannot_be_written_costs_the_samples_alone(tmp_path: Path) -
 class Nvml:
     """Answers like NVML for a GPU with a given power; its memory cannot be read."""
 
-    class NVMLError(Exception): ...
+    class NVMLError(Exception):
+        """Named as in pynvml."""
 
     watts: float | None = 100.0
 

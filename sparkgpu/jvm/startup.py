@@ -199,7 +199,7 @@ def start_jvm(
             "SPARK_HOME": str(_package_folder("pyspark")),
             "SPARK_LOCAL_IP": address,
         },
-        preexec_fn=_follow_parent,
+        preexec_fn=_follow_parent,  # noqa: PLW1509  no other thread forks here, and it only sets signals
     )
     try:
         meanwhile()

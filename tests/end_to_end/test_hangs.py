@@ -48,7 +48,7 @@ def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
         pytest.param(("--cpu-lanes", "1", "--set", "trees.engine=lightgbm"), marks=pytest.mark.slow),
         pytest.param(("--cpu-lanes", "1", "--set", "split.folds=2"), marks=pytest.mark.slow),
     ],
-    ids=lambda options: " ".join(options),
+    ids=" ".join,
 )
 def test_no_thread_but_the_main_one_imports_anything(options: tuple[str, ...], tmp_path: Path) -> None:
     folder = tmp_path / "imports"

@@ -202,9 +202,7 @@ def uninterrupted(table: tuple[RunPaths, TableSchema]) -> Outcome:
     return resumable(table, "uninterrupted", "single")
 
 
-def test_a_checkpoint_that_was_not_finished_is_none(
-    table: tuple[RunPaths, TableSchema], tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_was_not_finished_is_none(table: tuple[RunPaths, TableSchema]) -> None:
     half = table[0].trial("half").checkpoints / ".epoch-00002-step-0000000"
     half.mkdir(parents=True)
     (half / "progress.json").write_text("{")

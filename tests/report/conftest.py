@@ -90,7 +90,7 @@ def make_run(
     for trial in trials:
         if trial["status"] == "done":
             _write_trial(paths, trial["name"], trial["model"], task, row_id_N, label_N, len(names), rng)
-    write_json(paths.metrics, _metrics(task, trials, rows))
+    write_json(paths.metrics, _metrics(task, trials))
     write_json(paths.plan, plan)
     write_json(paths.schema, schema)
     return paths
@@ -111,7 +111,7 @@ def _trial(spec: TrialSpec, *, failed: bool, task: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _metrics(task: str, trials: list[dict[str, Any]], rows: int) -> dict[str, Any]:
+def _metrics(task: str, trials: list[dict[str, Any]]) -> dict[str, Any]:
     models: list[dict[str, Any]] = []
     for name in ("trees", "neural"):
         of_model = [trial for trial in trials if trial["model"] == name]

@@ -120,7 +120,7 @@ def virtual_cluster(root: Path) -> Iterator[Cluster]:
     )  # fmt: skip
     with ExitStack() as stack:
         stack.enter_context(_daemon(munged, root / "munged.out", environ))
-        _until(lambda: (root / "munge.socket").exists(), "munged", root)
+        _until((root / "munge.socket").exists, "munged", root)
         stack.enter_context(_daemon(("slurmctld", "-D", "-i"), root / "slurmctld.out", environ))
         for node in ("n1", "n2"):
             stack.enter_context(_daemon(("slurmd", "-D", "-N", node), root / f"slurmd-{node}.out", environ))

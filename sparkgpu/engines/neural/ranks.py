@@ -157,7 +157,7 @@ def _run(
         join(config, device, store, rank, world_size)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = pulse.beat
-    events = _events(paths, spec, lane, attempt, leads=strategy.leads)
+    events = _events(paths, lane, attempt, leads=strategy.leads)
     record = run_rank(
         spec,
         config,
@@ -174,7 +174,7 @@ def _run(
         write_json(folder / "record.json", record)
 
 
-def _events(paths: RunPaths, spec: TrialSpec, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:
+def _events(paths: RunPaths, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:
     """Where this rank reports: the leading rank to the lane's files, the others to their own folder."""
     own = paths.lane(lane.index)
     if leads:

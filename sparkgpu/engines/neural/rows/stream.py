@@ -61,9 +61,9 @@ class StreamedSource:
     ) -> Iterator[tuple[ResidentRows, int]]:
         rest: ResidentRows | None = None
         passed = 0
-        for number, pool in enumerate(self._pools(seed, epoch)):
+        for number, fresh in enumerate(self._pools(seed, epoch)):
             generator = torch.Generator(self._device).manual_seed(derived_seed(seed, epoch, number))
-            pool = pool if rest is None else rest.followed_by(pool)
+            pool = fresh if rest is None else rest.followed_by(fresh)
             is_last = passed + len(pool) >= self._rows
             order_P = torch.randperm(len(pool), generator=generator, device=self._device)
             end = len(pool) if is_last else len(pool) // batch_size * batch_size
