@@ -2,8 +2,8 @@
 
     python benchmarks/dataloader.py [--rows 200000] [--runs 3] [--workers 0 2] [--device cpu] [--threads N]
 
-One process, in turn (resident, DataLoader, resident, ...), one epoch each after one of warming up; quote the
-median of the ratios. MLP 256-256, batches of 1024, 30 numeric features, two classes.
+One process runs them in turn (resident, DataLoader, resident, ...), one epoch each after a warm-up epoch.
+Quote the median of the ratios. MLP 256-256, batches of 1024, 30 numeric features, two classes.
 """
 
 from __future__ import annotations

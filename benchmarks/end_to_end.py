@@ -3,11 +3,11 @@
     python benchmarks/end_to_end.py TABLE.parquet TARGET [--runs 3] [--baseline SCRIPT.py]
 
 Both train the same trees (200 of depth 6 at 0.1) and the same network (MLP 256-256, 10 epochs, batches of
-1024) on as many rows; each run is a whole process, from start to the last file. The trees take what the
-tutorial form leaves at H2O's defaults (all rows, all columns, min_rows 1, reg_lambda 1) in place of
-sparkgpu's own. Wall time is measured from outside, A B A B, so that a machine that slows down slows both;
-quote the median of the ratios. `--baseline` is another script with the command line of
-`benchmarks/tutorial.py` (``TABLE TARGET --out FILE``).
+1024) on the same number of rows. Each run is a whole process, from its start to its last file. The trees use
+H2O's defaults as the tutorial does (all rows, all columns, min_rows 1, reg_lambda 1), not sparkgpu's own.
+Wall time is measured from outside, in the order A B A B, so a machine that slows down slows both. Quote the
+median of the ratios. `--baseline` names another script with the command line of `benchmarks/tutorial.py`
+(``TABLE TARGET --out FILE``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SAME_MODELS = (
 
 
 def timed(command: list[str], log: Path) -> float:
-    """Wall seconds of a whole command; what it leaves lying about lies beside `log`."""
+    """Wall seconds of a whole command. It runs in the folder of `log`, so stray files land there."""
     start = time.perf_counter()
     with log.open("ab") as file:
         subprocess.run(

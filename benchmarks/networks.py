@@ -4,9 +4,9 @@
                                   [--seeds 3] [--set KEY=VALUE]...
 
 `DATA_FOLDER` holds adult.parquet, california_housing.parquet, diamonds.parquet and letter.parquet. Each table
-is one `sparkgpu run` with so many repeats, and LightGBM with nothing set is fitted on the rows of that run.
-Row order carries the split of adult (test from row 32,561 on) and california_housing (validation from 13,209,
-test from 16,512 on); the others are split at random by `sparkgpu run`. RMSE is in the target's unit.
+is one `sparkgpu run` with one repeat per seed. LightGBM with its defaults is fitted on the rows of that run.
+The row order gives the split of adult (test from row 32,561 on) and california_housing (validation from
+13,209, test from 16,512 on); `sparkgpu run` splits the others at random. RMSE is in the target's unit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SPLIT_COLUMN = "published split"
 
 
 def with_published_split(table: pa.Table, name: str) -> pa.Table | None:
-    """The table with a column that names each row's split; None where none is published."""
+    """The table with a column that names each row's split, or None if no split is published."""
     rows = np.arange(table.num_rows)
     if name == "adult":
         split = np.where(rows < 32_561, "train", "test")
@@ -48,7 +48,7 @@ def with_published_split(table: pa.Table, name: str) -> pa.Table | None:
 
 
 def lightgbm_defaults(paths: RunPaths) -> dict[str, float]:
-    """Test metrics of LightGBM with nothing set, on the run's own rows."""
+    """Test metrics of LightGBM with its defaults, on the run's own rows."""
     schema = read_schema(paths)
     train, test = read_rows(paths, schema, "train"), read_rows(paths, schema, "test")
     numeric = len(schema.numeric)

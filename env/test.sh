@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks everything: style, floors between modules, types, tests. Stops at the first that fails.
-# What is given goes to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
+# Arguments go to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
 
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
@@ -24,5 +24,5 @@ step ruff format --check .
 step lint-imports
 step mypy
 printf '== pytest %s\n' "$*"
-# In place of this shell, so that pytest's closing line is the last one.
+# pytest replaces this shell, so that its closing line is the last one.
 exec python -m pytest "$@"

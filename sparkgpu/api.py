@@ -91,9 +91,9 @@ def run(
 
     `data` is a path (or ``table:NAME``), a pandas or a Spark DataFrame; None is the built-in demo. `config`
     is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
-    ``{"trees.ntrees": 200}``). `resume` goes on with the stopped run in `out`: its own configuration holds,
-    only devices and strategy may be others. Raises a `sparkgpu.errors.SparkgpuError` (a ValueError) with one
-    sentence for anything that cannot be done; a run in which a trial failed returns with `exit_code` 5.
+    ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
+    the devices and the strategy may change. Raises `sparkgpu.errors.SparkgpuError` (a ValueError) with a
+    short message if the run is impossible; if a trial fails, the run returns with `exit_code` 5.
     """
     with _as_source(data) as source:
         options: dict[str, Any] = {
@@ -188,14 +188,14 @@ def _write_pandas(frame: pandas.DataFrame, file: Path) -> None:
     plain.columns = names
     try:
         plain.to_parquet(file, index=False)
-    except (ValueError, TypeError, ArithmeticError) as error:  # pyarrow's errors are of these families
+    except (ValueError, TypeError, ArithmeticError) as error:  # pyarrow's errors derive from these
         raise DataError(
             f"the DataFrame cannot be written as Parquet: {error}. Convert that column."
         ) from None
 
 
 def _write_spark(frame: SparkDataFrame, file: Path) -> None:
-    """Written in the order of the rows' content: a DataFrame has no order of its own to split by."""
+    """Write the rows ordered by their content: a DataFrame has no fixed order, and the split needs one."""
     from pyspark.sql import functions as F
 
     twice = [name for name, count in Counter(frame.columns).items() if count > 1]

@@ -1,4 +1,4 @@
-"""The display tells a run's story on a terminal, in a log and quietly, and leaves the terminal as it was."""
+"""The display shows a run on a terminal, in a log and in quiet mode, and restores the terminal."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ SCHEMA = TableSchema(
 
 
 class Terminal(StringIO):
-    """A stream that calls itself a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that only the test moves."""
 
     now = 100.0
 
@@ -229,7 +229,7 @@ def test_time_left_follows_the_rate_of_the_current_trial_and_counts_down() -> No
     state.take(Event(at=60, kind="phase", text="training", trial="trees-s7"), 11.0)
     assert state.left_s(11.0) is None
     state.take(progress(0.25, 70.0), 21.0)
-    assert state.left_s(21.0) == pytest.approx(30.0)  # 10 s for a quarter, the loading left out
+    assert state.left_s(21.0) == pytest.approx(30.0)  # 10 s for a quarter, without the loading
     assert state.left_s(26.0) == pytest.approx(25.0)
     assert state.left_s(99.0) == 0.0
     state.take(Event(at=90, kind="phase", text="training", trial="trees-s8"), 41.0)
@@ -358,5 +358,5 @@ def test_importing_the_terminal_is_cheap() -> None:
 
 
 def path() -> dict[str, str]:
-    """The module search path of this process, for children that inherit nothing else."""
+    """The module search path of this process, for children that inherit no other variables."""
     return {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}

@@ -1,4 +1,4 @@
-"""Gives each row its label and, where asked for, its weight."""
+"""Gives each row its label and, if asked for, its weight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def with_label(table: DataFrame, config: DataConfig, target: Target) -> DataFrame:
-    """The rows with a target, with their label and, where asked for, their weight."""
+    """The rows with a target, with their label and, if asked for, their weight."""
     from pyspark.sql import functions as F
 
     labelled = table.withColumn(LABEL, F.expr(target.sql))
@@ -30,11 +30,11 @@ def with_label(table: DataFrame, config: DataConfig, target: Target) -> DataFram
         kind = dict(labelled.dtypes)[config.weight]
         if not is_number(kind) and kind not in ("boolean", "string"):
             raise DataError(
-                f"data.weight {config.weight!r} is of type {kind}; a weight is a number. "
+                f"data.weight {config.weight!r} is of type {kind}; a weight must be a number. "
                 "Choose another column."
             )
         weight = F.col(quoted(config.weight)).cast("double")
-        is_good = (weight >= 0) & (weight <= FLOAT32_MAX)  # to Spark NaN is above all
+        is_good = (weight >= 0) & (weight <= FLOAT32_MAX)  # in Spark, NaN is greater than every number
         row = labelled.agg(
             *(F.count(F.when(which, 1)) for which in (is_good, is_good & (weight > 0)))
         ).first()
@@ -42,8 +42,8 @@ def with_label(table: DataFrame, config: DataConfig, target: Target) -> DataFram
         good, positive = row
         if good < target.rows:
             raise DataError(
-                f"data.weight {config.weight!r}: {target.rows - good:,} rows hold no number from 0 to "
-                "3.4e38. Repair or remove them."
+                f"data.weight {config.weight!r}: {target.rows - good:,} rows have no number from 0 to "
+                "3.4e38. Correct or remove them."
             )
         if not positive:
             raise DataError(

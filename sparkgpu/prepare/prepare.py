@@ -1,7 +1,7 @@
-"""From the user's table to ``table/`` and ``pipeline/``: roles, target, split, features; written once.
+"""Makes ``table/`` and ``pipeline/`` from the user's table: roles, target, split, features; written once.
 
-Runs in the Spark session of the first lane. Everything is written beside its final place and renamed as a
-whole, so that ``table/schema.json`` appears only when the table is complete.
+Runs in the Spark session of the first lane. Everything is written under a temporary name and renamed as a
+whole, so ``table/schema.json`` appears only when the table is complete.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Columns:
-    """The columns in use, those left out and why."""
+    """The columns in use, and those left out with the reasons."""
 
     roles: list[ColumnRole]
     dropped: list[DroppedColumn]
 
     def without(self, dropped: list[DroppedColumn]) -> _Columns:
-        """The same with more columns left out."""
+        """A copy with more columns left out."""
         unused = {item.column for item in dropped}
         roles = [role for role in self.roles if role.column not in unused]
         return _Columns(roles=roles, dropped=[*self.dropped, *dropped])
@@ -67,10 +67,10 @@ def prepare(
     events: EventWriter,
     scan: Callable[[], ParquetScan | None] = lambda: None,
 ) -> TableSchema:
-    """Prepare the table of a run; returns what it holds.
+    """Prepare the table of a run. Returns its schema.
 
-    `scan` waits for what pyarrow found in the source, where it has read it. Raises `DataError` for anything
-    in the table that cannot be used; then there is no ``table/``.
+    `scan` waits for pyarrow's figures of the source, if pyarrow read it. Raises `DataError` if the table is
+    unusable; then there is no ``table/``.
     """
     with refusing_unreadable(source), ExitStack() as stack, ThreadPoolExecutor(1) as beside:
         with events.phase("reading the source"):
@@ -110,7 +110,7 @@ def prepare(
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            # Half a dozen small jobs, which need little while the table is written.
+            # A few small jobs that need little while the table is written.
             saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
             hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
             splits = write_table(to_table(pipeline, split.table, features), folder, features)
@@ -137,7 +137,7 @@ def prepare(
 def _open(
     session: SparkSession, source: Source, config: RunConfig, scratch: Path, files: FileColumns | None
 ) -> DataFrame:
-    """The source with a row id. Text is parsed once and kept; a catalog table is first made into files."""
+    """The source with a row id. Text is parsed once and cached; a catalog table is first written to files."""
     table = open_source(session, source, files)
     named = (("data.weight", config.data.weight), ("split.column", config.split.column))
     check_columns(
@@ -154,7 +154,7 @@ def _open(
     if not source.has_places:
         staged = str(scratch / "staged.parquet")
         shutil.rmtree(staged, ignore_errors=True)
-        # A catalog table has no order of its own to split by: the order of the rows' content serves.
+        # A catalog table has no fixed row order, and the split needs one, so sort the rows by their content.
         storable(table).orderBy(content_hash(table)).write.parquet(staged)
         source = Source(name=source.name, location=staged, format="parquet")
         table = session.read.parquet(staged)
@@ -165,8 +165,8 @@ def _open(
 def _gathered(
     table: DataFrame, source: Source, config: RunConfig, target: str, scan: ParquetScan | None
 ) -> TableStatistics:
-    """The statistics of the source: pyarrow's, where it has read what Spark reads, else Spark's own."""
-    # The task is the user's own word on what the target's texts are.
+    """The statistics of the source: pyarrow's if it read the same as Spark reads, else Spark's own."""
+    # The user's task decides what the target's texts are.
     roles: dict[str, Role] = dict(config.data.roles)
     if config.data.task == "regression":
         roles[target] = "numeric"
@@ -178,7 +178,7 @@ def _gathered(
 
 
 def _check_uses(config: RunConfig) -> None:
-    """Refuse a target that has a second use."""
+    """Refuse a target that is also used for something else."""
     data, split = config.data, config.split
     uses = {"data.weight": data.weight, "split.column": split.column if split.kind != "time" else None}
     for key, name in uses.items():
@@ -209,7 +209,7 @@ def _check_features(columns: _Columns) -> None:
 def _levels(
     split: Split, source: Source, roles: Sequence[ColumnRole], statistics: TableStatistics, most: int
 ) -> dict[str, Levels]:
-    """The levels of the text columns among the training rows."""
+    """The levels of the text columns in the training rows."""
     columns = words(roles)
     if split.train_N is not None and all(statistics.columns[name].type == "string" for name in columns):
         levels = count_levels_of_parquet(source, columns, most, split.train_N)

@@ -1,4 +1,4 @@
-"""Opens the user's table, whatever it is stored as.
+"""Opens the user's table in any supported format.
 
 What cannot be read is refused with one sentence; a damaged row is never skipped.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def open_source(session: SparkSession, source: Source, files: FileColumns | None = None) -> DataFrame:
-    """The table as a DataFrame with its own columns. Raises `DataError` when it cannot be read.
+    """The table as a DataFrame with its own columns. Raises `DataError` if it cannot be read.
 
-    `files` is what `file_columns` says of the source, where that is known.
+    `files` is the result of `file_columns` for the source, if known.
     """
     with refusing_unreadable(source):
         if source.format is None:
@@ -37,7 +37,7 @@ def open_source(session: SparkSession, source: Source, files: FileColumns | None
 
 
 def storable(table: DataFrame) -> DataFrame:
-    """The table with columns of types that files cannot hold (no type, intervals) as text."""
+    """The table, with columns of types that files cannot store (no type, intervals) as text."""
     from pyspark.sql import functions as F
 
     return table.select(
@@ -50,52 +50,52 @@ def storable(table: DataFrame) -> DataFrame:
     )
 
 
-_CHECK = "Check the file, or write it anew."
+_CHECK = "Check the file, or write it again."
 _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
         r"COLUMN_ALREADY_EXISTS|Found duplicate column|AMBIGUOUS_REFERENCE",
-        "duplicate column names",
+        "it has duplicate column names",
         "Give each column one name.",
     ),
-    (r"Permission denied|AccessControlException", "no permission to read it", "Ask its owner."),
+    (r"Permission denied|AccessControlException", "you have no permission to read it", "Ask its owner."),
     (
         r"Illegal Parquet type: (.+?)\.?\s*$",
-        "a column of type {0}, which Spark does not have",
+        "it has a column of type {0}, which Spark does not support",
         "Leave that column out, or convert it.",
     ),
     (
         r"Parquet column cannot be converted|SchemaColumnConvertNotSupported",
-        "files that disagree on the type of a column",
-        "Write them anew with one schema.",
+        "its files disagree on the type of a column",
+        "Write them again with one schema.",
     ),
     (
         r"library not available|UnsatisfiedLinkError",
-        "compressed in a way that this Spark cannot read",
+        "this Spark cannot read its compression",
         "Compress it with gzip.",
     ),
     (
         r"_corrupt_record|Malformed records are detected in schema inference",
-        "lines that are not one JSON object each",
+        "it has lines that are not one JSON object each",
         _CHECK,
     ),
     (
         r"MALFORMED_|Malformed records|BadRecord|TextParsingException",
-        "rows that do not fit the header, or a line break inside a value",
+        "it has rows that do not fit the header, or a line break inside a value",
         _CHECK,
     ),
     (
         r"not a Parquet file|can not read|Could not read footer|CANNOT_READ_FILE_FOOTER|Malformed ORC"
         r"|EOFException|Unexpected end|incorrect header check|error while reading file|FAILED_READ_FILE",
-        "it is damaged, cut short, or of another kind",
+        "it is damaged, cut short, or in another format",
         _CHECK,
     ),
-    (r"UNABLE_TO_INFER_SCHEMA", "no data files in it", _CHECK),
+    (r"UNABLE_TO_INFER_SCHEMA", "it contains no data files", _CHECK),
 )
 
 
 @contextmanager
 def refusing_unreadable(source: Source) -> Iterator[None]:
-    """Turn Spark's failures while reading `source` into one sentence that says what was found."""
+    """Turn Spark's failures while reading `source` into one sentence with the fault."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -110,4 +110,4 @@ def refusing_unreadable(source: Source) -> Iterator[None]:
                 raise DataError(
                     f"{source.name}: cannot be read as {stored}: {words.format(*match.groups())}. {advice}"
                 ) from error
-        raise  # a defect of ours, or of the machine: it keeps its traceback
+        raise  # our defect, or the machine's: keep its traceback

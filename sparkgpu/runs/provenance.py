@@ -1,4 +1,4 @@
-"""Where a result came from: versions and hardware, as ``env.json`` and ``metrics.json`` tell them."""
+"""Where a result comes from: the versions and the hardware in ``env.json`` and ``metrics.json``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of what a run depends on, where it is installed."""
+    """The versions of Python and of the installed packages that a run depends on."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -1,7 +1,7 @@
 """One run from its configuration to its report: plan, lanes, scores, report; and its exit code.
 
-The parent process holds no Spark, no H2O and no torch: it outlives whatever happens in the lanes, and what
-finished is always scored and reported.
+The parent process loads no Spark, no H2O and no torch. So it survives every failure in the lanes, and always
+scores and reports the finished work.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source, find_source
 from sparkgpu.terminal import Display
 
-# In an order in which no one takes long.
+# In an order in which no single import takes long.
 _FOR_THE_END = (
     "numpy", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize", "scipy.stats", "joblib",
     "sklearn.utils", "sklearn.metrics", "matplotlib.pyplot", "jinja2", "sparkgpu.report",
@@ -70,11 +70,11 @@ def run(
     title: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> RunOutcome:
-    """Carry out one run, or with `resume` what is left of the one in `out`.
+    """Carry out one run or, with `resume`, the rest of the run in `out`.
 
-    `title` names a source that is no file of the user's.
+    `title` names a source that is not one of the user's files.
 
-    Raises a `SparkgpuError` where nothing could be trained at all; of a refused table no folder is left.
+    Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
     started = time.time()
     has_table = resume and out is not None and RunPaths(root=out).schema.exists()
@@ -94,7 +94,7 @@ def run(
             'trees.tree_method = "gpu_hist": no GPU is visible here. Set it to "hist" to train on the CPU.'
         )
     if config.cluster.nodes > 1 and not dry_run:
-        launcher_words(environ)  # refused here, not when the table is ready
+        launcher_words(environ)  # refuse now, not when the table is ready
     with reserved_ports(len(devices)) as ports:
         plan = make_plan(config, machine, devices, ports)
         if dry_run:
@@ -104,7 +104,7 @@ def run(
         write_json(paths.plan, plan)
         display.plan(plan, source.name, config.data.target)
         with scratch_folder() as scratch:
-            # What the batch script has set itself stands.
+            # Variables that the batch script sets take precedence.
             shared = {**network_environment(config.cluster), **environ}
             workers = crew(paths, plan, config, scratch=scratch, source=source, environ=shared)
             trained = _train(config, display, paths, plan, workers)
@@ -186,7 +186,7 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
 def _with_demo_target(config: RunConfig) -> RunConfig:
     if config.data.target not in (None, DEMO_TARGET):
         raise ConfigError(
-            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Name a SOURCE, or "
+            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Give a SOURCE, or "
             "leave --target out."
         )
     return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
@@ -220,13 +220,13 @@ def _train(
                 workers.leave_stacks_of_silent()
                 raise
             begin = time.perf_counter()
-            # While the workers close Spark and H2O.
+            # At the same time, the workers close Spark and H2O.
             schema = read_schema(paths)
             with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
                 found = evaluate(paths, plan, schema, outcome.failed, config.seed, outcome.notes)
             scoring_s = time.perf_counter() - begin
     except DataError:
-        if not paths.schema.exists():  # nothing was learned: the name stays free for the next try
+        if not paths.schema.exists():  # nothing was trained: free the name for the next try
             shutil.rmtree(paths.root)
         raise
     except KeyboardInterrupt:
@@ -236,16 +236,16 @@ def _train(
 
 
 def _keep_log(paths: RunPaths, display: Display) -> None:
-    """Of a run that was interrupted before it had a table: make its name free, and say where its log is."""
+    """After an interruption before the table exists: free the run's name, and show where its log is."""
     if not paths.schema.exists() and (kept := keep_log(paths)):
         display.close()
-        display.error(f"there was no table yet, so the run's folder is removed; its log is {kept}")
+        display.error(f"there was no table yet, so the run's folder was removed; its log is {kept}")
 
 
 def _import_for_the_end() -> Iterator[None]:
-    """Import, piece by piece, what scoring and the report need, so that it is there at the end.
+    """Import, piece by piece, what scoring and the report need, so that it is ready at the end.
 
-    In the thread that follows the lanes: two threads that import at once can wait for each other for ever.
+    It runs in the thread that follows the lanes: two threads that import at the same time can deadlock.
     """
     for name in _FOR_THE_END:
         with _interrupts_later():
@@ -255,7 +255,7 @@ def _import_for_the_end() -> Iterator[None]:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Hold Ctrl-C back: in code that a package executes from a text it would end Python with status -2."""
+    """Delay Ctrl-C: in code that an import runs with `exec`, it would end Python with status -2."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,9 +1,9 @@
 """Is the difference between two predictions of the same rows real? A paired interval and a verdict.
 
-Limits: the interval speaks of other rows like these, with the two fitted models fixed; it says nothing of
-other seeds or another training set (the spread over repeats does), and nothing where rows depend on each
-other (groups, time), for which it is too narrow. Rows are one split in memory. Shapes: N rows, P positive and
-Q negative rows, G groups, R replicates.
+Limits: the interval covers other rows like these, with the two fitted models unchanged. It does not cover
+other seeds or another training set (the spread over repeats does). It is too narrow if rows depend on each
+other (groups, time). Rows are one split in memory. Shapes: N rows, P positive and Q negative rows, G groups,
+R replicates.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sparkgpu.score.metrics import greater_is_better, primary
 from sparkgpu.score.rows import FloatArray, IntArray, Rows, Task, checked
 
 MIN_ROWS = 10
-"""Fewest rows (for ROC AUC: of each class) on which either method may speak; below, the verdict is a tie."""
+"""The minimum of rows (for ROC AUC: of each class) for both methods; with fewer, the verdict is a tie."""
 
 _MAX_GROUPS = 2000
 _REPLICATES = 2000
-_CHUNK = 200  # replicates held at a time: 200 x 2000 counts, 3 MB
-_ROUNDING = 1e-12  # relative; a difference below it is arithmetic, not evidence
+_CHUNK = 200  # replicates in memory at a time: 200 x 2000 counts, 3 MB
+_ROUNDING = 1e-12  # relative; a smaller difference is rounding, not evidence
 
 _WORDS = {"roc_auc": "ROC AUC", "log_loss": "log loss", "rmse": "RMSE"}
 
@@ -33,10 +33,10 @@ _WORDS = {"roc_auc": "ROC AUC", "log_loss": "log loss", "rmse": "RMSE"}
 class Comparison:
     """Which of a and b is ahead, by how much, and how sure that is.
 
-    ``difference`` is the metric's natural value of a minus that of b (None where the rows define none);
-    ``verdict`` minds the metric's direction. ``ci95`` holds the interval of the difference at ``level`` (the
-    name is that of the usual one), or two Nones where there is none: ``reason`` then says why, and the
-    verdict is "tie". ``reason`` is also given where nothing at all tells the two apart; otherwise it is None.
+    ``difference`` is the metric's natural value for a minus that for b (None if the rows define none).
+    ``verdict`` respects the metric's direction. ``ci95`` holds the interval of the difference at ``level``
+    (the name is that of the usual level), or two Nones without an interval: then ``reason`` gives the cause
+    and the verdict is "tie". ``reason`` is also given if the two are exactly equal; otherwise it is None.
     """
 
     metric: str
@@ -72,12 +72,14 @@ def compare(
     """Compare two predictions of the same rows by the task's primary metric.
 
     Binary: ROC AUC by DeLong's paired test (``delong``). Multiclass: log loss; regression: RMSE; both by the
-    paired bootstrap of ``_bootstrap``, which alone uses ``seed``. The verdict is "a" or "b" where the whole
-    interval lies on one side of zero. ``a`` and ``b``: probabilities (N, C) or values (N,). Errors as in
-    ``rows.checked``.
+    paired bootstrap of ``_bootstrap``, which alone uses ``seed``. The verdict is "a" or "b" if the whole
+    interval is on one side of zero. ``a`` and ``b``: probabilities (N, C) or values (N,). Raises the errors
+    of ``rows.checked``.
     """
     if not 0 < level < 1:
-        raise ValueError(f"level {level} is no confidence level; choose one between 0 and 1, such as 0.95.")
+        raise ValueError(
+            f"level {level} is not a confidence level; choose one between 0 and 1, such as 0.95."
+        )
     rows_a, rows_b = checked(task, label_N, a, weight_N), checked(task, label_N, b, weight_N)
     if rows_a.prediction.shape != rows_b.prediction.shape:
         raise ValueError(
@@ -118,7 +120,7 @@ def delong(
 
 
 def _placements(positive_N: Any, score_N: FloatArray, weight_N: FloatArray) -> FloatArray:
-    """Positives: share of the negatives' weight below; negatives: share of the positives' weight above."""
+    """For positives the share of the negatives' weight below, for negatives that of the positives' above."""
     group_N = np.unique(score_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
     tied_P_G = np.bincount(group_N, weights=np.where(positive_N, weight_N, 0.0))
     tied_Q_G = np.bincount(group_N, weights=np.where(positive_N, 0.0, weight_N))
@@ -175,12 +177,12 @@ def _bootstrap(
 ) -> FloatArray:
     """Differences (R,) of the mean loss, or of its root, over resampled groups of rows.
 
-    Rows are dealt at random into at most ``_MAX_GROUPS`` groups, whose sizes differ by at most one row, and
-    whole groups are drawn with replacement; drawing G of G gives each group a multinomial count. A replicate
-    then costs G additions instead of N, however long the table. Because the dealing is random, the variance
-    of a group's sum is that of its rows, so the interval is that of the ordinary bootstrap up to the error of
-    estimating a variance from 2000 values (about 3 %); with N <= ``_MAX_GROUPS`` every row is a group and it
-    *is* the ordinary bootstrap.
+    Rows are assigned at random to at most ``_MAX_GROUPS`` groups, whose sizes differ by at most one row, and
+    whole groups are drawn with replacement; drawing G of G gives each group a multinomial count. So a
+    replicate takes G additions instead of N, for any length of the table. Because the groups are random, the
+    variance of a group's sum is that of its rows. So the interval is that of the ordinary bootstrap up to the
+    error of estimating a variance from 2000 values (about 3 %). With N <= ``_MAX_GROUPS`` every row is a
+    group, and it *is* the ordinary bootstrap.
     """
     rng = np.random.default_rng(seed)
     num_rows = len(loss_a_N)
@@ -243,7 +245,7 @@ def _no_interval(metric: str, difference: float | None, method: str, level: floa
 
 
 def _decimals(difference: float, low: float, high: float) -> int:
-    """Decimals that show two digits of the interval's width, or four of the difference where it has none."""
+    """Decimals that show two digits of the interval's width or, without one, four of the difference."""
     width = high - low
     size, digits = (width, 2) if width > 1e-9 * abs(difference) else (abs(difference), 4)
     return 0 if size == 0 else min(max(digits - 1 - math.floor(math.log10(size)), 0), 12)

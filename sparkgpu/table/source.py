@@ -1,4 +1,4 @@
-"""Says from the text of SOURCE what table it names and how it is stored, before any Spark is started."""
+"""Finds the table that SOURCE names, and its format, before Spark starts."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Source(Record):
 
 
 def find_source(text: str) -> Source:
-    """Tell from the text of SOURCE (and the files there) what it is. Needs no Spark.
+    """Recognise a table from the text of SOURCE and the files there. Needs no Spark.
 
-    Raises `DataError` when there is nothing there, or nothing that can be read.
+    Raises `DataError` if nothing is there, or nothing readable.
     """
     if text.startswith(TABLE_PREFIX):
         name = text.removeprefix(TABLE_PREFIX)
@@ -95,17 +95,17 @@ def _format(text: str, path: Path) -> str:
         )
     if found is None:
         ending = path.suffix or "no ending"
-        raise DataError(f"{text}: cannot tell how it is stored ({ending}). Give {_READABLE}.")
+        raise DataError(f"{text}: its format is unknown ({ending}). Give {_READABLE}.")
     return found.name
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether Spark passes over files and folders of this name (``_x=1`` is a partition, not hidden)."""
+    """Whether Spark ignores files and folders of this name (``_x=1`` is a partition, not hidden)."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def table_files(folder: Path) -> list[Path]:
-    """The files of a table that lies in a folder, as Spark sees them, by name."""
+    """The files of a table in a folder that Spark reads, sorted by name."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -122,10 +122,12 @@ def _folder_format(text: str, folder: Path) -> str:
     formats = Counter(_format(str(path), path) for path in files)
     if len(formats) > 1:
         raise DataError(
-            f"{text}: the folder mixes {listed(formats)} files; keep one kind in it, or name a file."
+            f"{text}: the folder mixes {listed(formats)} files; keep one format in it, or give a single file."
         )
     found = next(iter(formats))
     empty = [path.name for path in files if not path.stat().st_size]
     if empty and found == "parquet":
-        raise DataError(f"{text}: {listed(empty)} in it is empty (0 bytes), so no Parquet file. Remove it.")
+        raise DataError(
+            f"{text}: {listed(empty)} in this folder is empty (0 bytes), not a Parquet file. Remove it."
+        )
     return found

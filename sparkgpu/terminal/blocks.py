@@ -1,4 +1,4 @@
-"""What the plan, the prepared table and the result say: facts as two columns, metrics as a table."""
+"""The text of the plan, the prepared table and the result: facts as two columns, metrics as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One real run with two lanes: what it leaves, what it says, and what could be seen of it while it ran."""
+"""One real run with two lanes: its files, its output, and its processes while it ran."""
 
 from __future__ import annotations
 
@@ -330,6 +330,6 @@ def test_the_folder_of_a_finished_run_is_refused_for_another(run: Running, tmp_p
         run.paths.root, tmp_path, code=2, within_s=30,
     )  # fmt: skip
     assert again.stderr == (
-        f"sparkgpu: --out {run.paths.root}: it holds another run. Name a new folder, or remove this one.\n"
+        f"sparkgpu: --out {run.paths.root}: it holds another run. Choose a new folder, or remove this one.\n"
     )
     assert run.paths.metrics.read_bytes() == before

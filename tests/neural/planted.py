@@ -1,4 +1,4 @@
-"""Small tables with a relation planted in them, and one trial on one of them."""
+"""Small tables with a known relation, and one trial on one of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plant(
     label_N: np.ndarray | None = None,
     missing: bool = True,
 ) -> tuple[RunPaths, TableSchema]:
-    """A run directory whose label follows from a skewed column, a column with gaps and a word."""
+    """A run directory whose label depends on a skewed column, a column with missing values and a word."""
     random = np.random.default_rng(3)
     skewed_N = random.lognormal(0.0, 2.0, rows)
     gappy_N = random.normal(size=rows)
@@ -103,7 +103,7 @@ def plant(
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one trial left."""
+    """The files and the record of one trial."""
 
     record: FitRecord
     folder: Path

@@ -1,8 +1,8 @@
-"""Run by torchrun: trains one small network by every strategy and writes how far each is from `single`.
+"""Run by torchrun: trains one small network with every strategy and writes each difference from `single`.
 
     torchrun --nproc-per-node 4 ranks_equivalence.py OUT.json
 
-One process start for all of them, since starting costs more than the training.
+All strategies share one process start, since starting takes longer than training.
 """
 
 from __future__ import annotations

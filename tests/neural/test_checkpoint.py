@@ -1,4 +1,4 @@
-"""When a training leaves a checkpoint, and what it does not load for none."""
+"""When a training writes a checkpoint, and what it need not import without one."""
 
 from __future__ import annotations
 

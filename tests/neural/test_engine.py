@@ -67,9 +67,10 @@ def test_the_same_seed_gives_the_same_predictions_bit_for_bit_and_another_seed_o
 
 
 def test_more_threads_change_no_bit_where_mkl_is_told_so() -> None:
-    """A lane's network takes over the cores of its trees when they end, in the middle of training.
+    """A lane's network takes the cores of its trees when they end, in the middle of training.
 
-    Without it MKL cuts some products (here the output layer's weight gradient) differently for two threads.
+    Without the setting, MKL splits some products (here the output layer's weight gradient) differently with
+    two threads.
     """
     code = """
 import torch

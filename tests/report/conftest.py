@@ -39,7 +39,7 @@ def make_run(
     target: str = "late",
     weight: str | None = None,
 ) -> RunPaths:
-    """A run of `repeats` lanes; the trials named in `failed` left nothing but their reason."""
+    """A run of `repeats` lanes; the trials in `failed` left only the reason of their failure."""
     paths = RunPaths(root=root)
     names = CLASSES[task] if classes is None else classes
     rng = np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""The report is rebuilt from a run directory alone, says what the run found, and stands for itself."""
+"""The report is built from a run directory alone, shows the run's results, and is self-contained."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_predictions_that_are_gone_cost_their_curve_alone(run_directory: MakeRun
     paths.trial("neural-s7").learning_curve.write_text("step,elapsed_s,metric,train,valid\n")
     page = page_of(paths)
     assert page.row("ROC AUC (greater is better)")[3] == "0.7123 ★"
-    assert not (paths.report / "roc_curves.png").exists()  # nor is the earlier one left
+    assert not (paths.report / "roc_curves.png").exists()  # an earlier one is removed, too
     assert (paths.report / "learning_curves.png").exists()
 
 

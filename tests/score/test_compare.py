@@ -1,4 +1,4 @@
-"""Intervals against brute force, plain bootstraps and simulations in which the truth is known."""
+"""Intervals against brute force, plain bootstraps and simulations with a known truth."""
 
 import math
 
@@ -239,7 +239,7 @@ def test_a_higher_level_gives_a_wider_interval_by_the_normal_quantiles():
     width = {level: found.ci95[1] - found.ci95[0] for level, found in at.items()}
     assert width[0.99] / width[0.8] == pytest.approx(norm.ppf(0.995) / norm.ppf(0.9))
     assert "(99 % interval" in at[0.99].sentence("a", "b")
-    with pytest.raises(ValueError, match="level 95 is no confidence level"):
+    with pytest.raises(ValueError, match="level 95 is not a confidence level"):
         compare("binary", label, two_columns(expit(a)), two_columns(expit(b)), 0, 95)
 
 

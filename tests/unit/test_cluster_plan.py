@@ -1,4 +1,4 @@
-"""On a cluster the executors are the devices: who trains what where, and what is refused up front."""
+"""On a cluster the executors are the devices: what trains where, and what is refused before the start."""
 
 from __future__ import annotations
 

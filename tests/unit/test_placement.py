@@ -1,4 +1,4 @@
-"""Strategies are chosen with a reason, and refused up front where they cannot work."""
+"""Strategies are chosen with a reason, and refused before the start if they cannot work."""
 
 from __future__ import annotations
 

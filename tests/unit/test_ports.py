@@ -1,4 +1,4 @@
-"""Blocks of ports: no two holders share one, a dead holder's is free, an occupied one is left out."""
+"""Blocks of ports: two holders never share one, a dead holder's block is free, an occupied one is skipped."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ with reserved_ports(int(sys.argv[1])) as ports:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks of this test alone: other runs on this machine hold their own."""
+    """Locks only for this test, since other runs on this machine hold their own."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
 
 
 @contextmanager
 def holder(count: int) -> Iterator[tuple[subprocess.Popen[str], tuple[int, ...]]]:
-    """Another process that holds `count` blocks until it is told to let go."""
+    """Another process that holds `count` blocks until it is told to release them."""
     command = [sys.executable, "-c", HOLD, str(count)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -94,6 +94,6 @@ def test_too_many_blocks_are_refused_with_what_was_found() -> None:
     assert message.startswith(
         f"2000 lanes need 2000 blocks of {BLOCK} free TCP ports between 21000 and 31000;"
     )
-    assert message.endswith("End other runs, or ask for fewer lanes.")
-    with reserved_ports(1) as ports:  # what was held for the refused request was let go
+    assert message.endswith("Stop other runs, or ask for fewer lanes.")
+    with reserved_ports(1) as ports:  # the refused request has released its blocks
         assert ports[0] < 31000 - BLOCK

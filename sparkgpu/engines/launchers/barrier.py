@@ -1,8 +1,8 @@
 """Runs one network trial as a gang of ranks in the executors of a Spark application.
 
-Spark's TorchDistributor starts a torchrun in each slot of a barrier stage. It says little about failures (a
-failed rank can even pass for a good one), so each rank leaves a marker and a log of its own in the run
-directory, and those are what counts here.
+Spark's TorchDistributor starts a torchrun in each slot of a barrier stage. It reports little about failures
+(a failed rank can even look like a good one). So each rank writes its own marker and log into the run
+directory, and only those count here.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from pyspark.ml.torch.distributor import TorchDistributor
 
 RESTART_S = 5.0
-"""Between two attempts: time for an executor's loss to be noticed, which ends the whole application."""
+"""Pause between two attempts. A lost executor ends the whole application, and is noticed within this time."""
 
-_TOO_FEW_SLOTS = "SPARK-24819"  # how Spark marks a barrier stage that does not fit
+_TOO_FEW_SLOTS = "SPARK-24819"  # Spark's code for a barrier stage that does not fit
 
 
 def make_distributor(num_ranks: int, *, use_gpu: bool) -> TorchDistributor:
-    """A distributor for `num_ranks` slots; make it in the thread that has the session."""
+    """A distributor for `num_ranks` slots; call this in the thread that owns the session."""
     from pyspark.ml.torch import distributor
 
-    # Its own would listen on every interface, without a login, for what ranks print; ours print to files.
+    # The original listens on every interface, without a login, for the output of ranks. Ours print to files.
     distributor.LogStreamingServer = _NoServer  # type: ignore[attr-defined]
     return distributor.TorchDistributor(num_processes=num_ranks, local_mode=False, use_gpu=use_gpu)
 
 
 class _NoServer:
-    """In place of TorchDistributor's log server; -1 is how it says that there is none."""
+    """Replaces TorchDistributor's log server; port -1 means that there is none."""
 
     port = -1
 
@@ -96,8 +96,8 @@ class Barrier:
             failure = error
         if failure is not None and _TOO_FEW_SLOTS in str(failure):
             raise DeviceError(
-                f"{trial.name}: {num_ranks} ranks found fewer slots than that. Give the application more "
-                "cores (or GPUs), or spread the network over fewer with spark.cores.max."
+                f"{trial.name}: {num_ranks} ranks need as many slots, and the application has fewer. Give it "
+                "more cores (or GPUs), or spread the network over fewer ranks with spark.cores.max."
             )
         if refused := refusal(folder):
             raise refused
@@ -107,7 +107,7 @@ class Barrier:
 
 
 def run_rank(arguments: Sequence[str], logs: str) -> None:
-    """Called by torchrun in an executor: one rank, in a process that ends with this one."""
+    """Run one rank; torchrun calls this in an executor. The rank's process ends with this one."""
     rank, gpus = os.environ["RANK"], os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
     log = Path(logs) / f"rank-{rank}.log"
     command = [sys.executable, *arguments, "--parent", str(os.getpid())]

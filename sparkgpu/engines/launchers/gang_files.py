@@ -1,8 +1,8 @@
-"""The files that the ranks of one gang leave for whoever started them: what came out, and who was lost.
+"""The files in which the ranks of one gang tell their starter the result, and which rank was lost.
 
-Each attempt has a folder; in it, of rank N, ``rank-N.done`` says that it ended well, ``rank-N.error.json``
-why it did not, and ``rank-N.ended`` holds a stack when it was asked to end. A rank that began and left none
-of these was killed.
+Each attempt has a folder. For rank N, ``rank-N.done`` there means success, ``rank-N.error.json`` gives the
+error, and ``rank-N.ended`` holds the stack of a rank that was asked to end. A rank that began and left none
+of these files was killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 def rank_arguments(trial: NeuralTrial, folder: Path) -> list[str]:
     """What follows ``python`` or ``torchrun``: the rank's module and the trial it belongs to.
 
-    No option of it may begin like two of torchrun's, which would take it for its own and complain.
+    No option may be a common prefix of two torchrun options: torchrun would read it as its own and complain.
     """
     return [
         "-m", "sparkgpu.engines.neural.ranks", "--run-dir", str(trial.run.root), "--trial", trial.name,
@@ -32,7 +32,7 @@ def rank_arguments(trial: NeuralTrial, folder: Path) -> list[str]:
 
 
 def refusal(folder: Path) -> SparkgpuError | None:
-    """What a rank refused to do, which another attempt would only repeat."""
+    """The error with which a rank refused its work; another attempt would only repeat it."""
     file = folder / "refused.json"
     if not file.exists():
         return None
@@ -41,7 +41,7 @@ def refusal(folder: Path) -> SparkgpuError | None:
 
 
 def finished_record(folder: Path, losses: Sequence[str]) -> FitRecord:
-    """The leading rank's record, with a note for each attempt that was lost before."""
+    """The leading rank's record, with a note for each earlier attempt that was lost."""
     record = FitRecord.model_validate(read_json(folder / "record.json"))
     notes = [f"started again from the last checkpoint: {loss}" for loss in losses]
     smaller = folder / "smaller.json"
@@ -57,7 +57,7 @@ def attempts(folder: Path) -> list[Path]:
 
 
 def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
-    """Why an attempt that is over was lost, naming the rank at fault; None when all its ranks are done."""
+    """Why a finished attempt was lost, with the rank at fault; None if all its ranks are done."""
     missing = [rank for rank in range(num_ranks) if not (attempt / f"rank-{rank}.done").exists()]
     if not missing:
         return None
@@ -65,7 +65,7 @@ def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
     errors = {rank: attempt / f"rank-{rank}.error.json" for rank in missing}
     found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
     explained = {*absent, *found, *(rank for rank in missing if _was_asked_to_end(attempt, rank))}
-    # The others then fail, or are ended, for want of the one that was killed.
+    # Without the killed rank, the others fail or are ended.
     if silent := [rank for rank in missing if rank not in explained]:
         return f"rank {silent[0]} of {num_ranks} was killed (out of memory?){_last_output(logs, silent[0])}"
     if found:
@@ -84,4 +84,4 @@ def _was_asked_to_end(attempt: Path, rank: int) -> bool:
 def _last_output(logs: Path, rank: int) -> str:
     file = logs / f"rank-{rank}.log"
     lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines() if file.exists() else []
-    return f"; its last output: {lines[-1].strip()!r}" if lines else "; it had written nothing"
+    return f"; its last output: {lines[-1].strip()!r}" if lines else "; it wrote nothing"

@@ -12,8 +12,8 @@ class Launcher(Protocol):
     """One way to start ranks: on this machine, on several, or in the executors of a Spark cluster."""
 
     def run(self, trial: NeuralTrial) -> FitRecord:
-        """Train with a rank for each device of the trial's gang, again from the last checkpoint when one is
-        lost.
+        """Train with a rank for each device of the trial's gang.
 
-        Raises `TrialError` when that happens too often, and what a rank refuses.
+        After a lost rank all start again from the last checkpoint. Raises `TrialError` when that happens too
+        often, and what a rank refuses.
         """

@@ -1,8 +1,8 @@
-"""Runs one trial as a gang of ranks under torchrun's agent, and says which rank is at fault when one is lost.
+"""Runs one trial as a gang of ranks under torchrun's agent, and names the rank at fault if one is lost.
 
-The agent (torch.distributed.elastic) starts the ranks, ends all when one is lost and starts them again from
+The agent (torch.distributed.elastic) starts the ranks. If one is lost, it ends all and starts them again from
 the last checkpoint, up to `max_restarts` times. A watcher beside it kills a rank that hangs, so that the
-agent sees it. Ranks meet through a file of the run's own scratch folder: nothing listens for them.
+agent notices. Ranks find each other through a file in the run's scratch folder, so no port is open for that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sparkgpu.rundir.records import FitRecord
 _LOOK_EVERY_S = 0.1
 _STACK_S = 2.0  # a living rank writes its stack within milliseconds
 _RENDEZVOUS_S = 60
-_WHOLE_TABLE = 10  # times as long may reading and predicting take as a step
+_WHOLE_TABLE = 10  # reading and predicting may take this many times as long as a step
 _WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\\]|checkpoint")
 
 
@@ -85,7 +85,7 @@ class Local:
 
 
 class _Watcher(threading.Thread):
-    """Looks after the ranks of one attempt after the other; `losses` says how each attempt was lost."""
+    """Watches the ranks of each attempt in turn; `losses` tells how each attempt was lost."""
 
     def __init__(self, folder: Path, logs: Path, num_ranks: int, timeout_s: float) -> None:
         super().__init__(daemon=True)
@@ -102,7 +102,7 @@ class _Watcher(threading.Thread):
             self.join()
 
     def run(self) -> None:
-        lost: int | None = None  # the attempt that is known to be lost
+        lost: int | None = None  # the number of the attempt already known to be lost
         while not self._ended.wait(_LOOK_EVERY_S):
             attempt = self._attempt()
             if attempt is None or attempt == lost:
@@ -114,12 +114,12 @@ class _Watcher(threading.Thread):
             self._look(attempt)
 
     def _attempt(self) -> int | None:
-        """The latest attempt that any rank has begun."""
+        """The latest attempt that at least one rank has begun."""
         numbers = [int(path.name.partition("-")[2]) for path in self._folder.glob("attempt-*")]
         return max(numbers, default=None)
 
     def _look(self, attempt: int) -> bool:
-        """Whether the attempt is lost; a hung rank is killed on the way."""
+        """Whether the attempt is lost. Kills a rank that hangs."""
         folder = self._folder / f"attempt-{attempt}"
         signs = [read_sign(folder, rank) for rank in range(self._num_ranks)]
         dead = [
@@ -149,11 +149,11 @@ class _Watcher(threading.Thread):
         return True
 
     def _patience_s(self, sign: Sign) -> float:
-        """How long a rank may take between two signs of life; reading a table takes longer than a step."""
+        """The longest time between two signs of life; reading a table may take longer than a step."""
         return self._timeout_s if sign.state == TRAINING else _WHOLE_TABLE * self._timeout_s
 
     def _death(self, folder: Path, attempt: int, dead: list[int]) -> str:
-        """Who was lost first: one that had no time to say why, else the one that said so first."""
+        """The first lost rank: one without a written reason, else the one with the earliest reason."""
         errors = {rank: folder / f"rank-{rank}.error.json" for rank in dead}
         silent = [rank for rank in dead if not errors[rank].exists()]
         if silent:
@@ -165,7 +165,7 @@ class _Watcher(threading.Thread):
         return f"rank {first} of {self._num_ranks} failed with {found[first]['message']}"
 
     def _hung(self, folder: Path, signs: Mapping[int, Sign]) -> tuple[int, str]:
-        """The rank that does not wait for another one, and what it does."""
+        """The rank that does not wait for another one, and what it is doing."""
         sizes = {rank: stack_file(folder, rank).stat().st_size for rank in signs}
         for sign in signs.values():
             with suppress(ProcessLookupError):
@@ -183,13 +183,13 @@ class _Watcher(threading.Thread):
         return rank, f"it is at {tops[rank]}"
 
     def _last_output(self, attempt: int, rank: int) -> str:
-        """The last line that a rank wrote, where there is one."""
+        """The last line that a rank wrote, if there is one."""
         for name in ("stderr.log", "stdout.log"):
             for file in self._logs.glob(f"*/attempt_{attempt}/{rank}/{name}"):
                 lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 if lines:
                     return f"; its last output: {lines[-1].strip()!r}"
-        return "; it had written nothing"
+        return "; it wrote nothing"
 
 
 def _alive(sign: Sign) -> bool:
@@ -200,7 +200,7 @@ def _alive(sign: Sign) -> bool:
 
 
 def _top_frame(file: Path) -> str:
-    """Where the innermost Python function of the last stack stands."""
+    """The position of the innermost Python function in the last stack."""
     text = file.read_text(encoding="utf-8", errors="replace")
     frames = text[text.rfind("(most recent call first)") :].splitlines()[1:]
     return frames[0].strip().removeprefix("File ") if frames else "an unknown place"

@@ -1,9 +1,9 @@
-"""Runs one trial as a gang of ranks on several machines, which the launcher of the environment starts.
+"""Runs one trial as a gang of ranks on several machines, started by the launcher in the environment.
 
-The launcher ends in torchrun, one on each machine. Its agents meet, start the ranks, and start all of them
-again from the last checkpoint when one is lost. Nobody here can see processes of other machines: a rank that
-hangs is ended by the process group's timeout, and who was at fault is read from what the ranks left in the
-trial's folder, which all machines must share.
+The launcher runs one torchrun on each machine. Their agents find each other, start the ranks, and start all
+of them again from the last checkpoint if one is lost. This process cannot see processes on other machines:
+the process group's timeout ends a rank that hangs, and the files of the ranks in the trial's folder show who
+was at fault. All machines must share that folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparkgpu.plan.plan import TrialSpec
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 
-# This machine's alone: its scratch folder and its GPUs; the launcher gives each machine its own.
+# The scratch folder and GPUs of this machine only; the launcher gives each machine its own.
 _NOT_FOR_OTHERS = ("TMPDIR", "CUDA_VISIBLE_DEVICES")
 
 
@@ -60,10 +60,10 @@ def _failure(spec: TrialSpec, losses: list[str | None], program: str, status: in
     where = f'neural.strategy = "{spec.strategy}" on {spec.num_ranks} ranks of {spec.nodes} machines'
     if not losses:
         lines = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = f"its last output: {lines[-1].strip()!r}" if lines else "it had written nothing"
+        last = f"its last output: {lines[-1].strip()!r}" if lines else "it wrote nothing"
         return (
             f"{spec.name}: no rank started with {where}: {program} ended with status {status}, {last}. "
-            f"Look at {LAUNCHER} and at {output}."
+            f"Check {LAUNCHER} and {output}."
         )
     number = "1 attempt" if len(losses) == 1 else f"{len(losses)} attempts"
     given_up = f"Given up after {number} with {where}; their logs are in {output.parent}."

@@ -75,9 +75,9 @@ def _launcher(trial: NeuralTrial) -> Launcher:
 
 
 def usable_device(lane: LanePlan, index: int = 0) -> torch.device:
-    """The lane's device, or device number `index` of those that this process sees.
+    """The lane's device, or device number `index` of those visible to this process.
 
-    Raises `DeviceError` when it is a GPU that torch cannot use: never a silent turn to the CPU.
+    Raises `DeviceError` if it is a GPU that torch cannot use; it never falls back to the CPU.
     """
     if not lane.device.startswith("cuda"):
         return torch.device("cpu")
@@ -92,7 +92,7 @@ def usable_device(lane: LanePlan, index: int = 0) -> torch.device:
 
 
 class _Reporter:
-    """Called after every step; at most every 0.4 s it hands progress to the parent and looks for cores."""
+    """Called after every step; at most every 0.4 s it reports progress and checks for free cores."""
 
     def __init__(self, trial: NeuralTrial) -> None:
         self._trial = trial
@@ -100,7 +100,7 @@ class _Reporter:
         self._next = 0.0
 
     def about(self, metric: str) -> Report:
-        """Itself, reporting values of `metric`."""
+        """This reporter, with values of `metric`."""
         self._metric = metric
         return self
 

@@ -1,4 +1,4 @@
-"""The finished model: raw table columns in, predictions out; saved as ``model.json`` and ``model.pt``.
+"""The finished model: it takes raw table columns and predicts. Saved as ``model.json`` and ``model.pt``.
 
 ``model.json`` holds everything needed to build the module again (parameters, features, levels, classes, the
 target's scale), ``model.pt`` the tensors alone, so that loading one never runs code from it.
@@ -32,7 +32,7 @@ _FORMAT = 3
 
 
 class TabularModel(nn.Module):
-    """Numeric transform, network and objective as one: raw (B, F) and codes (B, K) to predictions.
+    """Numeric transform, network and objective in one module: raw (B, F) and codes (B, K) to predictions.
 
     Predictions are float64: probabilities (B, C) in the order of the classes, or values (B,).
     """
@@ -47,7 +47,7 @@ class TabularModel(nn.Module):
         return self.objective.predict(self.net(self.transform(raw_BF), codes_BK))
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
-        """Predictions of all rows, on the model's device, in its evaluation mode."""
+        """Predictions for all rows, on the model's device, in evaluation mode."""
         self.eval()
         device = self.transform.knots_FQ.device
         raw_NF, codes_NK = raw_tensors(rows, device)
@@ -90,10 +90,10 @@ def save_model(model: TabularModel, folder: Path, parameters: NeuralParameters, 
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel:
-    """Build a saved model again, on `device` and in evaluation mode.
+    """Rebuild a saved model on `device`, in evaluation mode.
 
-    Its inputs are the table's columns in the order of ``model.json``'s `numeric` and `categorical`, codes
-    being positions in `levels` and -1 for missing or unknown.
+    Its inputs are the table's columns in the order of `numeric` and `categorical` in ``model.json``. A code
+    is a position in `levels`, or -1 for missing or unknown.
     """
     saved: dict[str, Any] = read_json(folder / "model.json")
     assert saved["format"] == _FORMAT

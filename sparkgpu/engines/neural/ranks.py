@@ -1,7 +1,7 @@
 """One rank of a gang, started by torchrun's agent: ``python -m sparkgpu.engines.neural.ranks``.
 
-It leaves its own marker of success, since an agent's word is not enough where something else may start
-ranks; and for a failure that starting again would only repeat, a refusal, with which it ends in good order.
+It writes its own success marker, since the agent's report does not suffice when another program starts the
+ranks. For a failure that a restart would only repeat, it writes a refusal and ends normally.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import read_schema
 
 _REPORT_EVERY_S = 0.4
-_WAIT_LONGER_S = 15.0  # than the gang waits before it looks for a hung rank: first the rank is named
+_WAIT_LONGER_S = 15.0  # than the gang's own limit, so that the gang can name the hung rank first
 
 
 def join(
@@ -49,7 +49,7 @@ def join(
     rank: int,
     world_size: int,
 ) -> None:
-    """Make this process a rank of the default group, by NCCL on GPUs and gloo on CPUs."""
+    """Make this process a rank of the default group: NCCL on GPUs, gloo on CPUs."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
@@ -77,7 +77,7 @@ def make_strategy(name: str, config: NeuralParameters, device: torch.device, dev
 
 
 def main() -> None:
-    """Run one rank; exit status 1 asks for another attempt."""
+    """Run one rank. Exit status 1 asks for another attempt."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--trial", required=True)
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def _redirect(log: Path) -> None:
-    """From now on all output of this process, native libraries' as well, goes to `log`."""
+    """Send all further output of this process, also that of native libraries, to `log`."""
     with log.open("ab", buffering=0) as file:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -147,7 +147,7 @@ def _run(
         join(config, device, store, rank, world_size)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = pulse.beat
-    events = _events(paths, spec, lane, attempt, leads=strategy.leads)
+    events = _events(paths, lane, attempt, leads=strategy.leads)
     record = run_rank(
         Trial(
             spec=spec,
@@ -162,13 +162,13 @@ def _run(
         lambda metric: _reporter(pulse, events, spec, metric, leads=strategy.leads),
         on_trained=lambda: pulse.beat(FINISHING),
     )
-    # The group is not taken down: that may wait for ranks that have gone already, and the process ends now.
+    # The group is not destroyed: that may wait for ranks that have ended, and this process ends now anyway.
     if record is not None:
         write_json(folder / "record.json", record)
 
 
-def _events(paths: RunPaths, spec: TrialSpec, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:
-    """The leading rank speaks for the lane; what the others say stays in their folder."""
+def _events(paths: RunPaths, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:
+    """Where this rank reports: the leading rank to the lane's files, the others to their own folder."""
     own = paths.lane(lane.index)
     if leads:
         return EventWriter(own.events("neural"), own.phases("neural"))
@@ -194,7 +194,7 @@ def _reporter(pulse: Pulse, events: EventWriter, spec: TrialSpec, metric: str, *
 def _leave(status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads of native libraries can keep an interpreter from ending; all files are closed by now.
+    # Threads of native libraries can keep an interpreter alive; all files are closed here.
     os._exit(status)
 
 

@@ -1,8 +1,8 @@
 """Trains and applies H2O XGBoost inside a lane's H2O context (Sparkling Water, XGBoost 1.6).
 
-The table's Parquet files are parsed by H2O itself; categories arrive as enums, gaps as gaps. On one node rows
-are in the order of their ids, because subsampling picks by position. H2O quietly trains on the CPU when
-its GPU cannot be used: here a GPU lane counts as trained only if the native library says ``gpu_hist``.
+H2O itself parses the table's Parquet files; categories become enums, and missing values stay missing. On one
+node the rows are in the order of their ids, because subsampling picks by position. H2O silently trains on the
+CPU if it cannot use the GPU. Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
 """
 
 from __future__ import annotations
@@ -160,13 +160,13 @@ def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
         "reg_alpha": config.reg_alpha,
         "max_bins": config.max_bins,
         "distribution": _DISTRIBUTIONS[schema.task],
-        # "hist" on a GPU backend is what H2O passes on as gpu_hist; its client knows no such word.
+        # H2O turns "hist" on a GPU backend into gpu_hist; its client does not accept that word.
         "tree_method": "hist" if on_gpu else config.tree_method,
         "backend": "gpu" if on_gpu else "cpu",
         "nthread": trial.lane.tree_threads,
         "seed": trial.spec.seed,
         "score_tree_interval": config.score_tree_interval,
-        # The native metric alone: H2O's own scoring in Java costs twice the training.
+        # Only the native metric: H2O's own scoring in Java takes twice as long as the training.
         "score_eval_metric_only": True,
         "eval_metric": _EVAL_METRICS[schema.task],
     }
@@ -198,7 +198,7 @@ def _start(
 def _grow(job: H2OJob, trial: TreesTrial) -> bool:
     """Report the trees grown so far until all stand; whether H2O still works on the model then.
 
-    Of a model that stops early this cannot be told: its progress stays where it was.
+    This is unknown for a model that stops early: its progress does not change any more.
     """
     told, grown = -1.0, time.monotonic()
     while (done := job.done()) is not None:
@@ -207,13 +207,13 @@ def _grow(job: H2OJob, trial: TreesTrial) -> bool:
             told, grown = done, time.monotonic()
         if done >= 1.0:
             return True
-        # Slow trees are asked for less often: each question is work for the node that trains.
+        # Ask less often about slow trees: each question is work for the node that trains.
         time.sleep(max(_POLL_S, min(_MOST_POLL_S, (time.monotonic() - grown) / 10)))
     return False
 
 
 def _native_parameters(output: Mapping[str, Any]) -> dict[str, str]:
-    """What the native library reports that it used (name to value)."""
+    """The parameters that the native library reports (name to value)."""
     found = output.get("native_parameters")
     return {str(row[-2]): str(row[-1]) for row in found.cell_values} if found is not None else {}
 
@@ -223,16 +223,16 @@ def check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
     if trial.parameters.on_gpu and native.get("tree_method") != "gpu_hist":
         raise DeviceError(
             f"{trial.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
-            "Look at the lane's log for the GPU library; to train on the CPU set trees.tree_method to hist."
+            "Search the lane's log for the GPU library; to train on the CPU, set trees.tree_method to hist."
         )
 
 
 def _predict(
     model: H2OXGBoostEstimator, frame: H2OFrame, schema: TableSchema, folder: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Row ids, and values (N,) or probabilities (N, C) in the order of the schema's classes.
+    """Row ids, with values (N,) or with probabilities (N, C) in the order of the schema's classes.
 
-    Handed over as Parquet in the empty `folder`, which is removed: H2O's CSV download takes longer.
+    They pass through Parquet in the empty `folder`, which is removed: H2O's CSV download takes longer.
     """
     predicted = frame[ROW_ID].cbind(model.predict(frame))
     h2o.export_file(predicted, str(folder), format="parquet", parts=1)
@@ -273,7 +273,7 @@ def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int
 
 
 def _seconds(duration: str) -> float:
-    """H2O's words for a duration ("1 min 2.345 sec") in seconds."""
+    """Convert H2O's text of a duration ("1 min 2.345 sec") to seconds."""
     units = {"hour": 3600.0, "hours": 3600.0, "min": 60.0, "mins": 60.0, "sec": 1.0, "secs": 1.0}
     words = duration.split()
     return sum(

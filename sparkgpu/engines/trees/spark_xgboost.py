@@ -1,7 +1,7 @@
 """The engine `xgboost` on a Spark cluster: one model over several executors, and over their GPUs.
 
-XGBoost's own Spark estimator trains in a barrier stage on the table's files, which no machine has to hold
-whole. This is the way to spread one model over GPUs: H2O does not use them in a cloud of several nodes.
+XGBoost's own Spark estimator trains in a barrier stage on the table's files; no machine must hold the whole
+table. This is how to spread one model over GPUs: H2O does not use them in a cloud of several nodes.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class SparkXGBoost:
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """The single values in nested mappings, by their last name."""
+    """The single values in nested mappings, by their innermost name."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -183,7 +183,7 @@ def _rows(session: SparkSession, trial: TreesTrial, split: str) -> DataFrame:
 
 
 def _code(name: str, levels: tuple[str, ...]) -> Column:
-    """A category's place among its levels; null for a gap."""
+    """A category's position among its levels; null for a missing value."""
     from pyspark.sql import functions as F
 
     words = ", ".join(map(text_literal, levels))
@@ -200,7 +200,7 @@ def _marked(rows: DataFrame, *, valid: bool) -> DataFrame:
 def _predict(
     model: Any, rows: DataFrame, schema: TableSchema, folder: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Row ids, and values (N,) or probabilities (N, C); by way of files in `folder`, which is removed."""
+    """Row ids, with values (N,) or probabilities (N, C), through files in `folder`, which is removed."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as F
 

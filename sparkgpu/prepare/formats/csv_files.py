@@ -41,8 +41,10 @@ def open_csv(session: SparkSession, source: Source, files: FileColumns | None) -
 
 
 def _check_headers(source: Source) -> str:
-    """Refuse duplicate column names, which Spark would rename silently, and files whose headers differ,
-    which it would read by position; returns the delimiter."""
+    """Refuse duplicate column names and files with different headers. Returns the delimiter.
+
+    Spark would silently rename duplicates, and read files with other headers by position.
+    """
     first: tuple[Path, str, list[str]] | None = None
     for path in text_files(source):
         with refusing_other_text(source), open_text(path) as file:
@@ -59,16 +61,16 @@ def _check_headers(source: Source) -> str:
                 )
         elif names != first[2]:
             raise DataError(
-                f"{source.name}: {path.name} has another header than {first[0].name}. Give all files the "
+                f"{source.name}: the header of {path.name} differs from {first[0].name}. Give all files the "
                 "same columns in the same order."
             )
     return first[1] if first else ","
 
 
 def _codes_taken_for_numbers(source: Source, table: DataFrame, delimiter: str) -> set[str]:
-    """Columns of codes such as ``12D`` and ``14F``, which Java, and so Spark, reads as the numbers 12 and 14.
+    """Columns of codes such as ``12D`` and ``14F``, which Java, and so Spark, reads as numbers 12 and 14.
 
-    Such a column was a number throughout to Spark, so its first rows tell.
+    Spark took the whole column for numbers, so the first rows are enough to recognise codes.
     """
     suspects = {name for name, kind in table.dtypes if kind == "double"}
     found: set[str] = set()

@@ -15,7 +15,7 @@ from sparkgpu.table.source import Source, table_files
 
 
 def text_files(source: Source) -> list[Path]:
-    """The files of a local text table that Python can open as Spark does."""
+    """The files of a local text table that Python can open like Spark."""
     path = Path(source.location)
     files = table_files(path) if path.is_dir() else [path] if path.exists() else []
     return [file for file in files if file.stat().st_size and file.suffix.lower() != ".deflate"]
@@ -33,15 +33,15 @@ def refusing_other_text(source: Source) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise DataError(f"{source.name}: not text in UTF-8. Save the file as UTF-8.") from None
+        raise DataError(f"{source.name}: it is not UTF-8 text. Save the file as UTF-8.") from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
-            f"{source.name}: cannot be read ({error}). Check the file, or write it anew."
+            f"{source.name}: cannot be read ({error}). Check the file, or write it again."
         ) from None
 
 
 def refuse_other_encodings(source: Source) -> None:
-    """Raise `DataError` where a text file is not in UTF-8; Spark puts U+FFFD for what it cannot decode."""
+    """Raise `DataError` if a text file is not UTF-8; Spark would replace what it cannot decode by U+FFFD."""
     with refusing_other_text(source):
         for path in text_files(source):
             with open_text(path) as file:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def open_typed(session: SparkSession, source: Source, files: FileColumns | None) -> DataFrame:
-    """The table with the columns of all files, null where a file has none; pandas' moments in nanoseconds,
-    which Spark knows only as whole numbers in Parquet, made moments."""
+    """The table with the columns of all files, null in files that lack a column.
+
+    In Parquet, Spark reads pandas' moments in nanoseconds as whole numbers; here they become moments.
+    """
     from pyspark.sql import functions as F
 
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
@@ -39,10 +41,10 @@ def open_typed(session: SparkSession, source: Source, files: FileColumns | None)
     }
     if not kinds:
         return table
-    if any(len(files.kinds[name]) > 1 for name in kinds):  # Spark would take one unit for the other
+    if any(len(files.kinds[name]) > 1 for name in kinds):  # Spark would mistake one unit for the other
         raise DataError(
-            f"{source.name}: cannot be read as parquet: files that disagree on the type of a column. Write "
-            "them anew with one schema."
+            f"{source.name}: cannot be read as parquet: its files disagree on the type of a column. Write "
+            "them again with one schema."
         )
     moment = "timestamp_micros({0} div 1000)"
     return table.select(
@@ -58,8 +60,10 @@ def open_typed(session: SparkSession, source: Source, files: FileColumns | None)
 
 
 def _all_columns(session: SparkSession, format: str, files: FileColumns) -> StructType:
-    """Spark's own view of all columns, from the footers of a few files: it has one for each file it reads
-    as a table, and takes the first one's for a folder's."""
+    """Spark's own view of all columns, from the footers of a few files.
+
+    For a folder, Spark itself looks at the first file only.
+    """
     from pyspark.sql.types import StructType
 
     fields: dict[str, StructField] = {}

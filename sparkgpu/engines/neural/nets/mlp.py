@@ -1,4 +1,4 @@
-"""The plain multilayer perceptron: linear, ReLU, dropout, as often as asked."""
+"""The plain multilayer perceptron: linear, ReLU and dropout, repeated."""
 
 from __future__ import annotations
 

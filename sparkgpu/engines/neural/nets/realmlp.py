@@ -1,5 +1,4 @@
-"""RealMLP-TD (Holzmüller et al., "Better by Default", NeurIPS 2024): a perceptron whose parts and training
-were tuned together over many tables.
+"""RealMLP-TD (Holzmüller et al., "Better by Default", NeurIPS 2024): a perceptron tuned over many tables.
 
 Left out are two details of little effect: biases that start from the training data, and an input of one
 number for categories of two levels.
@@ -27,15 +26,15 @@ from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.preprocess import RobustClip
 from sparkgpu.engines.neural.training.optimizer import Recipe
 
-_MOST_ONE_HOT = 8  # levels; more are embedded
+_MOST_ONE_HOT = 8  # a column with more levels is embedded
 _EMBEDDING_DIM = 8
 _FREQUENCIES = 16
 _FREQUENCY_STD = 0.1
-_PERIODIC_OUTPUTS = 3  # beside the number itself
+_PERIODIC_OUTPUTS = 3  # in addition to the number itself
 
 
 class PeriodicEmbeddings(nn.Module):
-    """PBLD: each number (B, G) beside three combinations of cosines of it (B, 4 G)."""
+    """PBLD: each number (B, G) and three combinations of its cosines (B, 4 G)."""
 
     def __init__(self, num_numeric: int) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class PeriodicEmbeddings(nn.Module):
 
 
 class Scale(nn.Module):
-    """A factor for each input, learned: a soft selection of features."""
+    """A learned factor for each input: a soft selection of features."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -99,7 +98,7 @@ class RealMLPInput(nn.Module):
 
 
 class NTKLinear(nn.Linear):
-    """A linear layer in the neural tangent parametrisation: weights of size 1, inputs over their root."""
+    """A linear layer in the neural tangent parametrisation: unit weights, inputs over their number's root."""
 
     def __init__(self, in_features: int, out_features: int, *, zero: bool = False) -> None:
         super().__init__(in_features, out_features)
@@ -111,7 +110,7 @@ class NTKLinear(nn.Linear):
 
 
 class ParametricActivation(nn.Module):
-    """An activation of which each unit learns how much of it to apply: all of it at the start."""
+    """An activation that each unit learns to apply in part; at the start it is applied fully."""
 
     def __init__(self, width: int, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""The residual network for tables of Gorishniy et al., "Revisiting Deep Learning Models for Tabular Data"
-(NeurIPS 2021), with layer instead of batch normalisation.
+"""The residual network for tables by Gorishniy et al. (NeurIPS 2021), with layer normalisation.
 
-Batch normalisation makes a row's gradient depend on the rows computed with it, so that a batch cut in
-micro-batches or over ranks would train another network than the whole batch.
+The paper is "Revisiting Deep Learning Models for Tabular Data"; it uses batch normalisation. That makes a
+row's gradient depend on the other rows of the pass, so a batch cut into micro-batches or over ranks would
+train another network than the whole batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.shape import InputShape
 
-_EXPANSION = 2  # the width inside a block, in widths of the stream
+_EXPANSION = 2  # the width inside a block, relative to the stream's width
 
 
 class ResidualBlock(nn.Module):

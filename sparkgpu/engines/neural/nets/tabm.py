@@ -1,11 +1,11 @@
-"""TabM-mini with piecewise-linear embeddings (Gorishniy et al., "TabM", ICLR 2025): many predictions a row.
+"""TabM-mini with piecewise-linear embeddings (Gorishniy et al., "TabM", ICLR 2025): many predictions per row.
 
-One network gives the predictions of M members that share all weights but two: what each multiplies its
-inputs with, and its output layer. The parts are those of the packages ``tabm`` and ``rtdl_num_embeddings``
-by the paper's authors; the dropout is ours, so that a mask depends on the place in training alone.
+One network gives the predictions of M members. They share all weights except two: the factors of a member's
+inputs, and its output layer. The parts come from the packages ``tabm`` and ``rtdl_num_embeddings`` by the
+paper's authors. The dropout is ours, so that a mask depends only on the place in training.
 
-Unlike the paper, which gives every level of a category an input of its own, a column with many levels is
-embedded: a hundred thousand levels would make that many inputs.
+The paper gives every level of a category its own input. Here a column with many levels is embedded, since a
+hundred thousand levels would make a hundred thousand inputs.
 
 B rows, G numeric inputs, K categorical columns, E embedding width, D width, M members, C outputs.
 """
@@ -30,7 +30,7 @@ from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.shape import InputShape
 
-_MOST_ONE_HOT = 32  # levels of a column; more are embedded
+_MOST_ONE_HOT = 32  # a column with more levels is embedded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +65,11 @@ def _published() -> _Published:
 
 
 class TabMInput(nn.Module):
-    """Numbers and codes side by side (B, D); `widths` are those of the columns, as they come out."""
+    """Numbers and codes side by side (B, D); `widths` are the output widths of the columns."""
 
     def __init__(self, shape: InputShape, *, embedding_dim: int) -> None:
         super().__init__()
-        # What takes two values gains nothing from an embedding: missing indicators stay as they are.
+        # An embedding does not help a column with two values, so missing indicators stay as they are.
         embedded = [column for column, edges in enumerate(shape.bins) if len(edges) > 2]
         plain = [column for column, edges in enumerate(shape.bins) if len(edges) <= 2]
         few = [column for column, levels in enumerate(shape.num_levels) if levels <= _MOST_ONE_HOT]
@@ -89,7 +89,7 @@ class TabMInput(nn.Module):
             *(shape.num_levels[column] + 1 for column in few),
             *sorted(
                 category_dim(shape.num_levels[column]) for column in many
-            ),  # as the embeddings order them
+            ),  # in the order of the embeddings
         )
 
     def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
@@ -106,10 +106,10 @@ class TabMInput(nn.Module):
 
 
 class FirstBlock(MLPBlock):
-    """A row (B, D) to its members' (B, M, D'): each weighs the inputs its own way, the layer is shared.
+    """A row (B, D) to its members' (B, M, D'): each member weighs the inputs itself, the layer is shared.
 
-    The weights of a member can go on the rows or on the layer, with the same result up to rounding. On the
-    layer it makes one product of the whole batch and all members, which is cheaper for batches larger than
+    A member's weights can multiply the rows or the layer, with the same result up to rounding. On the layer,
+    one matrix product serves the whole batch and all members, which is cheaper if the batch is larger than
     the layer is wide.
     """
 
@@ -121,7 +121,7 @@ class FirstBlock(MLPBlock):
         )
         self.view = _published().view(k=members)
         self.may_merge = True
-        """Whether the layer's weights may be used without calling it: not of a layer cut over ranks."""
+        """Whether the layer's weights may be used without calling it; not if the layer is cut over ranks."""
 
     def forward(self, x_BD: Tensor) -> Tensor:
         linear = self.linear
@@ -147,11 +147,11 @@ def build_tabm(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
 
 
 def find_bins(quantiles_QG: Tensor, num_bins: int) -> tuple[Tensor, ...]:
-    """Edges of at most `num_bins` bins for each prepared numeric column, from quantiles of its values.
+    """Edges of at most `num_bins` bins for each prepared numeric column, from the quantiles of its values.
 
-    Without ties these are the paper's bins, each holding as many rows as the next. A value that more rows
-    share counts no more than a bin does, so that the others get bins too: where nine rows of ten are 0, all
-    but a few of the paper's edges would be 0. Two edges at least; a constant column gets a bin around it.
+    Without ties these are the paper's bins, with equally many rows in each. A value that many rows share uses
+    only one bin, so that the other values get bins, too: if nine rows of ten are 0, nearly all of the paper's
+    edges would be 0. There are at least two edges; a constant column gets a bin around its value.
     """
     bins = []
     for column_Q in quantiles_QG.float().cpu().unbind(1):

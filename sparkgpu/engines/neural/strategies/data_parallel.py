@@ -1,7 +1,7 @@
 """`dp` and `ddp`: the whole network on each device, a part of each batch.
 
-`dp` is one process that copies the network to its devices for every step; `ddp` is one process a device
-and brings gradients together while they are computed, which is why it is faster.
+`dp` is one process that copies the network to its devices for every step. `ddp` has one process per device
+and combines gradients while they are computed, so it is faster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparkgpu.engines.neural.training.precision import Precision
 
 
 class DataParallel(Strategy):
-    """`dp`, for comparison with the tutorials; on the CPU, which is one device, it is `single`."""
+    """`dp`, for comparison with tutorials; on the CPU, which is one device, it equals `single`."""
 
     name = "dp"
 
@@ -42,9 +42,9 @@ class DataParallel(Strategy):
 
 
 class _OwnRows(nn.Module):
-    """A network whose dropouts know, on each device's copy, which rows of the batch that copy got.
+    """A network whose dropouts know which rows of the batch each device's copy got.
 
-    `nn.DataParallel` cuts a batch with `chunk`: each device in turn gets the same number of rows.
+    `nn.DataParallel` cuts a batch with `chunk`, which gives each device in turn the same number of rows.
     """
 
     def __init__(self, net: TabularNet) -> None:
@@ -63,14 +63,14 @@ class _OwnRows(nn.Module):
 
 
 class Distributed(Strategy):
-    """What the strategies of several processes share; all of them are ranks of the default group."""
+    """The base of strategies with several processes; all of these are ranks of the default group."""
 
     def __init__(self, device: torch.device, precision: Precision) -> None:
         super().__init__(device, precision)
         self.num_ranks = dist.get_world_size()
         self.leads = dist.get_rank() == 0
         self.data_group: dist.ProcessGroup | None = None
-        """The ranks that compute different rows with the same part of the network; None: all."""
+        """The ranks that compute different rows with the same part of the network; None means all."""
 
     def sum_over_parts(self, value: Tensor) -> float:
         total = value.detach().clone()
@@ -78,9 +78,10 @@ class Distributed(Strategy):
         return float(total)
 
     def _clip(self, most_norm: float) -> None:
-        """Clip by the norm of the whole network's gradient, of which each rank may hold but a part.
+        """Clip by the norm of the whole network's gradient, of which a rank may hold only a part.
 
-        An element that several ranks hold counts once: each adds its square over the number of copies.
+        An element that several ranks hold counts once: each rank adds its square divided by the number of
+        copies.
         """
         gradients = [(p, p.grad) for p in self.parameters() if p.grad is not None]
         total = torch.zeros((), device=self.device)
@@ -92,7 +93,7 @@ class Distributed(Strategy):
             _local(gradient).mul_(factor)
 
     def copies(self, parameter: nn.Parameter) -> int:
-        """On how many ranks each element of a parameter lies."""
+        """The number of ranks that hold each element of a parameter."""
         return self.num_ranks
 
     def snapshot(self) -> dict[str, Tensor]:
@@ -119,7 +120,7 @@ class DistributedDataParallel(Distributed):
 
     def _placed(self, net: TabularNet) -> nn.Module:
         with warnings.catch_warnings():
-            # Its new name does not exist in the older versions that we support.
+            # The older torch versions that we support do not know the new name.
             warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
             return nn.parallel.DistributedDataParallel(
                 net.to(self.device), broadcast_buffers=False, gradient_as_bucket_view=True
@@ -135,7 +136,7 @@ class DistributedDataParallel(Distributed):
 
 
 def _local(value: Tensor) -> Tensor:
-    """This rank's part of a tensor that may be sharded."""
-    from torch.distributed.tensor import DTensor  # half a second, which one process alone need not spend
+    """This rank's part of a tensor, which may be sharded."""
+    from torch.distributed.tensor import DTensor  # takes half a second, which a single process saves
 
     return value.to_local() if isinstance(value, DTensor) else value

@@ -1,7 +1,7 @@
-"""`tp` and `dp_tp`: every layer cut over the ranks, which compute the same rows together.
+"""`tp` and `dp_tp`: every layer is cut over the ranks, which compute the same rows together.
 
-Layers are cut in pairs: the first of a pair by its outputs, the second by its inputs, so that what lies
-between is never brought together. Embedding tables are cut by rows. What is small stays whole everywhere.
+Layers are cut in pairs: the first of a pair by its outputs, the second by its inputs, so the values between
+them are never gathered. Embedding tables are cut by rows. Small parameters stay whole on every rank.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ from sparkgpu.engines.neural.training.precision import Precision
 
 
 class TensorParallel(Sharded):
-    """`tp`, and with `data_size` > 1 `dp_tp`: groups of ranks that compute different rows, each with a
-    network cut over its own ranks; over the groups weights are sharded as in `fsdp`."""
+    """`tp`, and `dp_tp` if `data_size` > 1.
+
+    `dp_tp` has groups of ranks that compute different rows. Each group has a network cut over its own ranks;
+    over the groups, weights are sharded as in `fsdp`.
+    """
 
     def __init__(self, device: torch.device, precision: Precision, *, data_size: int = 1) -> None:
         super().__init__(device, precision)
@@ -60,7 +63,7 @@ class TensorParallel(Sharded):
 
     def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:
         for parameter in self.parameters():
-            # The gradient of a table cut by rows comes whole; each rank needs that of its own rows.
+            # The gradient of a table cut by rows arrives whole; each rank needs only that of its own rows.
             if isinstance(parameter.grad, DTensor) and isinstance(parameter.data, DTensor):
                 parameter.grad = parameter.grad.redistribute(placements=parameter.data.placements)
         super().step(optimizer, most_norm)
@@ -87,7 +90,7 @@ def cut(net: TabularNet, mesh: DeviceMesh) -> None:
             inside_pair = not inside_pair
     if inside_pair and isinstance(net.output, Members):
         plan["output.layer"] = RowwiseParallel()
-    elif inside_pair:  # an output that cannot be cut takes whole rows: so does the block before it
+    elif inside_pair:  # an output that cannot be cut needs whole rows from the block before it
         last = list(net.blocks)[-1]
         del plan[f"blocks.{last}.linear"]
         for dropout in dropouts(net.blocks[last]):

@@ -1,8 +1,8 @@
-"""One trial as one of its ranks sees it: table to device, training, predictions, and the files of the trial.
+"""One trial on one of its ranks: table to device, training, predictions, and the trial's files.
 
-With one device there is one rank, the lane's worker itself. Of several only the leading one writes files;
-what the others find out about themselves travels to it at the end. On a GPU lane everything runs on the GPU
-or the trial fails; nothing here falls back to the CPU.
+With one device there is one rank, the lane's worker itself. With several, only the leading rank writes files;
+the others send it their facts at the end. On a GPU lane everything runs on the GPU or the trial fails;
+nothing here falls back to the CPU.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run_rank(
     report: Callable[[str], Report],
     on_trained: Callable[[], None] = lambda: None,
 ) -> FitRecord | None:
-    """Train with the other ranks, if there are any; the leading one leaves the trial's files and a record.
+    """Train with the other ranks, if any; the leading rank writes the trial's files and returns a record.
 
     `report` makes the training loop's reporter for a metric; `on_trained` is called when no other rank is
     needed any more. Sets torch's seed for the whole process. Raises `TrialError` when training diverges.
@@ -68,7 +68,7 @@ def run_rank(
         model, training = _train(trial, fitted, strategy, report, checkpoints)
         fit_s = time.perf_counter() - start
     num_train_rows, notes = fitted.num_train_rows, fitted.notes
-    del fitted  # the table makes room for the rows to predict
+    del fitted  # frees the table's memory for the rows to predict
     resources = _resources(strategy)
     on_trained()
     if model is None:
@@ -105,7 +105,7 @@ def run_rank(
 
 
 class _Fitted:
-    """The training rows, where they are taken from, and what was fitted on them."""
+    """The training rows, their source, and everything fitted on them."""
 
     def __init__(self, trial: NeuralTrial, strategy: Strategy) -> None:
         spec, config, schema, paths = trial.spec, trial.parameters, trial.schema, trial.run
@@ -193,7 +193,7 @@ def _train(
 
 
 def _resources(strategy: Strategy) -> list[dict[str, Any]]:
-    """What each rank took and where its part of the network lies, told to the leading one."""
+    """Collect on the leading rank what each rank used and where its part of the network is."""
     on_gpu = strategy.device.type == "cuda"
     own = {
         "rank": dist.get_rank() if strategy.num_ranks > 1 else 0,
@@ -220,7 +220,7 @@ def _line(point: CurvePoint) -> curve.CurvePoint:
 
 
 def _native_parameters(model: TabularModel, training: Training) -> dict[str, str]:
-    """What torch was really given, in words."""
+    """The settings that torch really got, in words."""
     return {
         "network": " ".join(str(model.net).split()),
         "num_parameters": str(sum(parameter.numel() for parameter in model.net.parameters())),
