@@ -1,1 +1,1 @@
-"""How the ranks of one network are started and looked after: on this machine, on several, on a Spark cluster."""
+"""How the ranks of one network are started and looked after: on this machine, on several, on a cluster."""
