@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sparkgpu.config.keys import Preset, RunConfig, Strategy
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, lay_out_trials, spread
+from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.files import Record
 from sparkgpu.words import counted
 
@@ -36,6 +37,7 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
     _check_devices(config, executors, on_gpu=on_gpu)
     reasons = {"devices": _words(executors)}
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
+    check_tree_device(config, reasons, on_gpu=on_gpu)
     lanes = tuple(_lane(index, executor) for index, executor in enumerate(executors))
     if config.cluster.lanes == "executors":
         return _lane_each(config, lanes, preset, reasons, master)

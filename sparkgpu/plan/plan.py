@@ -12,6 +12,7 @@ from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import fill, neural_defaults, resolve_parameters
 from sparkgpu.plan.strategy import GANG_STRATEGIES, check_precision, check_strategy, choose_strategy
+from sparkgpu.plan.trees import CPU_ENGINES, check_tree_device
 from sparkgpu.rundir.events import Branch
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
@@ -82,6 +83,8 @@ class Plan(Record):
     def tree_device(self) -> str:
         """Where trees train: H2O turns to the CPU in a cloud of several nodes, whatever they have."""
         trees = [trial for trial in self.trials if trial.model == "trees"]
+        if any(trial.engine in CPU_ENGINES for trial in trees):
+            return "cpu"
         in_cloud = self.master is not None and any(
             len(trial.gang) > 1 and trial.engine == "h2o-xgboost" for trial in trees
         )
@@ -131,6 +134,7 @@ def make_plan(
     if config.devices.gpus is None and config.devices.cpu_lanes is None:
         reasons["devices"] = "every visible GPU" if on_gpu else "the CPU, since no GPU is visible here"
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
+    check_tree_device(config, reasons, on_gpu=on_gpu)
     threads = max(1, machine.cores // len(devices))
     heap = heap_bytes(machine, len(devices))
     reasons["memory"] = (

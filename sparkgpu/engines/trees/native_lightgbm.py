@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sparkgpu.engines.trees.native import Fitted, Job
+from sparkgpu.errors import DeviceError
 
 _OBJECTIVES = {"binary": "binary", "multiclass": "multiclass", "regression": "regression"}
 _METRICS = {"binary": "binary_logloss", "multiclass": "multi_logloss", "regression": "rmse"}
@@ -20,9 +21,14 @@ def fit(job: Job) -> Fitted:
     """Train as `sparkgpu.engines.trees.native.run_trial` asks.
 
     LightGBM grows leaf by leaf: `max_depth` becomes a number of leaves that such a tree could have, capped
-    where deep trees would only memorise.
+    where deep trees would only memorise. Raises `DeviceError` when a GPU was asked for.
     """
     config, schema = job.config, job.schema
+    if config.tree_method == "gpu_hist":
+        raise DeviceError(
+            "gpu_hist was asked for, but LightGBM trains on the CPU here: its package has no GPU build. Set "
+            'trees.tree_method = "hist", or trees.engine = "xgboost".'
+        )
     parameters: dict[str, Any] = {
         "objective": _OBJECTIVES[schema.task],
         "metric": _METRICS[schema.task],

@@ -1,0 +1,260 @@
+"""The engines `xgboost` and `lightgbm` on small planted tables: what trees must not lose of a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from sparkgpu.config.keys import TreesConfig
+from sparkgpu.engines.trees.native import run_trial
+from sparkgpu.errors import DeviceError
+from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.predictions import read_predictions
+from sparkgpu.table.schema import Feature, TableSchema
+
+# A tree sees all rows and columns, so that what comes out can be told beforehand.
+PLAIN: dict[str, Any] = {
+    "ntrees": 1, "max_depth": 1, "learn_rate": 1.0, "min_rows": 1e-3, "sample_rate": 1.0,
+    "col_sample_rate": 1.0, "col_sample_rate_per_tree": 1.0, "reg_lambda": 0.0, "reg_alpha": 0.0,
+    "max_bins": 256, "tree_method": "hist", "early_stopping_rounds": 0, "score_tree_interval": 1,
+}  # fmt: skip
+COLORS = ("amber", "blue", "cyan", "green", "pink", "red")
+
+
+@pytest.fixture(params=["xgboost", "lightgbm"])
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    pytest.importorskip(name)
+    return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A prepared table; `split_N` says where each of its rows went."""
+
+    paths: RunPaths
+    schema: TableSchema
+    label_N: NDArray[Any]
+    split_N: NDArray[Any]
+
+    def labels(self, split: str) -> NDArray[Any]:
+        return self.label_N[self.split_N == split]
+
+
+def table(
+    root: Path,
+    label_N: NDArray[Any],
+    numbers: Mapping[str, NDArray[Any]] | None = None,
+    words: Mapping[str, tuple[NDArray[Any], tuple[str, ...]]] | None = None,
+    *,
+    weight_N: NDArray[Any] | None = None,
+    split_N: NDArray[Any] | None = None,
+) -> Table:
+    """Prepared as `sparkgpu.prepare` would: three rows of five to train on, NaN and None are gaps."""
+    numbers, words = numbers or {}, words or {}
+    rows = len(label_N)
+    is_regression = label_N.dtype.kind == "f"
+    if split_N is None:
+        split_N = np.array(["train", "train", "train", "valid", "test"])[np.arange(rows) % 5]
+    columns: dict[str, Any] = {
+        "row_id": np.arange(rows),
+        "label": label_N.astype(np.float64 if is_regression else np.int32),
+    }
+    if weight_N is not None:
+        columns["weight"] = weight_N.astype(np.float64)
+    columns |= {name: pa.array(value_N, from_pandas=True) for name, value_N in numbers.items()}
+    columns |= {name: pa.array(word_N.tolist(), pa.string()) for name, (word_N, _) in words.items()}
+    whole = pa.table(columns)
+    paths = RunPaths(root=root)
+    for split in ("train", "valid", "test"):
+        paths.split(split).mkdir(parents=True)
+        pq.write_table(whole.filter(pa.array(split_N == split)), paths.split(split) / "part-00000.parquet")
+    schema = TableSchema(
+        source="planted",
+        target="y",
+        task="regression" if is_regression else "binary",
+        classes=() if is_regression else ("no", "yes"),
+        features=(
+            *(Feature(name=name, source=name, kind="numeric", pipeline=name) for name in numbers),
+            *(
+                Feature(name=name, source=name, kind="categorical", pipeline=name, levels=levels)
+                for name, (_, levels) in words.items()
+            ),
+        ),
+        weighted=weight_N is not None,
+        folds=None,
+        rows=rows,
+        splits={split: int((split_N == split).sum()) for split in ("train", "valid", "test")},
+        fingerprint="",
+    )
+    write_json(paths.schema, schema)
+    return Table(paths=paths, schema=schema, label_N=label_N, split_N=split_N)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one trial left: its record, predictions of the test rows and points of its learning curve."""
+
+    record: FitRecord
+    valid: NDArray[np.float64]
+    test: NDArray[np.float64]
+    curve: list[tuple[int, float]]
+    """(number of trees, metric on valid)"""
+
+    def accuracy(self, planted: Table) -> float:
+        return float((self.test.argmax(axis=1) == planted.labels("test")).mean())
+
+
+def fit(planted: Table, engine: str, **settings: Any) -> Outcome:
+    """One trial, as a lane's worker runs it."""
+    lane = planted.paths.lane(0)
+    spec = TrialSpec(
+        name=f"trees-{len(list(planted.paths.root.glob('trials/*')))}",
+        model="trees", engine=engine, seed=7, fold=None, lane=0, gang=(0,),
+    )  # fmt: skip
+    record = run_trial(
+        spec,
+        TreesConfig.model_validate({**PLAIN, "engine": engine, **settings}),
+        planted.schema,
+        planted.paths,
+        LanePlan(
+            index=0, device="cpu", cuda_visible_devices="", device_name="CPU", threads=1, tree_threads=1,
+            neural_threads=1, heap_bytes=2**30, port_base=50000,
+        ),
+        EventWriter(lane.events("trees"), lane.phases("trees")),
+    )  # fmt: skip
+    trial = planted.paths.trial(spec.name)
+    found = read_predictions(trial.predictions, planted.schema)
+    lines = [line.split(",") for line in trial.learning_curve.read_text().splitlines()]
+    step, valid = lines[0].index("step"), lines[0].index("valid")
+    return Outcome(
+        record=record,
+        valid=found["valid"][1],
+        test=found["test"][1],
+        curve=[(int(line[step]), float(line[valid])) for line in lines[1:]],
+    )
+
+
+def test_categories_are_categories_and_not_numbers_in_an_order(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    levels = tuple(f"shop {number:02}" for number in range(24))
+    code_N = random.integers(0, len(levels), 6000)
+    label_N = random.permutation(np.arange(len(levels)) % 2)[code_N]  # no order of the shops tells it
+    words = table(tmp_path / "words", label_N, words={"shop": (np.array(levels)[code_N], levels)})
+    codes = table(tmp_path / "codes", label_N, {"shop": code_N.astype(float)})
+    assert fit(words, engine).accuracy(words) == 1.0  # one cut is enough
+    assert fit(codes, engine).accuracy(codes) < 0.8
+
+
+def test_gaps_are_gaps_and_not_a_number(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    value_N, label_N = random.normal(size=4000), random.integers(0, 2, 4000)
+    gappy = table(tmp_path / "gaps", label_N, {"x": np.where(label_N == 1, np.nan, value_N)})
+    filled = table(tmp_path / "filled", label_N, {"x": np.where(label_N == 1, 0.0, value_N)})
+    assert fit(gappy, engine).accuracy(gappy) == 1.0
+    assert fit(filled, engine).accuracy(filled) < 0.9  # one cut cannot single out a value in the middle
+
+
+def test_a_missing_word_is_a_gap_too(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    label_N = random.integers(0, 2, 4000)
+    word_N = np.where(label_N == 1, None, random.choice(COLORS, 4000))
+    planted = table(tmp_path, label_N, words={"color": (word_N, COLORS)})
+    assert fit(planted, engine, max_depth=3).accuracy(planted) == 1.0
+
+
+def test_a_row_of_weight_two_counts_as_the_row_twice(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(6)
+    value_N = random.integers(0, 8, 3000).astype(
+        float
+    )  # few values: no cut depends on how many rows there are
+    label_N = value_N + random.normal(size=3000)
+    weight_N = np.where(label_N > value_N, 2.0, 1.0)  # so that weights move every leaf
+    split_N = np.array(["train", "train", "train", "valid", "test"])[np.arange(3000) % 5]
+    twice_N = np.repeat(np.arange(3000), np.where(split_N == "train", weight_N.astype(int), 1))
+    settings = {"ntrees": 5, "max_depth": 3, "learn_rate": 0.5}
+    weighted = fit(
+        table(tmp_path / "weighted", label_N, {"x": value_N}, weight_N=weight_N, split_N=split_N),
+        engine,
+        **settings,
+    )
+    repeated = fit(
+        table(tmp_path / "repeated", label_N[twice_N], {"x": value_N[twice_N]}, split_N=split_N[twice_N]),
+        engine,
+        **settings,
+    )
+    plain = fit(table(tmp_path / "plain", label_N, {"x": value_N}, split_N=split_N), engine, **settings)
+    np.testing.assert_allclose(weighted.test, repeated.test, atol=1e-4)
+    assert np.abs(weighted.test - plain.test).min() > 0.05
+
+
+def test_trees_without_gain_end_the_training_and_the_best_number_predicts(
+    engine: str, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(7)
+    signal_NF = random.normal(size=(2000, 4))
+    label_N = (signal_NF[:, 0] + 2 * random.normal(size=2000) > 0).astype(int)
+    planted = table(tmp_path, label_N, {f"x{f}": signal_NF[:, f] for f in range(4)})
+    settings = {"max_depth": 4, "learn_rate": 0.1}
+    stopped = fit(planted, engine, ntrees=1000, early_stopping_rounds=12, **settings)
+    best = stopped.record.best_iteration
+    assert best > 1 and stopped.curve[-1][0] == best + 12 < 1000
+    assert best == min(stopped.curve, key=lambda point: point[1])[0]
+    cut = fit(planted, engine, ntrees=best, **settings)
+    np.testing.assert_allclose(stopped.test, cut.test, atol=1e-7)
+    probability_N = stopped.valid[np.arange(len(stopped.valid)), planted.labels("valid")]
+    assert -np.log(probability_N).mean() == pytest.approx(dict(stopped.curve)[best], rel=1e-5)
+
+
+def test_without_early_stopping_all_trees_stand_and_predict(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(8)
+    label_N = random.integers(0, 2, 500)  # nothing to learn: validation is best at once
+    planted = table(tmp_path, label_N, {"x": random.normal(size=500)})
+    found = fit(planted, engine, ntrees=30, max_depth=4, learn_rate=0.3)
+    assert [step for step, _ in found.curve] == list(range(1, 31))
+    assert found.record.best_iteration < 30
+    probability_N = found.valid[np.arange(len(found.valid)), planted.labels("valid")]
+    assert -np.log(probability_N).mean() == pytest.approx(found.curve[-1][1], rel=1e-5)
+
+
+def test_gpu_hist_without_a_gpu_is_refused_and_nothing_trains_on_the_cpu_instead(
+    engine: str, tmp_path: Path
+) -> None:
+    planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
+    if engine == "xgboost":
+        from sparkgpu.host.devices import find_machine
+
+        if find_machine().gpus:
+            pytest.skip("this machine has a GPU")
+    with pytest.raises(DeviceError) as refused:
+        fit(planted, engine, tree_method="gpu_hist")
+    assert str(refused.value).startswith(
+        {
+            "xgboost": "gpu_hist was asked for, but xgboost trained on 'cpu'. Install a build",
+            "lightgbm": "gpu_hist was asked for, but LightGBM trains on the CPU here",
+        }[engine]
+    )
+    assert not planted.paths.trial("trees-0").predictions.exists()
+
+
+def test_an_engine_that_is_not_installed_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setitem(sys.modules, engine, None)
+    monkeypatch.delitem(sys.modules, f"sparkgpu.engines.trees.native_{engine}", raising=False)
+    planted = table(tmp_path, np.arange(10) % 2, {"x": np.arange(10.0)})
+    with pytest.raises(DeviceError, match=f"pip install 'sparkgpu\\[{engine}\\]'"):
+        fit(planted, engine)
