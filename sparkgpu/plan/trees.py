@@ -15,9 +15,7 @@ def check_tree_device(config: RunConfig, reasons: dict[str, str], *, on_gpu: boo
     That `gpu_hist` was asked of it the configuration itself refuses. Raises `ConfigError`.
     """
     engine = config.trees.engine
-    if "trees" not in config.models or engine not in CPU_ENGINES:
-        return
-    if not on_gpu:
+    if not on_gpu or "trees" not in config.models or engine not in CPU_ENGINES:
         return
     if config.devices.gpus is not None and "neural" not in config.models:
         raise ConfigError(
