@@ -26,6 +26,8 @@ from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
 
+pytestmark = pytest.mark.process
+
 SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "checkpoint_minutes": 1e-6}  # one each epoch
 
 

@@ -25,6 +25,8 @@ from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
 
+pytestmark = pytest.mark.process
+
 Table = tuple[RunPaths, TableSchema]
 
 

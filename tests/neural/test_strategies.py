@@ -40,6 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return results
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("case", "strategy"),
     [(case, strategy) for case in CASES for strategy in STRATEGIES if supports(case, strategy)],
