@@ -116,6 +116,8 @@ def main(arguments: list[str] | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
         # A batch system ends a job with SIGTERM: it is taken like Ctrl-C, so that the lanes are ended too.
         signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
+            signal.signal(signal.SIGINT, _interrupt)
         # Some time before, if it is asked to, it gives notice with SIGUSR1.
         signal.signal(signal.SIGUSR1, _give_notice)
     try:
@@ -143,6 +145,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    # Ending the lanes takes a few seconds, and another one would only end that half-way. Not a function that
+    # does nothing: Python takes its functions back before it has quite ended.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
