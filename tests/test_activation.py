@@ -400,3 +400,20 @@ def test_the_check_stops_at_the_first_tool_that_fails(project: Project) -> None:
     assert done.stderr == (
         "env/test.sh: stopped, `ruff format --check .` failed (status 1); the tests were not run.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("--fast -k blend", "-m|pytest|-m|not spark and not process|-k|blend|"),
+        ("--slow tests/score", "-m|pytest|--slow|tests/score|"),
+    ],
+)
+def test_the_fast_check_leaves_out_jvms_and_whole_runs(project: Project, asked: str, given: str) -> None:
+    project.source()
+    for name in ("ruff", "lint-imports", "mypy"):
+        program(project.root / ".venv" / "bin" / name, "#!/bin/sh\n")
+    program(project.root / ".venv" / "bin" / "python", '#!/bin/sh\nprintf "%s|" "$@"\n')
+    done = project.shell(f"env/test.sh {asked}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == given
