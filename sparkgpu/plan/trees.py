@@ -1,0 +1,37 @@
+"""Where trees train when that is not where the lane is: said in the plan, or refused before the start."""
+
+from __future__ import annotations
+
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import ConfigError, DeviceError
+
+
+def check_tree_device(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> None:
+    """Refuse, or add as a reason, that trees would train on the CPU beside a GPU.
+
+    The configuration itself refuses `gpu_hist` for an engine that has no GPU form. Raises `ConfigError` where
+    no model would use a GPU that was asked for, `DeviceError` where trees would leave it.
+    """
+    trees, entry = config.trees, ENGINES.find(config.trees.engine)
+    if not on_gpu or "trees" not in config.models:
+        return
+    if not entry.on_gpu:
+        if config.devices.gpus is not None and "neural" not in config.models:
+            raise ConfigError(
+                f'--gpus with trees.engine = "{entry.name}" alone: it has no GPU build here, so no model of '
+                'this run would use a GPU. Ask for --cpu-lanes, or set trees.engine = "xgboost" or '
+                '"h2o-xgboost".'
+            )
+        reasons["trees"] = (
+            f"on the CPU: {entry.name} has no GPU build here; "
+            'trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
+        )
+        return
+    most, depth = entry.most_gpu_depth, trees.max_depth
+    asked = trees.tree_method in ("auto", "gpu_hist")
+    if asked and most is not None and depth is not None and not 0 < depth <= most:
+        raise DeviceError(
+            f"trees.max_depth = {depth}: on a GPU {entry.name} grows trees of depth 1 to {most} and would "
+            'silently use the CPU for others. Choose one of these, or set trees.tree_method = "hist".'
+        )
