@@ -81,7 +81,7 @@ class BoostingEngine(ABC):
         paths, events, schema, ntrees = trial.paths, trial.events, trial.schema, trial.parameters.ntrees
         if trial.parameters.on_gpu and not ENGINES.find(trial.spec.engine).on_gpu:
             raise DeviceError(
-                f"gpu_hist was asked for, but {trial.spec.engine} trains on the CPU here, without a GPU build. "
+                f"gpu_hist was asked for, but {trial.spec.engine} trains on the CPU here: no GPU build. "
                 'Set trees.tree_method = "hist", or trees.engine = "xgboost".'
             )
         paths.root.mkdir(parents=True, exist_ok=True)
