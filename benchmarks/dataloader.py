@@ -19,7 +19,7 @@ from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.network import build_net
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.rows.loader import LoadedSource
-from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource, Source
+from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentRows, ResidentSource
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.optimizer import Recipe
@@ -41,7 +41,7 @@ def make_rows(number: int) -> ResidentRows:
     )
 
 
-def rows_per_s(source: Source, valid: ResidentRows, device: torch.device) -> float:
+def rows_per_s(source: BatchSource, valid: ResidentRows, device: torch.device) -> float:
     """Training rows per second of one epoch, validation on a few rows included."""
     config = NeuralParameters(
         architecture="mlp", hidden=(256, 256), dropout=0.0, epochs=1, batch_size=1024, patience=0,

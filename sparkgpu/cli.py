@@ -29,11 +29,6 @@ app = typer.Typer(
 app.add_typer(slurm, name="slurm")
 
 
-@app.callback()
-def _root() -> None:
-    """Make `run` a named subcommand even when it is the only command."""
-
-
 @app.command()
 def version() -> None:
     """Print the version."""

@@ -14,9 +14,6 @@ from sparkgpu.jvm.startup import Gateway, JvmSettings, catalog_class_path, jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PORTS_PER_LANE = 8
-"""Ports of a lane, counted from its base: 0 H2O's REST, 1 its node, 2 spare, 3 Spark's driver, 4 its
-block manager. H2O always also takes the port after its REST port."""
 
 _GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 

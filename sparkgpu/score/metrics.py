@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sparkgpu.score.rows import FloatArray, Rows, Task, checked
+from sparkgpu.score.rows import FloatArray, ScoredRows, Task, checked
 
 Metrics = dict[str, float | None]
 
@@ -98,7 +98,7 @@ def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
-def _classes(rows: Rows) -> Metrics:
+def _classes(rows: ScoredRows) -> Metrics:
     from sklearn import metrics as sk  # a second to import, which primary() and the like must not need
 
     label_N, weight_N = rows.label_N, rows.weight_N
@@ -133,7 +133,7 @@ def _classes(rows: Rows) -> Metrics:
     return values
 
 
-def _regression(rows: Rows) -> Metrics:
+def _regression(rows: ScoredRows) -> Metrics:
     from sklearn import metrics as sk  # as above
 
     label_N, value_N, weight_N = rows.label_N, rows.prediction, rows.weight_N
@@ -146,7 +146,7 @@ def _regression(rows: Rows) -> Metrics:
     }
 
 
-def _spearman(rows: Rows) -> float | None:
+def _spearman(rows: ScoredRows) -> float | None:
     """Pearson correlation of midranks; a row of weight k counts like k equal rows."""
     if np.all(rows.prediction == rows.prediction[0]):
         return None

@@ -26,7 +26,7 @@ predicts exactly 0 and a tree that predicts 1e-12 cost the same (16.1 nats) when
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class ScoredRows:
     """Labels and one prediction, checked and without rows of weight zero.
 
     ``label_N`` holds class codes 0..C-1 (int64) or values (float64); ``prediction`` is (N, C) or (N,),
@@ -57,7 +57,7 @@ class Rows:
         return np.maximum(true_N, LOG_LOSS_CLIP)
 
 
-def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> Rows:
+def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> ScoredRows:
     """Check and convert; the prediction is (N, C) probabilities, C = 2 for binary, or (N,) values.
 
     Raises ValueError, one sentence with counts, for an unknown task, wrong shapes, missing or infinite
@@ -86,7 +86,7 @@ def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> 
         raise ValueError(
             "there are no rows to score; a split with at least one row of weight above 0 is needed."
         )
-    return Rows(task=task, label_N=label, prediction=values, weight_N=weight)
+    return ScoredRows(task=task, label_N=label, prediction=values, weight_N=weight)
 
 
 def _check_shape(task: Task, num_rows: int, values: FloatArray) -> None:

@@ -25,7 +25,7 @@ _LAYOUT = struct.Struct("<qqqd")  # process, state, beats, time of the last one
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """The content of a pulse file. `at` is in seconds of the system's monotonic clock."""
+    """The content of a heartbeat file. `at` is in seconds of the system's monotonic clock."""
 
     process: int
     state: int
@@ -33,12 +33,12 @@ class Sign:
     at: float
 
 
-class Pulse:
-    """This rank's own pulse; a beat costs less than a microsecond and never waits."""
+class Heartbeat:
+    """This rank's own heartbeat; a beat costs less than a microsecond and never waits."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        with pulse_file(folder, rank).open("w+b") as file:
+        with heartbeat_file(folder, rank).open("w+b") as file:
             file.truncate(_LAYOUT.size)
             self._memory = mmap.mmap(file.fileno(), _LAYOUT.size)
         self._state, self._beats = STARTING, 0
@@ -58,7 +58,7 @@ class Pulse:
 def read_sign(folder: Path, rank: int) -> Sign | None:
     """A rank's latest sign of life; None before the first."""
     try:
-        data = pulse_file(folder, rank).read_bytes()
+        data = heartbeat_file(folder, rank).read_bytes()
     except FileNotFoundError:
         return None
     if len(data) < _LAYOUT.size or not any(data):
@@ -67,8 +67,8 @@ def read_sign(folder: Path, rank: int) -> Sign | None:
     return Sign(process=process, state=state, beats=beats, at=at)
 
 
-def pulse_file(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.pulse"
+def heartbeat_file(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.heartbeat"
 
 
 def ended_file(folder: Path, rank: int) -> Path:

@@ -22,7 +22,7 @@ from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.config.strategies import STRATEGIES
 from sparkgpu.engines.engine import Trial
-from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Pulse
+from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Heartbeat
 from sparkgpu.engines.launchers.rendezvous import meet, restarts
 from sparkgpu.engines.neural.engine import usable_device
 from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
@@ -92,11 +92,11 @@ def main() -> None:
         _redirect(arguments.output / f"rank-{rank}.log")
     number, tcp = meet() if arguments.meet == "agent" else (restarts(), None)
     attempt = arguments.folder / f"attempt-{number}"
-    pulse = Pulse(attempt, rank)
+    heartbeat = Heartbeat(attempt, rank)
     paths = RunPaths(root=arguments.run_dir)
     try:
         store = tcp or dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
-        _run(arguments.trial, paths, arguments.folder, attempt, pulse, store, rank, world_size)
+        _run(arguments.trial, paths, arguments.folder, attempt, heartbeat, store, rank, world_size)
         write_text(attempt / f"rank-{rank}.done", "")
     except SparkgpuError as error:
         traceback.print_exc()
@@ -129,7 +129,7 @@ def _run(
     paths: RunPaths,
     folder: Path,
     attempt: Path,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     store: Store,
     rank: int,
     world_size: int,
@@ -146,7 +146,7 @@ def _run(
     if spec.strategy != "single":
         join(config, device, store, rank, world_size)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
-    strategy.beat = pulse.beat
+    strategy.beat = heartbeat.beat
     events = _events(paths, lane, attempt, leads=strategy.leads)
     record = run_rank(
         Trial(
@@ -159,8 +159,8 @@ def _run(
             scratch=folder,
         ),
         strategy,
-        lambda metric: _reporter(pulse, events, spec, metric, leads=strategy.leads),
-        on_trained=lambda: pulse.beat(FINISHING),
+        lambda metric: _reporter(heartbeat, events, spec, metric, leads=strategy.leads),
+        on_trained=lambda: heartbeat.beat(FINISHING),
     )
     # The group is not destroyed: that may wait for ranks that have ended, and this process ends now anyway.
     if record is not None:
@@ -176,12 +176,14 @@ def _events(paths: RunPaths, lane: LanePlan, attempt: Path, *, leads: bool) -> E
     return EventWriter(attempt / f"{name}.events.jsonl", attempt / f"{name}.phases.json")
 
 
-def _reporter(pulse: Pulse, events: EventWriter, spec: TrialSpec, metric: str, *, leads: bool) -> Report:
+def _reporter(
+    heartbeat: Heartbeat, events: EventWriter, spec: TrialSpec, metric: str, *, leads: bool
+) -> Report:
     last = 0.0
 
     def report(done: float, epoch: int, value: float | None) -> None:
         nonlocal last
-        pulse.beat(TRAINING)
+        heartbeat.beat(TRAINING)
         now = time.perf_counter()
         if leads and (now - last >= _REPORT_EVERY_S or done >= 1.0):
             last = now

@@ -110,7 +110,7 @@ def mean_weight(weight_N: NDArray[np.float32] | None) -> float:
     return float(weight_N.mean(dtype="float64")) if weight_N is not None and weight_N.any() else 0.0
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Training rows from any place: one epoch cut into batches, each epoch in another order."""
 
     def __len__(self) -> int: ...

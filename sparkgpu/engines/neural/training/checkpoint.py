@@ -48,7 +48,7 @@ class CurvePoint:
 
 
 @dataclass(kw_only=True)
-class Progress:
+class TrainingState:
     """The state of a training: whole epochs done, steps of the next epoch, and the results so far.
 
     `total` is the summed loss over the steps of the unfinished epoch.
@@ -96,7 +96,7 @@ class Checkpoints:
         dist.broadcast(answer, src=0)
         return bool(answer)
 
-    def save(self, strategy: Strategy, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+    def save(self, strategy: Strategy, optimizer: torch.optim.Optimizer, progress: TrainingState) -> None:
         """Write a checkpoint. It is complete when this returns on the leading rank."""
         from torch.distributed.checkpoint import state_dict_saver
 
@@ -124,7 +124,7 @@ class Checkpoints:
         self._saved_at = time.monotonic()
         self._answered = self._answered or asked
 
-    def load(self, strategy: Strategy, optimizer: torch.optim.Optimizer) -> Progress | None:
+    def load(self, strategy: Strategy, optimizer: torch.optim.Optimizer) -> TrainingState | None:
         """Restore network and optimizer from the last checkpoint; None if there is none."""
         last = max(self._all(), default=None)
         if last is None:
@@ -141,7 +141,7 @@ class Checkpoints:
         set_optimizer_state_dict(strategy.module, optimizer, state["optimizer"], options=_flat())
         curve = [CurvePoint(**point) for point in found.pop("curve")]
         best = found.pop("best")
-        return Progress(
+        return TrainingState(
             curve=curve,
             best=CurvePoint(**best) if best else None,
             best_weights=state.get("best", {}),

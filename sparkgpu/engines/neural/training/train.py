@@ -17,9 +17,9 @@ from torch import Tensor
 
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Place
-from sparkgpu.engines.neural.rows.resident import ResidentRows, Source
+from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentRows
 from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint, Progress
+from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
 from sparkgpu.engines.neural.training.memory import halved, is_out_of_memory, release
 from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer, set_progress
 from sparkgpu.errors import TrialError
@@ -41,7 +41,7 @@ class Training:
 
 def train(
     strategy: Strategy,
-    source: Source,
+    source: BatchSource,
     valid_rows: ResidentRows,
     *,
     config: NeuralParameters,
@@ -58,7 +58,7 @@ def train(
     """
     epochs, patience = config.epochs, config.patience
     optimizer = make_optimizer(strategy.module, config, recipe)
-    progress = Progress(micro_rows=config.micro_batch_size)
+    progress = TrainingState(micro_rows=config.micro_batch_size)
     if checkpoints is not None:
         found = checkpoints.load(strategy, optimizer)
         if found is not None:
@@ -114,14 +114,14 @@ class _Loop:
     def __init__(
         self,
         strategy: Strategy,
-        source: Source,
+        source: BatchSource,
         optimizer: torch.optim.Optimizer,
         config: NeuralParameters,
         recipe: Recipe,
         seed: int,
         report: Report,
         checkpoints: Checkpoints | None,
-        progress: Progress,
+        progress: TrainingState,
     ) -> None:
         self._strategy = strategy
         self._source = source

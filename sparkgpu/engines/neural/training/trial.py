@@ -23,7 +23,7 @@ from sparkgpu.engines.neural.model import TabularModel, save_model
 from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
 from sparkgpu.engines.neural.rows.loader import LoadedSource
 from sparkgpu.engines.neural.rows.placement import place_rows, pool_rows
-from sparkgpu.engines.neural.rows.resident import ResidentSource, Source, mean_weight, raw_rows
+from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentSource, mean_weight, raw_rows
 from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint
@@ -123,7 +123,7 @@ class _Fitted:
                 Objective.fit(schema.task, own.label_N, own.weight_N), own.label_N
             )
             self.transform = fit_transform(kind, groups, self.num_train_rows, generator=sampled).to(device)
-            self.source: Source = StreamedSource(
+            self.source: BatchSource = StreamedSource(
                 groups,
                 self.num_train_rows,
                 transform=self.transform,
