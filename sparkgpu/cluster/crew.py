@@ -22,7 +22,7 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ExecutorLostError, SparkgpuError, TrialError, error_of_kind
 from sparkgpu.host.processes import end_groups
 from sparkgpu.host.watchdog import Vitals, leave_stacks
-from sparkgpu.lanes.crew import Crew, Outcome
+from sparkgpu.lanes.crew import LaneCrew, Outcome
 from sparkgpu.lanes.launch import FAR, Worker, outside_environment
 from sparkgpu.plan.plan import Plan, prepares_table
 from sparkgpu.rundir.events import Branch, Event, EventReader
@@ -54,7 +54,7 @@ class ClusterCrew:
         self._command = command
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._followed: Crew | None = None
+        self._followed: LaneCrew | None = None
         self.plan = self._start()
 
     def process_ids(self) -> list[int]:
@@ -147,7 +147,7 @@ class ClusterCrew:
             time.sleep(_POLL_S)
         return Plan.model_validate(read_json(self._paths.plan))
 
-    def _crew(self) -> Crew:
+    def _crew(self) -> LaneCrew:
         assert self._process is not None
         vitals = Vitals(self._process.pid)
         workers = [
@@ -164,7 +164,7 @@ class ClusterCrew:
             for branch in _BRANCHES
             if prepares_table(self._paths, lane.index, branch) or self._is_left(lane.index, branch)
         ]
-        return Crew(self._paths, self.plan, workers)
+        return LaneCrew(self._paths, self.plan, workers)
 
     def _is_left(self, lane: int, branch: Branch) -> bool:
         return any(not self._paths.trial(spec.name).done.exists() for spec in self.plan.of(lane, branch))

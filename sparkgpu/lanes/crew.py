@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
@@ -37,12 +38,38 @@ class Outcome:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-class Crew:
+class Crew(Protocol):
+    """Follows the workers of a run to their end, wherever they are."""
+
+    @property
+    def plan(self) -> Plan:
+        """What the workers carry out; a crew that starts anew may have another one then."""
+
+    def process_ids(self) -> list[int]:
+        """The living processes on this machine from which all others descend."""
+
+    def follow(
+        self,
+        on_event: Callable[[int, Branch, Event], None],
+        on_table: Callable[[], None],
+        beside: Iterator[None],
+    ) -> Outcome:
+        """Wait until every trial is done or failed, and pass on what the workers report.
+
+        Calls `on_table` once the table exists; after that, `beside` does a piece of other work between two
+        looks. Raises the error with which the preparation of the table ended.
+        """
+
+    def leave_stacks_of_silent(self) -> None:
+        """Before an interruption: have workers that may hang write where they stand."""
+
+
+class LaneCrew:
     """The workers of a run, while they run."""
 
     def __init__(self, paths: RunPaths, plan: Plan, workers: list[Worker]) -> None:
         self._paths = paths
-        self._plan = plan
+        self.plan = plan
         self._workers = workers
         self._notes: dict[str, str] = {}
 
@@ -88,12 +115,12 @@ class Crew:
                 next(beside, None)
             time.sleep(_POLL_S)
         failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
-        names = (trial.name for trial in self._plan.trials)
+        names = (trial.name for trial in self.plan.trials)
         done = frozenset(name for name in names if self._paths.trial(name).done.exists())
         return Outcome(done=done, failed=failed, notes=self._notes)
 
     def _undone(self, worker: Worker) -> bool:
-        trials = self._plan.of(worker.lane.index, worker.branch)
+        trials = self.plan.of(worker.lane.index, worker.branch)
         return any(trial.name not in worker.done | worker.failed.keys() for trial in trials)
 
     def leave_stacks_of_silent(self) -> None:
@@ -116,7 +143,7 @@ class Crew:
                 lane.error(worker.branch), {"kind": TrialError.kind, "message": worker.given_up(self._paths)}
             )
             return
-        for spec in self._plan.of(worker.lane.index, worker.branch):
+        for spec in self.plan.of(worker.lane.index, worker.branch):
             trial = self._paths.trial(spec.name)
             if not trial.done.exists():
                 trial.error.unlink(missing_ok=True)
@@ -127,7 +154,7 @@ class Crew:
     def _settle(self, worker: Worker, table_is_there: bool) -> None:
         """Handle a worker that has ended: its unfinished trials have failed with it."""
         end_groups([worker.process])
-        trials = self._plan.of(worker.lane.index, worker.branch)
+        trials = self.plan.of(worker.lane.index, worker.branch)
         left = [trial.name for trial in trials if trial.name not in worker.done | worker.failed.keys()]
         if not left and (table_is_there or not worker.prepares):
             return
@@ -154,7 +181,7 @@ def ending(status: int) -> str:
 
 
 @contextmanager
-def crew(
+def lane_crew(
     paths: RunPaths,
     plan: Plan,
     config: RunConfig,
@@ -162,7 +189,7 @@ def crew(
     scratch: Path,
     source: Source,
     environ: Mapping[str, str],
-) -> Iterator[Crew]:
+) -> Iterator[LaneCrew]:
     """Start every lane's workers; all of them and their descendants end with the block."""
     workers: list[Worker] = []
     try:
@@ -171,7 +198,7 @@ def crew(
                 paths, plan, lane, config, scratch=scratch, source=source, environ=environ,
                 visible=partial(plan.visible_devices, lane.index),
             )  # fmt: skip
-        yield Crew(paths, plan, workers)
+        yield LaneCrew(paths, plan, workers)
         _wait_closed(workers)
     finally:
         end_groups([worker.process for worker in workers])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from sparkgpu.cluster.crew import ClusterCrew, cluster_crew
+from sparkgpu.cluster.crew import cluster_crew
 from sparkgpu.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
@@ -30,7 +30,7 @@ from sparkgpu.host.monitor import Monitor
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.host.watchdog import looking_after_myself
-from sparkgpu.lanes.crew import Crew, crew
+from sparkgpu.lanes.crew import Crew, lane_crew
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
@@ -76,98 +76,105 @@ def run(
 
     Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
-    started = time.time()
-    has_table = resume and out is not None and RunPaths(root=out).schema.exists()
-    config, source = _found(config, title, has_table=has_table)
-    machine = find_machine()
+    found, source = _found(config, title, has_table=resume and _has_table(out))
+    asked = _Asked(
+        config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
+        started=time.time(), dry_run=dry_run, resume=resume,
+    )  # fmt: skip
     find_java(environ)
-    if settings := cluster_settings(config.cluster, environ):
-        return _run_on_cluster(
-            config, settings, display, out, source, started, machine, environ,
-            dry_run=dry_run, resume=resume,
-        )  # fmt: skip
+    settings = cluster_settings(found.cluster, environ)
+    return _run_here(asked) if settings is None else _run_on_cluster(asked, settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """One run as it was asked for; `started` is in seconds since the epoch."""
+
+    config: RunConfig
+    source: Source
+    machine: Machine
+    display: Display
+    out: Path | None
+    environ: Mapping[str, str]
+    started: float
+    dry_run: bool
+    resume: bool
+
+    def folder(self) -> RunPaths:
+        return run_folder(self.config, self.out, self.source, self.started, self.machine, resume=self.resume)
+
+    def show(self, plan: Plan) -> None:
+        self.display.plan(plan, self.source.name, self.config.data.target)
+
+    def finished(self, paths: RunPaths, plan: Plan, trained: Trained) -> RunOutcome:
+        """Write results and report, show them, and say how the run ended."""
+        with looking_after_myself(self.config.hang_after_s or math.inf, paths.hang_log):
+            results = finish(paths, plan, trained, self.started, self.machine)
+        self.display.finish(results, paths)
+        failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
+        return RunOutcome(exit_code=failed, paths=paths, results=results)
+
+
+def _run_here(asked: _Asked) -> RunOutcome:
+    """The run on this machine's devices."""
+    config, environ = asked.config, asked.environ
     devices = choose_devices(
-        machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
+        asked.machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
     )
     if config.trees.tree_method == "gpu_hist" and devices[0].kind == "cpu":
         raise DeviceError(
             'trees.tree_method = "gpu_hist": no GPU is visible here. Set it to "hist" to train on the CPU.'
         )
-    if config.cluster.nodes > 1 and not dry_run:
+    if config.cluster.nodes > 1 and not asked.dry_run:
         launcher_words(environ)  # refuse now, not when the table is ready
     with reserved_ports(len(devices)) as ports:
-        plan = make_plan(config, machine, devices, ports)
-        if dry_run:
-            display.plan(plan, source.name, config.data.target)
-            return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), results=None)
-        paths = run_folder(config, out, source, started, machine, resume=resume)
+        plan = make_plan(config, asked.machine, devices, ports)
+        if asked.dry_run:
+            asked.show(plan)
+            return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=asked.out or Path()), results=None)
+        paths = asked.folder()
         write_json(paths.plan, plan)
-        display.plan(plan, source.name, config.data.target)
+        asked.show(plan)
         with scratch_folder() as scratch:
             # Variables that the batch script sets take precedence.
             shared = {**network_environment(config.cluster), **environ}
-            workers = crew(paths, plan, config, scratch=scratch, source=source, environ=shared)
-            trained = _train(config, display, paths, plan, workers)
-    return _finished(config, display, paths, plan, trained, started, machine)
+            workers = lane_crew(paths, plan, config, scratch=scratch, source=asked.source, environ=shared)
+            trained = _train(asked, paths, workers)
+    return asked.finished(paths, plan, trained)
 
 
-def _run_on_cluster(
-    config: RunConfig,
-    settings: ClusterSettings,
-    display: Display,
-    out: Path | None,
-    source: Source,
-    started: float,
-    machine: Machine,
-    environ: Mapping[str, str],
-    *,
-    dry_run: bool,
-    resume: bool,
-) -> RunOutcome:
-    """The same run as one Spark application, whose driver lays the plan out once it has its executors."""
-    paths = run_folder(config, out, source, started, machine, resume=resume)
-    display.waiting(f"waiting for executors of {settings.master}")
+def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
+    """The same run as one Spark application; its driver makes the plan when it has its executors."""
+    paths = asked.folder()
+    asked.display.waiting(f"waiting for executors of {settings.master}")
     with scratch_folder() as scratch:
         crew = cluster_crew(
-            paths, settings, config, scratch=scratch, source=source, dry_run=dry_run,
-            environ=environ,
+            paths, settings, asked.config, scratch=scratch, source=asked.source, dry_run=asked.dry_run,
+            environ=asked.environ,
         )  # fmt: skip
         try:
             with crew as workers:
-                plan = workers.plan
-                display.plan(plan, source.name, config.data.target)
-                if not dry_run:
-                    trained = _train(config, display, paths, plan, nullcontext(workers))
+                asked.show(workers.plan)
+                if not asked.dry_run:
+                    trained = _train(asked, paths, nullcontext(workers))
         except (ConfigError, DataError, DeviceError):
             if not paths.schema.exists():
                 shutil.rmtree(paths.root, ignore_errors=True)
             raise
         except KeyboardInterrupt:
             if paths.root.exists():
-                _keep_log(paths, display)
+                _keep_log(paths, asked.display)
             raise
         finally:
-            if dry_run:
+            if asked.dry_run:
                 shutil.rmtree(paths.root, ignore_errors=True)
-    if dry_run:
+    if asked.dry_run:
         return RunOutcome(exit_code=EXIT_DONE, paths=paths, results=None)
-    return _finished(config, display, paths, workers.plan, trained, started, machine)
+    return asked.finished(paths, workers.plan, trained)
 
 
-def _finished(
-    config: RunConfig,
-    display: Display,
-    paths: RunPaths,
-    plan: Plan,
-    trained: Trained,
-    started: float,
-    machine: Machine,
-) -> RunOutcome:
-    with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
-        results = finish(paths, plan, trained, started, machine)
-    display.finish(results, paths)
-    failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
-    return RunOutcome(exit_code=failed, paths=paths, results=results)
+def _has_table(out: Path | None) -> bool:
+    return out is not None and RunPaths(root=out).schema.exists()
 
 
 def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[RunConfig, Source]:
@@ -175,8 +182,8 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
     asked = config.data.source
     if asked is None or asked == DEMO:
         return _with_demo_target(config), DEMO_SOURCE
-    if has_table:  # the source may be gone by now
-        return config, Source(name=title or asked, location=asked, format=None)
+    if has_table:  # its source is not read again, and may be gone by now
+        return config, Source(name=title or asked, location=asked, format="parquet")
     found = find_source(asked)
     # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
     data = config.data.model_copy(update={"source": title or found.lasting})
@@ -192,29 +199,26 @@ def _with_demo_target(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
 
 
-def _train(
-    config: RunConfig,
-    display: Display,
-    paths: RunPaths,
-    plan: Plan,
-    started: AbstractContextManager[Crew | ClusterCrew],
-) -> Trained:
+def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]) -> Trained:
+    config, display = asked.config, asked.display
+
     def on_table() -> None:
         schema = read_schema(paths)
         display.table(schema)
-        resolved = plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
+        resolved = workers.plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
         write_text(paths.config, config_io.dump(resolved.config))
 
-    gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
     try:
         with (
             started as workers,
-            Monitor(paths.telemetry, lambda: [os.getpid(), *workers.process_ids()], gpus=gpus) as monitor,
+            Monitor(
+                paths.telemetry, lambda: [os.getpid(), *workers.process_ids()], gpus=_gpus(workers.plan)
+            ) as monitor,
         ):
             try:
                 outcome = workers.follow(display.event, on_table, _import_for_the_end())
             except NoticeToStop:
-                save_networks(paths, plan)
+                save_networks(paths, workers.plan)
                 raise
             except KeyboardInterrupt:
                 workers.leave_stacks_of_silent()
@@ -223,7 +227,7 @@ def _train(
             # At the same time, the workers close Spark and H2O.
             schema = read_schema(paths)
             with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
-                found = evaluate(paths, plan, schema, outcome.failed, config.seed, outcome.notes)
+                found = evaluate(paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes)
             scoring_s = time.perf_counter() - begin
     except DataError:
         if not paths.schema.exists():  # nothing was trained: free the name for the next try
@@ -233,6 +237,10 @@ def _train(
         _keep_log(paths, display)
         raise
     return Trained(outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor)
+
+
+def _gpus(plan: Plan) -> list[str]:
+    return [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
 
 
 def _keep_log(paths: RunPaths, display: Display) -> None:
