@@ -12,13 +12,11 @@ The row order gives the split of adult (test from row 32,561 on) and california_
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import lightgbm
 import numpy as np
@@ -27,6 +25,7 @@ import pyarrow.parquet as pq
 from sklearn.metrics import accuracy_score, roc_auc_score, root_mean_squared_error
 
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import read_results
 from sparkgpu.table.rows import read_rows
 from sparkgpu.table.schema import read_schema
 
@@ -84,19 +83,18 @@ def run(name: str, options: argparse.Namespace, folder: Path) -> None:
     start = time.perf_counter()
     subprocess.run([*command, str(folder / f"{name}.parquet")], check=True, stdout=subprocess.DEVNULL)
     paths = RunPaths(root=folder / name)
-    metrics: dict[str, Any] = json.loads(paths.metrics.read_text(encoding="utf-8"))
+    results = read_results(paths)
     plain = lightgbm_defaults(paths)
     print(f"{name}, preset {options.preset}, {options.seeds} seeds, {time.perf_counter() - start:.0f} s")
-    for model in metrics["models"]:
-        spread = model.get("std", {}).get("test", {})
+    for model in results.models:
         cells = (
-            f"{metric} {model['metrics']['test'][metric]:.4f} ± {spread.get(metric) or 0:.4f}"
+            f"{metric} {model.metrics.test[metric]:.4f} ± {model.std.test.get(metric) or 0:.4f}"
             for metric in plain
         )
-        print(f"  {model['name']}: {', '.join(cells)}")
+        print(f"  {model.name}: {', '.join(cells)}")
     print(f"  LightGBM, defaults: {', '.join(f'{metric} {value:.4f}' for metric, value in plain.items())}")
-    for pair in metrics["comparison"]["pairs"]:
-        print(f"  {pair['sentence']}")
+    for pair in results.comparison.pairs:
+        print(f"  {pair.sentence}")
     sys.stdout.flush()
 
 

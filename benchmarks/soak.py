@@ -43,7 +43,7 @@ from soak_load import Load, Means, draw, drop_caches, find_means, loaded
 from soak_tables import Table, write_tables
 from soak_watch import MARK, Watch
 
-from sparkgpu.host.provenance import versions
+from sparkgpu.runs.provenance import versions
 
 _SAMPLE_S = 0.5
 _ENDING_S = 30.0

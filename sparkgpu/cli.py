@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 from typer.exceptions import TyperException
@@ -78,21 +78,16 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
-    from sparkgpu.config import toml as config_io
+    from sparkgpu.config import toml
+    from sparkgpu.config.options import keyed
     from sparkgpu.runs import run as orchestrate
     from sparkgpu.runs.resume import resumed_config
     from sparkgpu.terminal import open_display
 
-    options: dict[str, Any] = {
-        "data.source": source,
-        "data.target": target,
-        "data.task": task,
-        "devices.gpus": gpus,
-        "devices.cpu_lanes": cpu_lanes,
-        "repeats": repeats,
-        "neural.strategy": strategy,
-        "preset": preset,
-    }
+    options = keyed(
+        source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
+        strategy=strategy, preset=preset,
+    )  # fmt: skip
     if resume:
         if config is not None:
             raise ConfigError(
@@ -100,7 +95,7 @@ def run(
             )
         resolved = resumed_config(out, options, assignments or ())
     else:
-        resolved = config_io.load(file=config, options=options, assignments=assignments or ())
+        resolved = toml.load(file=config, options=options, assignments=assignments or ())
     with open_display(quiet) as display:
         outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume)
     raise typer.Exit(outcome.exit_code)
@@ -115,6 +110,17 @@ def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finishe
     if not (run_dir / "metrics.json").is_file():
         raise ConfigError(f"{run_dir}: it holds no metrics.json. Give the folder of a finished run.")
     typer.echo(reports.build(RunPaths(root=run_dir.resolve())))
+
+
+@app.command()
+def schema(
+    file: Annotated[Literal["run", "metrics"], typer.Argument(help="Of run.toml, or of metrics.json.")],
+) -> None:
+    """Print a JSON Schema: of the configuration for editors, or of the results for programs."""
+    from sparkgpu.config.json_schema import run_schema
+    from sparkgpu.rundir.results import metrics_schema
+
+    typer.echo(run_schema() if file == "run" else metrics_schema(), nl=False)
 
 
 def main(arguments: list[str] | None = None) -> None:

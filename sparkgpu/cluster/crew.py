@@ -29,6 +29,7 @@ from sparkgpu.rundir.events import Branch, Event, EventReader
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.unfinished import clear_unfinished
+from sparkgpu.table.source import Source
 
 _POLL_S = 0.1
 _CLOSING_S = 15.0
@@ -183,14 +184,13 @@ def cluster_crew(
     config: RunConfig,
     *,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source,
     dry_run: bool,
     environ: Mapping[str, str],
 ) -> Iterator[ClusterCrew]:
     """Start the application of a run; all its processes on this machine end with the block.
 
-    `source` is the location of the table as executors see it. Raises the driver's refusal.
+    Executors must see the source where it lies. Raises what the driver refuses.
     """
     own = scratch / "driver"
     # The scratch folder is private, and Spark settings can hold secrets.
@@ -204,7 +204,7 @@ def cluster_crew(
     command = [
         sys.executable, "-m", "sparkgpu.cluster.driver", "--run", str(paths.root),
         "--config", str(asked), "--settings", str(file),
-        "--scratch", str(own), "--shared", str(shared), "--source", source, "--title", title,
+        "--scratch", str(own), "--shared", str(shared), "--source", source.model_dump_json(),
         "--parent", str(os.getpid()), *(["--plan-only"] if dry_run else []),
     ]  # fmt: skip
     environment = {**outside_environment(environ), "TMPDIR": str(own), "PYTHONUNBUFFERED": "1"}

@@ -81,7 +81,7 @@ def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
         workers: list[Worker] = []
         try:
             workers = start_lane(
-                paths, plan, lane, config, scratch=scratch, source="", title="", environ=os.environ,
+                paths, plan, lane, config, scratch=scratch, source=None, environ=os.environ,
                 visible=lambda _: ",".join(gpus),
             )  # fmt: skip
             while any(worker.process.poll() is None for worker in workers):

@@ -10,23 +10,52 @@ from collections.abc import Mapping
 from datetime import time
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.networks import NETWORKS
+from sparkgpu.config.strategies import STRATEGIES
 
 Preset = Literal["fast", "balanced", "best"]
 Role = Literal["numeric", "categorical", "boolean", "timestamp", "ignore"]
-TreeEngine = Literal["h2o-xgboost", "xgboost", "lightgbm"]
 TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
-Architecture = Literal["tabm", "realmlp", "mlp", "resnet"]
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Schedule = Literal["constant", "cosine", "coslog4"]
 Model = Literal["trees", "neural"]
-Strategy = Literal["auto", "single", "dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"]
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+def _tree_engine(name: str) -> str:
+    return ENGINES.find(name, lambda entry: entry.branch == "trees").name
+
+
+def _known_or_auto(name: str) -> str:
+    return name if name == "auto" else STRATEGIES.find(name).name
+
+
+def _ours(*names: str) -> WithJsonSchema:
+    """For editors: our own names to choose from, and any other that a package may bring."""
+    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string"}]})
+
+
+TreeEngine = Annotated[
+    str,
+    AfterValidator(_tree_engine),
+    _ours(*(entry.name for entry in ENGINES.own() if entry.branch == "trees")),
+]
+Architecture = Annotated[
+    str,
+    AfterValidator(lambda name: NETWORKS.find(name).name),
+    _ours(*(entry.name for entry in NETWORKS.own())),
+]
+Strategy = Annotated[
+    str, AfterValidator(_known_or_auto), _ours("auto", *(entry.name for entry in STRATEGIES.own()))
+]
 
 
 def _gpu_names(value: Any) -> Any:
@@ -137,7 +166,10 @@ class SlurmConfig(Section):
 
 
 class TreesConfig(Section):
-    """``[trees]``, in H2O's spelling. `tree_method="gpu_hist"` means hist on the lane's GPU."""
+    """``[trees]``, in H2O's spelling. `tree_method="gpu_hist"` means hist on the lane's GPU.
+
+    `max_depth` 0 is no limit, as the engines' documentation has it.
+    """
 
     engine: TreeEngine = "h2o-xgboost"
     ntrees: Count | None = None

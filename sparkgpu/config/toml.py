@@ -15,9 +15,12 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.words import nearest
+
+SCHEMA_FILE = "run.schema.json"
 
 
 def load(
@@ -52,8 +55,13 @@ def check(values: Mapping[str, Any], *, origin: str) -> RunConfig:
 
 
 def dump(config: RunConfig) -> str:
-    """The configuration as TOML; keys without a value are left out."""
-    return tomli_w.dumps(_plain(config.model_dump(mode="json", exclude_none=True)))
+    """The configuration as TOML; keys without a value are left out.
+
+    Its first line tells editors of the schema that lies beside it as `SCHEMA_FILE`.
+    """
+    return f"#:schema ./{SCHEMA_FILE}\n" + tomli_w.dumps(
+        _plain(config.model_dump(mode="json", exclude_none=True))
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -130,7 +138,8 @@ def _sentence(error: ValidationError) -> str:
         return f"unknown key {key!r}.{nearest(key, dotted)} {place} has {', '.join(names)}."
     found = json.dumps(first["input"], default=str, ensure_ascii=False)
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-    return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}."
+    end = "" if message.endswith("?") else "."
+    return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}{end}"
 
 
 def _check_together(config: RunConfig, origin: str) -> None:
@@ -167,7 +176,7 @@ def _check_together(config: RunConfig, origin: str) -> None:
             f'{origin}: trees.tree_method = "gpu_hist" needs a GPU, but cpu_lanes = {devices.cpu_lanes} '
             'asks for CPU lanes; set it to "hist" or name GPUs.'
         )
-    if trees.tree_method == "gpu_hist" and trees.engine == "lightgbm":
+    if trees.tree_method == "gpu_hist" and not ENGINES.find(trees.engine).on_gpu:
         raise ConfigError(
-            f'{origin}: trees.engine = "lightgbm" trains on CPU only; choose tree_method "hist".'
+            f'{origin}: trees.engine = "{trees.engine}" trains on CPU only; choose tree_method "hist".'
         )

@@ -21,6 +21,7 @@ from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.events import Branch, Event
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.source import Source
 
 _POLL_S = 0.05
 _CLOSING_S = 5.0
@@ -159,8 +160,7 @@ def crew(
     config: RunConfig,
     *,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source,
     environ: Mapping[str, str],
 ) -> Iterator[Crew]:
     """Start every lane's workers; all of them and their descendants end with the block."""
@@ -168,7 +168,7 @@ def crew(
     try:
         for lane in plan.lanes:
             workers += start_lane(
-                paths, plan, lane, config, scratch=scratch, source=source, title=title, environ=environ,
+                paths, plan, lane, config, scratch=scratch, source=source, environ=environ,
                 visible=partial(plan.visible_devices, lane.index),
             )  # fmt: skip
         yield Crew(paths, plan, workers)

@@ -29,7 +29,7 @@ from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.rundir.events import Branch, Event, EventReader, EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.source import TABLE_PREFIX
+from sparkgpu.table.source import Source
 
 _HUNG = "hung: "
 _MOST_HANGS = 2
@@ -138,14 +138,14 @@ class Worker:
         self.failed.clear()  # it tries unfinished trials again
 
 
-def patience_s(config: RunConfig, branch: Branch, source: str) -> float:
-    """The seconds for which a worker may be silent."""
+def patience_s(config: RunConfig, branch: Branch, source: Source | None) -> float:
+    """How many seconds a worker may be silent."""
     if config.hang_after_s == 0:
         return math.inf
     seconds = config.hang_after_s
     if branch == "neural":  # the gang's own watcher must have time to name a hung rank first
         seconds = max(seconds, config.neural.rank_timeout_s + _GANG_FIRST_S)
-    is_far = config.cluster.nodes > 1 or source.startswith(TABLE_PREFIX) or "://" in source
+    is_far = config.cluster.nodes > 1 or (source is not None and source.is_far)
     return seconds * (FAR if is_far else 1)
 
 
@@ -156,8 +156,7 @@ def start_lane(
     config: RunConfig,
     *,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source | None,
     environ: Mapping[str, str],
     visible: Callable[[Branch], str],
 ) -> list[Worker]:
@@ -175,7 +174,7 @@ def start_lane(
         environment = partial(
             lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
         )
-        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, title, environment))
+        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, environment))
     return workers
 
 
@@ -186,8 +185,7 @@ def _start(
     prepares: bool,
     config: RunConfig,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source | None,
     environment: Callable[[Path], dict[str, str]],
 ) -> Worker:
     folder = paths.lane(lane.index)
@@ -197,7 +195,7 @@ def _start(
         command = [
             sys.executable, "-m", "sparkgpu.lanes.worker", "--run", str(paths.root),
             "--lane", str(lane.index), "--branch", branch, "--scratch", str(own),
-            "--source", source, "--title", title, "--parent", str(os.getpid()),
+            "--parent", str(os.getpid()), *(["--source", source.model_dump_json()] if source else []),
         ]  # fmt: skip
         try:
             with folder.log.open("ab") as log:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkgpu.config.keys import Preset, RunConfig, Strategy
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.keys import Preset, RunConfig
+from sparkgpu.config.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError
-from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, lay_out_trials, spread
+from sparkgpu.plan.plan import LanePlan, Plan, check_trees, choose_preset, lay_out_trials, spread
 from sparkgpu.rundir.files import Record
 from sparkgpu.words import counted
 
@@ -36,6 +38,9 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
     _check_devices(config, executors, on_gpu=on_gpu)
     reasons = {"devices": _words(executors)}
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
+    check_trees(
+        config, reasons, on_gpu=on_gpu and (config.cluster.lanes == "executors" or len(executors) == 1)
+    )
     lanes = tuple(_lane(index, executor) for index, executor in enumerate(executors))
     if config.cluster.lanes == "executors":
         return _lane_each(config, lanes, preset, reasons, master)
@@ -54,16 +59,17 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
             "--conf spark.executor.resource.gpu.amount=1 --conf spark.task.resource.gpu.amount=1."
         )
     in_cloud = config.cluster.lanes == "cloud" and len(executors) > 1
-    if in_cloud and config.trees.tree_method == "gpu_hist" and config.trees.engine == "h2o-xgboost":
+    engine = ENGINES.find(config.trees.engine)
+    if in_cloud and config.trees.tree_method == "gpu_hist" and not engine.gpu_in_cluster:
         raise DeviceError(
             f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost turns to the '
             'CPU without a word. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
             'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
         )
-    if config.cluster.lanes == "cloud" and config.trees.engine == "lightgbm":
+    if config.cluster.lanes == "cloud" and engine.on_cluster is None:
         raise ConfigError(
-            'trees.engine = "lightgbm" trains on one machine; on a cluster set cluster.lanes = "executors", '
-            'or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.'
+            f'trees.engine = "{engine.name}" trains on one machine; on a cluster set cluster.lanes = '
+            '"executors", or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.'
         )
 
 
@@ -103,19 +109,19 @@ def _cloud(
     """One H2O cloud and one gang of ranks over all executors; trials one after the other."""
     num_ranks = sum(executor.slots for executor in executors)
     repeats = config.repeats or 1
-    strategy: Strategy = spread(
+    strategy = spread(
         config, preset, reasons, device=lanes[0].device, num_devices=num_ranks, trials=1, memory_bytes=None
     )
     if config.neural.strategy == "auto" and strategy == "ddp":
         reasons["strategy"] = f"ddp: {counted(num_ranks, 'rank')}, one in each slot of the executors"
-    if strategy == "dp":
+    if STRATEGIES.find(strategy).devices == "threads":
         raise ConfigError(
-            'neural.strategy = "dp" uses the devices of one process; on a cluster choose "ddp", or another '
-            "that has one process for each."
+            f'neural.strategy = "{strategy}" uses the devices of one process; on a cluster choose "ddp", or '
+            "another that has one process for each."
         )
     if strategy == "single":
         num_ranks = 1
-    if lanes[0].device != "cpu" and len(lanes) > 1 and config.trees.engine == "h2o-xgboost":
+    if lanes[0].device != "cpu" and len(lanes) > 1 and not ENGINES.find(config.trees.engine).gpu_in_cluster:
         reasons["trees"] = (
             "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
             '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'

@@ -7,11 +7,13 @@ process, so the parent and the workers never have to exchange them.
 
 from __future__ import annotations
 
-from sparkgpu.config.keys import Preset, RunConfig, Strategy
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.keys import Preset, RunConfig
+from sparkgpu.config.strategies import STRATEGIES
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
-from sparkgpu.plan.defaults import fill, neural_defaults, resolve_parameters
-from sparkgpu.plan.strategy import GANG_STRATEGIES, check_precision, check_strategy, choose_strategy
+from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
+from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy
 from sparkgpu.rundir.events import Branch
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
@@ -55,7 +57,7 @@ class TrialSpec(Record):
     fold: int | None
     lane: int
     gang: tuple[int, ...]
-    strategy: Strategy = "single"
+    strategy: str = "single"
     nodes: int = 1
 
     @property
@@ -80,15 +82,16 @@ class Plan(Record):
 
     @property
     def tree_device(self) -> str:
-        """Where trees train: H2O turns to the CPU in a cloud of several nodes, whatever they have."""
+        """Where trees train: some engines have no GPU form, H2O none in a cloud of several nodes."""
         trees = [trial for trial in self.trials if trial.model == "trees"]
         in_cloud = self.master is not None and any(
-            len(trial.gang) > 1 and trial.engine == "h2o-xgboost" for trial in trees
+            len(trial.gang) > 1 and not ENGINES.find(trial.engine).gpu_in_cluster for trial in trees
         )
-        return "cpu" if in_cloud else self.lanes[0].device
+        on_gpu = all(ENGINES.find(trial.engine).on_gpu for trial in trees)
+        return self.lanes[0].device if on_gpu and not in_cloud else "cpu"
 
     @property
-    def strategy(self) -> Strategy:
+    def strategy(self) -> str:
         """How each network is spread."""
         return next((trial.strategy for trial in self.trials if trial.model == "neural"), "single")
 
@@ -97,9 +100,9 @@ class Plan(Record):
         lanes = sorted({member for trial in self.of(lane, branch) for member in trial.gang} | {lane})
         return ",".join(self.lanes[member].cuda_visible_devices or "" for member in lanes).strip(",")
 
-    def resolved(self, config: RunConfig, *, task: Task, train_rows: int) -> RunConfig:
+    def resolved(self, config: RunConfig, *, task: Task, train_rows: int) -> Resolved:
         """`config` with every open parameter filled in, now that the table is known."""
-        return resolve_parameters(
+        return resolve(
             config,
             preset=self.preset,
             strategy=self.strategy,
@@ -166,8 +169,29 @@ def make_plan(
     repeats, reason = _repeats(config, preset, strategy, len(lanes))
     if config.repeats is None:
         reasons["repeats"] = reason
+    check_trees(config, reasons, on_gpu=on_gpu)
     trials = lay_out_trials(config, repeats, len(lanes), strategy, nodes=nodes)
     return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
+
+
+def check_trees(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> None:
+    """Refuse trees that would leave the GPU they were asked for; say where they train on the CPU beside it.
+
+    Raises `DeviceError`.
+    """
+    trees, entry = config.trees, ENGINES.find(config.trees.engine)
+    if not on_gpu or "trees" not in config.models:
+        return
+    if not entry.on_gpu:
+        reasons["trees"] = f"on the CPU: {entry.name} has no GPU form here"
+        return
+    asked = trees.tree_method in ("auto", "gpu_hist")
+    most, depth = entry.most_gpu_depth, trees.max_depth
+    if asked and most is not None and depth is not None and not 0 < depth <= most:
+        raise DeviceError(
+            f"trees.max_depth = {depth}: on a GPU {entry.name} grows trees of depth 1 to {most} and would "
+            'turn to the CPU for others. Choose one of these, or set trees.tree_method = "hist".'
+        )
 
 
 def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> Preset:
@@ -189,24 +213,26 @@ def spread(
     nodes: int = 1,
     trials: int,
     memory_bytes: int | None,
-) -> Strategy:
+) -> str:
     """How each network is spread (see `choose_strategy`), checked; the reason added where it was open."""
-    neural = fill(config.neural, neural_defaults(config.neural, preset, device))
+    neural = config.neural
+    hidden = neural.hidden or neural_defaults(neural, preset, device)["hidden"]
+    assert isinstance(hidden, tuple)
     strategy, reason = choose_strategy(
-        neural, num_devices=num_devices, nodes=nodes, trials=trials, memory_bytes=memory_bytes
+        neural, hidden, num_devices=num_devices, nodes=nodes, trials=trials, memory_bytes=memory_bytes
     )
     if config.neural.strategy == "auto":
         reasons["strategy"] = reason
-    check_strategy(neural, strategy, num_devices, nodes=nodes)
+    check_strategy(neural, hidden, strategy, num_devices, nodes=nodes)
     check_precision(config.neural, device)
     return strategy
 
 
-def _repeats(config: RunConfig, preset: Preset, strategy: Strategy, lanes: int) -> tuple[int, str]:
+def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int) -> tuple[int, str]:
     """How many seeds there are, and why when that was left open."""
     if config.repeats is not None:
         return config.repeats, "asked for"
-    if strategy in GANG_STRATEGIES:
+    if STRATEGIES.find(strategy).is_gang:
         return 1, "1: all devices train one network"
     if preset == "best" and lanes < _BEST_REPEATS:
         return _BEST_REPEATS, f"{_BEST_REPEATS}, whose predictions the blend averages, by the best preset"
@@ -226,7 +252,7 @@ def heap_bytes(machine: Machine, lanes: int) -> int:
 
 
 def lay_out_trials(
-    config: RunConfig, repeats: int, lanes: int, strategy: Strategy, *, nodes: int = 1, cloud: bool = False
+    config: RunConfig, repeats: int, lanes: int, strategy: str, *, nodes: int = 1, cloud: bool = False
 ) -> tuple[TrialSpec, ...]:
     """The trials of each seed and fold, shared out over the lanes; in a `cloud` each takes all of them."""
     folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
@@ -237,7 +263,7 @@ def lay_out_trials(
         for model, engine in (("trees", config.trees.engine), ("neural", "torch")):
             if model not in config.models:
                 continue
-            is_gang = cloud or (model == "neural" and strategy in GANG_STRATEGIES)
+            is_gang = cloud or (model == "neural" and STRATEGIES.find(strategy).is_gang)
             lane = 0 if is_gang else position % lanes
             trials.append(
                 TrialSpec.model_validate(

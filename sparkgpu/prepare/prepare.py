@@ -19,17 +19,13 @@ from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import SPLIT, refuse_reserved
 from sparkgpu.prepare.features import fit_pipeline, to_table
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
-from sparkgpu.prepare.labels import with_label
+from sparkgpu.prepare.formats.text_files import refuse_other_encodings
+from sparkgpu.prepare.labels import check_weights, class_weights, with_label
 from sparkgpu.prepare.levels import Levels, count_levels, count_levels_of_parquet, useless, words
 from sparkgpu.prepare.notes import notes_on
 from sparkgpu.prepare.parquet_rows import read_rows
 from sparkgpu.prepare.parquet_statistics import ParquetScan, from_scan
-from sparkgpu.prepare.reader import (
-    open_source,
-    refuse_other_encodings,
-    refusing_unreadable,
-    storable,
-)
+from sparkgpu.prepare.reader import open_source, refusing_unreadable, storable
 from sparkgpu.prepare.roles import ColumnRole, check_columns, decide_roles
 from sparkgpu.prepare.row_id import with_row_id
 from sparkgpu.prepare.split import Split, with_split
@@ -131,6 +127,7 @@ def prepare(
             fingerprint=hashed.result(),
         )
         _check_splits(schema)
+        check_weights(folder, schema)
         write_json(folder / "schema.json", schema)
         shutil.rmtree(paths.table, ignore_errors=True)
         folder.replace(paths.table)
@@ -154,15 +151,15 @@ def _open(
     )
     _check_uses(config)
     refuse_reserved(source.name, table.columns)
-    if source.format is None:
-        staged = str(scratch / "catalog-table.parquet")
+    if not source.has_places:
+        staged = str(scratch / "staged.parquet")
         shutil.rmtree(staged, ignore_errors=True)
         # A catalog table has no fixed row order, and the split needs one, so sort the rows by their content.
         storable(table).orderBy(content_hash(table)).write.parquet(staged)
         source = Source(name=source.name, location=staged, format="parquet")
         table = session.read.parquet(staged)
     numbered = with_row_id(table, source)
-    return numbered.persist() if source.format in ("csv", "json") else numbered
+    return numbered if source.is_typed else numbered.persist()
 
 
 def _gathered(
@@ -177,7 +174,7 @@ def _gathered(
         columns = from_scan(scan, own_types(table), roles)
         if columns is not None:
             return TableStatistics(rows=scan.rows, columns=columns, by_pyarrow=True)
-    return gather(table, target=target, text_file=source.format in ("csv", "json"), roles=roles)
+    return gather(table, target=target, text_file=not source.is_typed, roles=roles)
 
 
 def _check_uses(config: RunConfig) -> None:
@@ -233,6 +230,7 @@ def _schema(
     files: FileColumns | None,
     fingerprint: str,
 ) -> TableSchema:
+    balance = class_weights(config.data, target)
     notes = notes_on(
         config.data,
         statistics=statistics,
@@ -249,8 +247,9 @@ def _schema(
         features=features,
         dropped=tuple(columns.dropped),
         notes=notes,
-        weighted=bool(config.data.weight)
-        or (config.data.class_weights == "balanced" and bool(target.classes)),
+        weighted=bool(config.data.weight or balance),
+        weight=config.data.weight,
+        class_weights=balance,
         folds=config.split.folds,
         rows=target.rows,
         rows_refused=target.rows_refused,

@@ -7,10 +7,11 @@ system). Colours are those of Okabe and Ito, told apart with any colour vision; 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -24,8 +25,17 @@ from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import metric_title, number_text
 
 _DPI = 130
-_COLOURS = {"trees": "#0072B2", "neural": "#D55E00", "blend": "#009E73"}
-_STYLES = {"trees": "-", "neural": (0, (5, 1.5)), "blend": (0, (5, 1.5, 1, 1.5))}
+_ModelStyle = tuple[str, str | tuple[int, tuple[float, ...]]]  # colour, line style
+_MODEL_STYLES: dict[str, _ModelStyle] = {
+    "trees": ("#0072B2", "-"),
+    "neural": ("#D55E00", (0, (5, 1.5))),
+    "blend": ("#009E73", (0, (5, 1.5, 1, 1.5))),
+}
+_MORE_STYLES: tuple[_ModelStyle, ...] = (
+    ("#CC79A7", (0, (1, 1.2))),
+    ("#56B4E9", (0, (3, 1.2))),
+    ("#E69F00", (0, (3, 1.2, 1, 1.2, 1, 1.2))),
+)
 _PHASE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#666666")
 _MOST_DOTS = 3000  # rows up to which a scatter shows more than a density
 _MOST_CLASSES = 30
@@ -65,13 +75,13 @@ def plot_style() -> Iterator[None]:
         yield
 
 
-def quality(test: TestRows, schema: TableSchema, values: dict[str, float | None]) -> Picture | None:
+def quality(test: TestRows, schema: TableSchema, values: Mapping[str, float | None]) -> Picture | None:
     """The plot of the task: ROC curves, confusion matrices, or predicted against true values.
 
     `values` are the models' main metric on the test split, for the legend. None without predictions.
     """
-    models = [model for model in ("trees", "neural", "blend") if model in test.trials]
-    if not models or not len(test.label_N):
+    models = [model for model in values if model in test.trials]
+    if not models or not len(test.labels.label_N):
         return None
     note = f" Drawn from every {test.every}th row." if test.every > 1 else ""
     if schema.task == "binary":
@@ -81,21 +91,28 @@ def quality(test: TestRows, schema: TableSchema, values: dict[str, float | None]
     return _predicted_against_true(test, schema, models, note)
 
 
+def _styles(models: Iterable[str]) -> dict[str, _ModelStyle]:
+    """A colour and a line for each model; those of any name beside ours take turns."""
+    others = [model for model in models if model not in _MODEL_STYLES]
+    return _MODEL_STYLES | dict(zip(others, cycle(_MORE_STYLES), strict=False))
+
+
 def _roc_curves(
-    test: TestRows, schema: TableSchema, models: Sequence[str], values: dict[str, float | None], note: str
+    test: TestRows, schema: TableSchema, models: Sequence[str], values: Mapping[str, float | None], note: str
 ) -> Picture | None:
-    if len(np.unique(test.label_N)) < 2:
+    if len(np.unique(test.labels.label_N[test.labels.counts() > 0])) < 2:
         return None
     figure, (axes,) = _figure(5.2, 4.6, 1, left=0.11, right=0.97, bottom=0.11, top=0.97)
     axes.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
     for model in models:
         curves = test.trials[model]
         area = "mean area" if len(curves) > 1 else "area"
-        label = f"{model}, {area} {number_text(values.get(model))}"
+        label = f"{model}, {area} {number_text(values[model])}"
+        colour, line = _styles(values)[model]
         for number, probability_NC in enumerate(curves):
-            false, true = roc(test.label_N, probability_NC[:, 1])
+            false, true = roc(test.labels, probability_NC[:, 1])
             axes.plot(
-                false, true, color=_COLOURS[model], linestyle=_STYLES[model],
+                false, true, color=colour, linestyle=line,
                 linewidth=1.6 if len(curves) == 1 else 1.0, label=label if number == 0 else None,
             )  # fmt: skip
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
@@ -107,8 +124,8 @@ def _roc_curves(
 
 
 def _confusion_matrices(test: TestRows, schema: TableSchema, models: Sequence[str], note: str) -> Picture:
-    shares = [confusion(test.label_N, test.mean(model)) for model in models]
-    counts = np.bincount(test.label_N.astype(np.int64), minlength=len(schema.classes))
+    shares = [confusion(test.labels, test.mean(model)) for model in models]
+    counts = np.bincount(test.labels.label_N.astype(np.int64), minlength=len(schema.classes))
     shown = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CLASSES])
     names = [_short(schema.classes[code]) for code in shown]
     upright = len(names) > 4
@@ -144,7 +161,8 @@ def _confusion_matrices(test: TestRows, schema: TableSchema, models: Sequence[st
 
 
 def _predicted_against_true(test: TestRows, schema: TableSchema, models: Sequence[str], note: str) -> Picture:
-    label_N = np.asarray(test.label_N, dtype=np.float64)
+    label_N = np.asarray(test.labels.label_N, dtype=np.float64)
+    styles = _styles(models)
     means = [test.mean(model) for model in models]
     # A few far-off values would squeeze all others into a corner.
     low, high = np.quantile(np.concatenate([label_N, *means]), (0.001, 0.999))
@@ -161,7 +179,7 @@ def _predicted_against_true(test: TestRows, schema: TableSchema, models: Sequenc
         axes.plot([low, high], [low, high], color="#999999", linewidth=0.8)
         if len(label_N) <= _MOST_DOTS:
             axes.scatter(
-                label_N[seen_N], mean_N[seen_N], s=6, color=_COLOURS[model], alpha=0.35, linewidths=0
+                label_N[seen_N], mean_N[seen_N], s=6, color=styles[model][0], alpha=0.35, linewidths=0
             )
         else:
             counts, edges, _ = np.histogram2d(label_N, mean_N, bins=90, range=((low, high), (low, high)))
@@ -180,27 +198,30 @@ def _predicted_against_true(test: TestRows, schema: TableSchema, models: Sequenc
     return _picture(figure, "predicted_vs_true", caption)
 
 
-def learning_curves(branches: dict[str, list[LearningCurve]]) -> Picture | None:
-    """One panel for each branch: validation solid, training dotted, one line for each trial."""
-    branches = {branch: curves for branch, curves in branches.items() if curves}
-    if not branches:
+def learning_curves(models: Mapping[str, list[LearningCurve]], networks: Collection[str]) -> Picture | None:
+    """One panel for each model: validation solid, training dotted, one line for each trial.
+
+    A step of the models in `networks` is an epoch, else a tree.
+    """
+    if not models:
         return None
-    width = 4.2 * len(branches) + 0.4
+    styles = _styles(models)
+    width = 4.2 * len(models) + 0.4
     figure, all_axes = _figure(
-        width, 3.0, len(branches), left=0.75 / width, right=0.98, bottom=0.16, top=0.9, wspace=0.25
+        width, 3.0, len(models), left=0.75 / width, right=0.98, bottom=0.16, top=0.9, wspace=0.25
     )
-    for axes, (branch, curves) in zip(all_axes, branches.items(), strict=True):
+    for axes, (model, curves) in zip(all_axes, models.items(), strict=True):
         for number, curve in enumerate(curves):
             lines = ((curve.train, (0, (1, 1.2)), "train", 0.9), (curve.valid, "-", "valid", 1.4))
             for values, style, label, line_width in lines:
                 if np.isfinite(values).any():
                     axes.plot(
-                        curve.step, values, linestyle=style, linewidth=line_width, color=_COLOURS[branch],
+                        curve.step, values, linestyle=style, linewidth=line_width, color=styles[model][0],
                         alpha=1.0 if len(curves) == 1 else 0.7, label=label if number == 0 else None,
                         marker="o" if len(curve.step) == 1 else None,
                     )  # fmt: skip
-        axes.set_title(branch)
-        axes.set(xlabel="trees" if branch == "trees" else "epochs", ylabel=metric_title(curves[0].metric))
+        axes.set_title(model)
+        axes.set(xlabel="epochs" if model in networks else "trees", ylabel=metric_title(curves[0].metric))
         if axes.get_legend_handles_labels()[0]:
             axes.legend()
     caption = "Learning curves: what each trial scored on its training and validation rows as it learned."

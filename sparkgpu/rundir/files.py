@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +18,9 @@ class Record(BaseModel):
     """Base of the records that cross a process boundary as JSON: immutable, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -37,3 +40,8 @@ def write_json(path: Path, value: Record | dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return data
+
+
+def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
+    """The record that `write_json` left there."""
+    return kind.model_validate_json(path.read_text(encoding="utf-8"))

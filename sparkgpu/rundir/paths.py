@@ -81,6 +81,11 @@ class RunPaths:
         return self.root / "run.toml"
 
     @property
+    def config_schema(self) -> Path:
+        """The JSON Schema that the first line of ``run.toml`` names."""
+        return self.root / "run.schema.json"
+
+    @property
     def plan(self) -> Path:
         return self.root / "plan.json"
 

@@ -8,21 +8,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sparkgpu.config import toml as config_io
+from sparkgpu.config.json_schema import run_schema
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import Machine
-from sparkgpu.host.provenance import environment
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.unfinished import clear_unfinished
+from sparkgpu.runs.provenance import environment
 from sparkgpu.table.demo import DEMO
+from sparkgpu.table.source import Source
 
 
 def run_folder(
     config: RunConfig,
     out: Path | None,
-    source: str,
-    title: str,
+    source: Source,
     started: float,
     machine: Machine,
     *,
@@ -38,7 +39,8 @@ def run_folder(
         paths = RunPaths(root=out.resolve())
         clear_unfinished(paths)
     else:
-        paths = _new_folder(out, "demo" if source == DEMO else title, started)
+        paths = _new_folder(out, "demo" if source.location == DEMO else source.name, started)
+    write_text(paths.config_schema, run_schema())
     write_text(paths.config, config_io.dump(config))
     write_json(paths.env, environment(machine))
     return paths

@@ -14,7 +14,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import DevicesConfig, RunConfig, dotted
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.files import read_json
+from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
 
 _MAY_CHANGE = {
@@ -69,5 +69,5 @@ def _repeats(paths: RunPaths) -> int | None:
     """The number of seeds in the run's plan; the number of devices may have changed since."""
     if not paths.plan.exists():
         return None
-    plan = Plan.model_validate(read_json(paths.plan))
+    plan = read_record(paths.plan, Plan)
     return len({trial.seed for trial in plan.trials})

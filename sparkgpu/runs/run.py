@@ -15,12 +15,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from sparkgpu import __version__
 from sparkgpu.cluster.crew import ClusterCrew, cluster_crew
 from sparkgpu.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.config import toml as config_io
@@ -31,19 +28,20 @@ from sparkgpu.host.java import find_java
 from sparkgpu.host.launcher import launcher_words, network_environment
 from sparkgpu.host.monitor import Monitor
 from sparkgpu.host.ports import reserved_ports
-from sparkgpu.host.provenance import host, versions
 from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.host.watchdog import looking_after_myself
-from sparkgpu.lanes.crew import Crew, Outcome, crew
+from sparkgpu.lanes.crew import Crew, crew
 from sparkgpu.plan.plan import Plan, make_plan
-from sparkgpu.rundir.files import read_json, write_json, write_text
+from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.runs import evaluate
+from sparkgpu.rundir.results import Results
+from sparkgpu.runs.evaluate import evaluate
+from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
-from sparkgpu.table.demo import DEMO, DEMO_TARGET, DEMO_TITLE
-from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.table.source import find_source
+from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
+from sparkgpu.table.schema import read_schema
+from sparkgpu.table.source import Source, find_source
 from sparkgpu.terminal import Display
 
 # In an order in which no single import takes long.
@@ -55,11 +53,11 @@ _FOR_THE_END = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """A finished run: exit code, folder, and the content of ``metrics.json`` (None after a dry run)."""
+    """A finished run: its exit code, its folder and what it found (None after a dry run)."""
 
     exit_code: int
     paths: RunPaths
-    metrics: dict[str, Any] | None
+    results: Results | None
 
 
 def run(
@@ -79,21 +77,13 @@ def run(
     Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
     started = time.time()
-    source = config.data.source or DEMO
-    title = title or config.data.source or DEMO_TITLE
-    if source == DEMO:
-        config = _with_demo_target(config)
-    elif not (resume and out is not None and RunPaths(root=out).schema.exists()):
-        found = find_source(source)
-        source = found.location if found.format else found.name
-        # run.toml must work from any folder, and must not name a file that exists only for this run.
-        lasting = source if title == config.data.source else title
-        config = config.model_copy(update={"data": config.data.model_copy(update={"source": lasting})})
+    has_table = resume and out is not None and RunPaths(root=out).schema.exists()
+    config, source = _found(config, title, has_table=has_table)
     machine = find_machine()
     find_java(environ)
     if settings := cluster_settings(config.cluster, environ):
         return _run_on_cluster(
-            config, settings, display, out, source, title, started, machine, environ,
+            config, settings, display, out, source, started, machine, environ,
             dry_run=dry_run, resume=resume,
         )  # fmt: skip
     devices = choose_devices(
@@ -108,15 +98,15 @@ def run(
     with reserved_ports(len(devices)) as ports:
         plan = make_plan(config, machine, devices, ports)
         if dry_run:
-            display.plan(plan, title, config.data.target)
-            return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), metrics=None)
-        paths = run_folder(config, out, source, title, started, machine, resume=resume)
+            display.plan(plan, source.name, config.data.target)
+            return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=out or Path()), results=None)
+        paths = run_folder(config, out, source, started, machine, resume=resume)
         write_json(paths.plan, plan)
-        display.plan(plan, title, config.data.target)
+        display.plan(plan, source.name, config.data.target)
         with scratch_folder() as scratch:
             # Variables that the batch script sets take precedence.
             shared = {**network_environment(config.cluster), **environ}
-            workers = crew(paths, plan, config, scratch=scratch, source=source, title=title, environ=shared)
+            workers = crew(paths, plan, config, scratch=scratch, source=source, environ=shared)
             trained = _train(config, display, paths, plan, workers)
     return _finished(config, display, paths, plan, trained, started, machine)
 
@@ -126,8 +116,7 @@ def _run_on_cluster(
     settings: ClusterSettings,
     display: Display,
     out: Path | None,
-    source: str,
-    title: str,
+    source: Source,
     started: float,
     machine: Machine,
     environ: Mapping[str, str],
@@ -135,18 +124,18 @@ def _run_on_cluster(
     dry_run: bool,
     resume: bool,
 ) -> RunOutcome:
-    """The same run as one Spark application; its driver makes the plan when it has its executors."""
-    paths = run_folder(config, out, source, title, started, machine, resume=resume)
+    """The same run as one Spark application, whose driver lays the plan out once it has its executors."""
+    paths = run_folder(config, out, source, started, machine, resume=resume)
     display.waiting(f"waiting for executors of {settings.master}")
     with scratch_folder() as scratch:
         crew = cluster_crew(
-            paths, settings, config, scratch=scratch, source=source, title=title, dry_run=dry_run,
+            paths, settings, config, scratch=scratch, source=source, dry_run=dry_run,
             environ=environ,
         )  # fmt: skip
         try:
             with crew as workers:
                 plan = workers.plan
-                display.plan(plan, title, config.data.target)
+                display.plan(plan, source.name, config.data.target)
                 if not dry_run:
                     trained = _train(config, display, paths, plan, nullcontext(workers))
         except (ConfigError, DataError, DeviceError):
@@ -161,7 +150,7 @@ def _run_on_cluster(
             if dry_run:
                 shutil.rmtree(paths.root, ignore_errors=True)
     if dry_run:
-        return RunOutcome(exit_code=EXIT_DONE, paths=paths, metrics=None)
+        return RunOutcome(exit_code=EXIT_DONE, paths=paths, results=None)
     return _finished(config, display, paths, workers.plan, trained, started, machine)
 
 
@@ -170,15 +159,28 @@ def _finished(
     display: Display,
     paths: RunPaths,
     plan: Plan,
-    trained: _Trained,
+    trained: Trained,
     started: float,
     machine: Machine,
 ) -> RunOutcome:
     with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
-        metrics = _finish(paths, plan, trained, started, machine)
-    display.finish(metrics, paths)
+        results = finish(paths, plan, trained, started, machine)
+    display.finish(results, paths)
     failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
-    return RunOutcome(exit_code=failed, paths=paths, metrics=metrics)
+    return RunOutcome(exit_code=failed, paths=paths, results=results)
+
+
+def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[RunConfig, Source]:
+    """The source of the run, and the configuration with what was found out about it."""
+    asked = config.data.source
+    if asked is None or asked == DEMO:
+        return _with_demo_target(config), DEMO_SOURCE
+    if has_table:  # the source may be gone by now
+        return config, Source(name=title or asked, location=asked, format=None)
+    found = find_source(asked)
+    # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
+    data = config.data.model_copy(update={"source": title or found.lasting})
+    return config.model_copy(update={"data": data}), found.model_copy(update={"name": title or asked})
 
 
 def _with_demo_target(config: RunConfig) -> RunConfig:
@@ -190,29 +192,18 @@ def _with_demo_target(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Trained:
-    """Write the results: how the trials ended, their scores, and what the run took."""
-
-    outcome: Outcome
-    schema: TableSchema
-    found: dict[str, Any]
-    scoring_s: float
-    monitor: Monitor
-
-
 def _train(
     config: RunConfig,
     display: Display,
     paths: RunPaths,
     plan: Plan,
     started: AbstractContextManager[Crew | ClusterCrew],
-) -> _Trained:
+) -> Trained:
     def on_table() -> None:
         schema = read_schema(paths)
         display.table(schema)
         resolved = plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
-        write_text(paths.config, config_io.dump(resolved))
+        write_text(paths.config, config_io.dump(resolved.config))
 
     gpus = [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
     try:
@@ -232,7 +223,7 @@ def _train(
             # At the same time, the workers close Spark and H2O.
             schema = read_schema(paths)
             with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
-                found = evaluate.evaluate(paths, plan, schema, outcome.failed, config.seed, outcome.notes)
+                found = evaluate(paths, plan, schema, outcome.failed, config.seed, outcome.notes)
             scoring_s = time.perf_counter() - begin
     except DataError:
         if not paths.schema.exists():  # nothing was trained: free the name for the next try
@@ -241,7 +232,7 @@ def _train(
     except KeyboardInterrupt:
         _keep_log(paths, display)
         raise
-    return _Trained(outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor)
+    return Trained(outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor)
 
 
 def _keep_log(paths: RunPaths, display: Display) -> None:
@@ -276,55 +267,3 @@ def _interrupts_later() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if came:
         signal.raise_signal(signal.SIGINT)
-
-
-def _finish(
-    paths: RunPaths, plan: Plan, trained: _Trained, started: float, machine: Machine
-) -> dict[str, Any]:
-    from sparkgpu import report
-
-    schema, monitor = trained.schema, trained.monitor
-    phases = {
-        f"lane {lane.index} {branch}": read_json(paths.lane(lane.index).phases(branch))
-        for lane in plan.lanes
-        for branch in ("trees", "neural")
-        if paths.lane(lane.index).phases(branch).exists()
-    }
-    metrics: dict[str, Any] = {
-        "schema_version": 1,
-        "run": {
-            "name": paths.root.name,
-            "started_at": datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "wall_s": 0.0,
-            "sparkgpu": __version__,
-            "versions": versions(),
-            "host": host(machine),
-            "peak_rss_bytes": monitor.peak_rss_bytes,
-        },
-        "data": {
-            "source": schema.source,
-            "rows": schema.rows,
-            "rows_refused": schema.rows_refused,
-            "num_features": len(schema.features),
-            "target": schema.target,
-            "task": schema.task,
-            "classes": list(schema.classes),
-            "splits": schema.splits,
-            "fingerprint": schema.fingerprint,
-        },
-        **trained.found,
-        "cost": {
-            "device_hours": round(len(plan.lanes) * (time.time() - started) / 3600, 6),
-            "energy_wh": monitor.energy_wh,
-            "price": None,
-        },
-        "phases_s": {**phases, "run": {"scoring": round(trained.scoring_s, 3)}},
-    }
-    metrics["run"]["wall_s"] = round(time.time() - started, 3)
-    write_json(paths.metrics, metrics)
-    begin = time.perf_counter()
-    report.build(paths)
-    metrics["phases_s"]["run"]["report"] = round(time.perf_counter() - begin, 3)
-    metrics["run"]["wall_s"] = round(time.time() - started, 3)
-    write_json(paths.metrics, metrics)
-    return metrics

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,17 @@ def greater_is_better(metric: str) -> bool:
 def score(metric: str, value: float) -> float:
     """The metric's value with the sign for which greater is better (losses change sign)."""
     return value if greater_is_better(metric) else -value
+
+
+def best(metric: str, values: Mapping[str, float | None]) -> tuple[str, ...]:
+    """The names whose value is best, in their order: several where they share it, none without any value."""
+    scores = {
+        name: score(metric, value)
+        for name, value in values.items()
+        if value is not None and math.isfinite(value)
+    }
+    greatest = max(scores.values(), default=None)
+    return tuple(name for name, found in scores.items() if found == greatest)
 
 
 def compute(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> Metrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -49,24 +49,25 @@ def write(
 ) -> None:
     """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
     from sparkgpu.config import toml as config_io
+    from sparkgpu.config.options import keyed
     from sparkgpu.errors import ConfigError
     from sparkgpu.slurm.check import mismatches
-    from sparkgpu.slurm.script_writer import Shape, write_scripts
+    from sparkgpu.slurm.script_writer import NodeShape, write_scripts
     from sparkgpu.table.source import find_source
 
-    options: dict[str, Any] = {
-        "data.source": source,
-        "data.target": target,
-        "cluster.nodes": nodes,
-        "neural.strategy": strategy,
-        "slurm.cpus_per_node": cpus_per_node,
-        "slurm.partition": partition,
-        "slurm.cpu_partition": cpu_partition,
-        "slurm.account": account,
-        "slurm.time": time,
-        "slurm.modules": [name.strip() for name in modules.split(",")] if modules else None,
-        "slurm.setup": setup or None,
-    }
+    options = keyed(
+        source=source,
+        target=target,
+        nodes=nodes,
+        strategy=strategy,
+        cpus_per_node=cpus_per_node,
+        partition=partition,
+        cpu_partition=cpu_partition,
+        account=account,
+        time=time,
+        modules=[name.strip() for name in modules.split(",")] if modules else None,
+        setup=setup or None,
+    )
     found = config_io.load(file=config, options=options, assignments=assignments or ())
     if found.data.source is not None and found.data.target is None:
         raise ConfigError(
@@ -74,10 +75,9 @@ def write(
         )
     if found.data.source is not None:
         table = find_source(found.data.source)
-        # An absolute path, since a job starts in another folder.
-        lasting = table.location if table.format else table.name
-        found = found.model_copy(update={"data": found.data.model_copy(update={"source": lasting})})
-    shape = Shape(gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node or gpus_per_node or 1)
+        data = found.data.model_copy(update={"source": table.lasting})  # a job starts in another folder
+        found = found.model_copy(update={"data": data})
+    shape = NodeShape(gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node or gpus_per_node or 1)
     wrong = 0
     for file in write_scripts(found, shape, out):
         typer.echo(file)

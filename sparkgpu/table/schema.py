@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sparkgpu.rundir.files import Record
+from sparkgpu.rundir.files import Record, read_record
 from sparkgpu.rundir.paths import RunPaths
 
 Task = Literal["binary", "multiclass", "regression"]
@@ -56,7 +56,12 @@ class DroppedColumn(Record):
 
 
 class TableSchema(Record):
-    """The prepared table. Row counts are of usable rows; `rows_refused` rows had no target value."""
+    """The prepared table. Row counts are of usable rows; `rows_refused` had no target value.
+
+    `weighted` says that the table holds weights to train with: those of the user's column `weight`, times
+    `class_weights` in the order of `classes` where classes were balanced. Only the former count rows in
+    metrics: balanced classes are a way to train, and no one's rows were more than one row.
+    """
 
     source: str
     target: str
@@ -66,6 +71,8 @@ class TableSchema(Record):
     dropped: tuple[DroppedColumn, ...] = ()
     notes: tuple[str, ...] = ()
     weighted: bool = False
+    weight: str | None = None
+    class_weights: tuple[float, ...] = ()
     folds: int | None = None
     rows: int
     rows_refused: int = 0
@@ -87,5 +94,5 @@ class TableSchema(Record):
 
 
 def read_schema(paths: RunPaths) -> TableSchema:
-    """Read ``table/schema.json``, which exists when the table is complete."""
-    return TableSchema.model_validate_json(paths.schema.read_text(encoding="utf-8"))
+    """What ``table/schema.json`` holds, once the table is complete."""
+    return read_record(paths.schema, TableSchema)

@@ -4,32 +4,52 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from sparkgpu.config.formats import FORMATS
 from sparkgpu.errors import DataError
+from sparkgpu.rundir.files import Record
 from sparkgpu.words import listed, nearest
 
-Format = Literal["parquet", "csv", "orc", "json"]
-
 TABLE_PREFIX = "table:"
-_FORMATS: dict[str, Format] = {
-    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".orc": "orc",
-    ".json": "json", ".jsonl": "json", ".ndjson": "json",
-}  # fmt: skip
 COMPRESSED = (".gz", ".bz2", ".deflate")
 _ARCHIVES = (".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy")
 _READABLE = "Parquet, CSV (plain or .gz/.bz2), ORC, JSON lines, or table:NAME"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """The location and the format of a table. `format` None means a table of the catalog."""
+class Source(Record):
+    """Where a table lies and how it is stored: found once, by the parent, and handed on as it is.
+
+    `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
+    """
 
     name: str
     location: str
-    format: Format | None
+    format: str | None
+
+    @property
+    def is_catalog_table(self) -> bool:
+        return self.format is None
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the types of its columns are known without a look at its rows."""
+        return self.format is None or FORMATS.find(self.format).is_typed
+
+    @property
+    def has_places(self) -> bool:
+        """Whether each row has a place in a file, which Spark can tell."""
+        return self.format is not None and FORMATS.find(self.format).by_spark
+
+    @property
+    def is_far(self) -> bool:
+        """Whether reading it is more than reading files of this machine."""
+        return self.is_catalog_table or "://" in self.location
+
+    @property
+    def lasting(self) -> str:
+        """The text of SOURCE that names it from any folder."""
+        return TABLE_PREFIX + self.location if self.is_catalog_table else self.location
 
 
 def find_source(text: str) -> Source:
@@ -57,7 +77,7 @@ def find_source(text: str) -> Source:
     return Source(name=text, location=str(path.resolve()), format=_format(text, path))
 
 
-def _format(text: str, path: Path) -> Format:
+def _format(text: str, path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compressed = False
     while suffixes and suffixes[-1] in COMPRESSED:
@@ -67,8 +87,8 @@ def _format(text: str, path: Path) -> Format:
         raise DataError(
             f"{text}: Spark cannot read {suffixes[-1]} archives. Unpack it, or compress the table with gzip."
         )
-    found = _FORMATS.get(suffixes[-1]) if suffixes else None
-    if compressed and found in ("parquet", "orc"):
+    found = next((entry for entry in FORMATS.all() if suffixes and suffixes[-1] in entry.endings), None)
+    if compressed and found is not None and found.is_typed:
         raise DataError(
             f"{text}: {suffixes[-1]} files are compressed inside, not as a whole. Unpack it, and give that "
             "file."
@@ -76,7 +96,7 @@ def _format(text: str, path: Path) -> Format:
     if found is None:
         ending = path.suffix or "no ending"
         raise DataError(f"{text}: its format is unknown ({ending}). Give {_READABLE}.")
-    return found
+    return found.name
 
 
 def _is_hidden(name: str) -> bool:
@@ -93,7 +113,7 @@ def table_files(folder: Path) -> list[Path]:
     )
 
 
-def _folder_format(text: str, folder: Path) -> Format:
+def _folder_format(text: str, folder: Path) -> str:
     files = table_files(folder)
     if not files:
         raise DataError(f"{text}: the folder holds no files. Give a folder of {_READABLE}.")

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import TextIOWrapper
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from typing import IO, TYPE_CHECKING, Self, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparkgpu.terminal.blocks import facts, plan_facts, results, table_facts
+from sparkgpu.terminal.blocks import facts, plan_facts, results_table, table_facts
 from sparkgpu.terminal.progress import BRANCHES, Progress
 from sparkgpu.terminal.spool import Spool, say
 from sparkgpu.words import clean, clock_text, seconds_text
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer th
     from sparkgpu.plan.plan import Plan
     from sparkgpu.rundir.events import Branch, Event
     from sparkgpu.rundir.paths import RunPaths
+    from sparkgpu.rundir.results import Results
     from sparkgpu.table.schema import TableSchema
 
 _PLAIN_WIDTH = 110  # for a log file, where rich would assume 80
@@ -101,20 +102,17 @@ class Display:
     def event(self, lane: int, branch: Branch, event: Event) -> None:
         """Handle one event of a worker."""
 
-    def finish(self, metrics: dict[str, Any], paths: RunPaths) -> None:
-        """Show the result from ``metrics.json``, and the paths of the report and the run."""
+    def finish(self, results: Results, paths: RunPaths) -> None:
+        """Show what was found, and where the report and the run lie."""
         self.close()
-        self._console.print(results(metrics))
-        for pair in (metrics.get("comparison") or {}).get("pairs") or ():
-            if sentence := clean(pair.get("sentence") or ""):
-                self._line(sentence[0].upper() + sentence[1:])
-        for trial in metrics.get("trials") or ():
-            if trial.get("status") != "done":
-                reason = clean(trial.get("error") or "no reason was recorded")
-                self._line(f"{clean(trial['name'])} failed: {reason}", "red")
+        self._console.print(results_table(results))
+        for pair in results.comparison.pairs:
+            sentence = clean(pair.sentence)
+            self._line(sentence[0].upper() + sentence[1:])
+        for trial in results.failed:
+            self._line(f"{clean(trial.name)} failed: {clean(trial.error)}", "red")
         self._console.print()
-        wall_s = (metrics.get("run") or {}).get("wall_s")
-        self._line(f"run     {paths.root}" + (f"  ({seconds_text(wall_s)})" if wall_s else ""), whole=True)
+        self._line(f"run     {paths.root}  ({seconds_text(results.run.wall_s)})", whole=True)
         self._line(f"report  {paths.report / 'index.html'}", whole=True)
 
     def error(self, message: str) -> None:
@@ -210,10 +208,10 @@ class LiveDisplay(PlainDisplay):
         if event.kind == "trial_failed":  # must not be overwritten by later output
             self._say(lane, branch, f"{event.trial} failed: {event.text}")
 
-    def finish(self, metrics: dict[str, Any], paths: RunPaths) -> None:
+    def finish(self, results: Results, paths: RunPaths) -> None:
         if self._live:
-            self._live.transient = True  # the result replaces the bars
-        super().finish(metrics, paths)
+            self._live.transient = True  # the result takes the place of the bars
+        super().finish(results, paths)
 
     def error(self, message: str) -> None:
         if self._live and self._stderr.isatty():

@@ -69,8 +69,8 @@ def model(metrics: dict[str, Any], name: str) -> dict[str, Any]:
 def test_the_run_directory_holds_what_the_contract_lists(paths: RunPaths) -> None:
     found = {path.name for path in paths.root.iterdir()}
     assert found == {
-        "run.toml", "plan.json", "env.json", "table", "pipeline", "lanes", "trials", "telemetry.csv",
-        "metrics.json", "report",
+        "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
+        "telemetry.csv", "metrics.json", "report",
     }  # fmt: skip
     assert {path.name for path in paths.table.iterdir()} == {
         "split=train", "split=valid", "split=test", "schema.json",

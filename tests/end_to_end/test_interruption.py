@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import COMMAND, SMALL, Running, started, until, write_table
+from running import COMMAND, SMALL, Running, started, until
 
 from sparkgpu.rundir.files import read_json
 
@@ -23,11 +23,6 @@ LONG = (
     "--set",
     "neural.epochs=20000",
 )
-
-
-@pytest.fixture(scope="module")
-def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_table("wine", tmp_path_factory.mktemp("wine"))
 
 
 def assert_nothing_left(run: Running, since: float) -> None:

@@ -89,8 +89,8 @@ def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(lo
 def test_the_run_directory_is_that_of_any_run(lost: Lost) -> None:
     names = {path.name for path in lost.run.paths.root.iterdir()}
     assert names == {
-        "run.toml", "plan.json", "env.json", "table", "pipeline", "lanes", "trials", "telemetry.csv",
-        "metrics.json", "report",
+        "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
+        "telemetry.csv", "metrics.json", "report",
     }  # fmt: skip
     plan = read_json(lost.run.paths.plan)
     assert plan["master"] == lost.cluster.url

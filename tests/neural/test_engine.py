@@ -74,14 +74,17 @@ def test_more_threads_change_no_bit_where_mkl_is_told_so() -> None:
     """
     code = """
 import torch
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.neural.nets.build import build_net
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.engines.neural.nets.network import build_net
+from sparkgpu.engines.neural.nets.shape import InputShape
 def gradients(threads):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    config = NeuralConfig(architecture="mlp", hidden=(256, 256), dropout=0.0)
-    net = build_net(config, Shape(num_numeric=54, num_levels=(40,), num_outputs=7))
+    config = NeuralParameters(
+        architecture="mlp", hidden=(256, 256), dropout=0.0, epochs=1, batch_size=1024, micro_batch_size=1024,
+        learning_rate=1e-3, schedule="constant", weight_decay=0.0, patience=0,
+    )
+    net = build_net(config, InputShape(num_numeric=54, num_levels=(40,), num_outputs=7))
     out = net(torch.randn(1024, 54), torch.randint(-1, 40, (1024, 1), dtype=torch.int32)).squeeze(1)
     torch.nn.functional.cross_entropy(out, torch.randint(0, 7, (1024,))).backward()
     norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)

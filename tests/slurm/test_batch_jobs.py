@@ -14,12 +14,14 @@ import torch
 from virtual_cluster import Cluster
 
 from sparkgpu.config import toml as config_io
-from sparkgpu.engines.launchers import local as gang
+from sparkgpu.engines.engine import Trial
 from sparkgpu.engines.launchers.heartbeat import TRAINING, read_sign
+from sparkgpu.engines.launchers.local import Local
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import read_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -67,8 +69,16 @@ def trained_here(run: RunPaths, folder: Path) -> RunPaths:
     write_json(local.plan, plan.model_copy(update={"lanes": lanes, "trials": (spec,)}))
     lane = local.lane(0)
     events = EventWriter(lane.events("neural"), lane.phases("neural"))
-    neural = config_io.load(file=run.config).neural
-    gang.run_trial(spec, neural, local, lanes[0], events, scratch=folder)
+    schema = read_schema(local)
+    resolved = plan.resolved(
+        config_io.load(file=run.config), task=schema.task, train_rows=schema.splits["train"]
+    )
+    Local().run(
+        Trial(
+            spec=spec, parameters=resolved.neural, schema=schema, run=local, lane=lanes[0], events=events,
+            scratch=folder,
+        )
+    )  # fmt: skip
     return local
 
 

@@ -11,9 +11,9 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.slurm.check import mismatches
-from sparkgpu.slurm.script_writer import Shape, write_scripts
+from sparkgpu.slurm.script_writer import NodeShape, write_scripts
 
-GPUS = Shape(gpus_per_node=4, ranks_per_node=4)
+GPUS = NodeShape(gpus_per_node=4, ranks_per_node=4)
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def config(*assignments: str) -> RunConfig:
     return config_io.load(assignments=("cluster.nodes=2", "slurm.time=04:00:00", *assignments))
 
 
-def written(tmp_path: Path, name: str = "network", *assignments: str, shape: Shape = GPUS) -> Path:
+def written(tmp_path: Path, name: str = "network", *assignments: str, shape: NodeShape = GPUS) -> Path:
     """One script of those for two nodes."""
     files = {file.stem: file for file in write_scripts(config(*assignments), shape, tmp_path / "jobs")}
     return files[name]
@@ -40,8 +40,8 @@ def changed(file: Path, old: str, new: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("shape", [GPUS, Shape(gpus_per_node=0, ranks_per_node=2)])
-def test_every_written_script_fits_and_is_valid_shell(tmp_path: Path, shape: Shape) -> None:
+@pytest.mark.parametrize("shape", [GPUS, NodeShape(gpus_per_node=0, ranks_per_node=2)])
+def test_every_written_script_fits_and_is_valid_shell(tmp_path: Path, shape: NodeShape) -> None:
     asked = config("slurm.cpus_per_node=16", 'slurm.modules=["cuda/12.4", "gcc"]', "cluster.interface=ib0")
     files = write_scripts(asked, shape, tmp_path / "jobs")
     assert [file.name for file in files] == ["lanes.sbatch", "trees-cpu.sbatch", "network.sbatch"]
@@ -183,7 +183,7 @@ def test_a_file_that_starts_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_more_ranks_than_gpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="each rank uses one of a node's 2 GPUs"):
-        write_scripts(config(), Shape(gpus_per_node=2, ranks_per_node=4), tmp_path)
+        write_scripts(config(), NodeShape(gpus_per_node=2, ranks_per_node=4), tmp_path)
 
 
 def test_the_command_ends_with_two_when_something_does_not_fit(

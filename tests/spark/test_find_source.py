@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu.prepare.reader import _check_headers, refuse_other_encodings
+from sparkgpu.prepare.formats.csv_files import _check_headers
+from sparkgpu.prepare.formats.text_files import refuse_other_encodings
 from sparkgpu.table.source import find_source
 
 

@@ -281,6 +281,7 @@ def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare, r
     balance = dict(zip(("no", "yes"), balanced, strict=True))
     expected = [weight * balance[label] for weight, label in zip(own, LABELS, strict=True)]
     assert found.schema.weighted and found.table()["weight"].tolist() == pytest.approx(expected)
+    assert found.schema.weight == "own" and found.schema.class_weights == pytest.approx(balanced)
     assert list(found.kinds) == ["x", "z"]
     plain = prepare(columns, "z", {"data.class_weights": "balanced"})
     assert not plain.schema.weighted and "weight" not in plain.table()

@@ -1,1 +1,1 @@
-"""Starts and watches the ranks of one network: on this machine, on several machines, on a Spark cluster."""
+"""Starts and watches the ranks of one network: on this machine, on several, on a Spark cluster."""

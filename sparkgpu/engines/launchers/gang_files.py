@@ -11,23 +11,22 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparkgpu.engines.engine import NeuralTrial
 from sparkgpu.engines.launchers.heartbeat import ended_file, read_sign
 from sparkgpu.errors import SparkgpuError, error_of_kind
-from sparkgpu.plan.plan import TrialSpec
 from sparkgpu.rundir.files import read_json
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
-def rank_arguments(spec: TrialSpec, paths: RunPaths, folder: Path) -> list[str]:
-    """The arguments after ``python`` or ``torchrun``: the rank's module and its trial.
+def rank_arguments(trial: NeuralTrial, folder: Path) -> list[str]:
+    """What follows ``python`` or ``torchrun``: the rank's module and the trial it belongs to.
 
     No option may be a common prefix of two torchrun options: torchrun would read it as its own and complain.
     """
     return [
-        "-m", "sparkgpu.engines.neural.ranks", "--run-dir", str(paths.root), "--trial", spec.name,
+        "-m", "sparkgpu.engines.neural.ranks", "--run-dir", str(trial.run.root), "--trial", trial.name,
         "--folder", str(folder),
     ]  # fmt: skip
 

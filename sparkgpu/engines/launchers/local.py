@@ -22,14 +22,11 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.engines.engine import NeuralTrial
 from sparkgpu.engines.launchers.gang_files import finished_record, rank_arguments, refusal
 from sparkgpu.engines.launchers.heartbeat import STACK_SIGNAL, TRAINING, Sign, read_sign, stack_file
 from sparkgpu.errors import TrialError
-from sparkgpu.plan.plan import LanePlan, TrialSpec
-from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_text
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 
 _LOOK_EVERY_S = 0.1
@@ -39,58 +36,52 @@ _WHOLE_TABLE = 10  # reading and predicting may take this many times as long as 
 _WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\\]|checkpoint")
 
 
-def run_trial(
-    spec: TrialSpec,
-    config: NeuralConfig,
-    paths: RunPaths,
-    lane: LanePlan,
-    events: EventWriter,
-    *,
-    scratch: Path,
-) -> FitRecord:
-    """Train with one rank for each device of the gang. Raises `TrialError` if ranks are lost too often."""
-    num_ranks = len(spec.gang)
-    folder = scratch / f"gang-{spec.name}"
-    folder.mkdir()
-    write_text(folder / "config.json", config.model_dump_json())
-    logs = paths.trial(spec.name).rank_logs
-    logs.mkdir(parents=True, exist_ok=True)
-    # Otherwise the agent would open its own store to the network for the ranks.
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    launch = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=num_ranks,
-        run_id=spec.name,
-        rdzv_backend="c10d",
-        rdzv_endpoint=str(folder / "rendezvous"),
-        rdzv_configs={"store_type": "file", "timeout": _RENDEZVOUS_S},
-        local_addr="127.0.0.1",
-        max_restarts=config.max_restarts,
-        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
-        shutdown_timeout=5,
-    )
-    command = [*rank_arguments(spec, paths, folder), "--parent", str(os.getpid())]
-    watcher = _Watcher(folder, logs, num_ranks, config.rank_timeout_s)
-    watcher.start()
-    try:
-        elastic_launch(launch, sys.executable)(*command)
-    except ChildFailedError as error:
+class Local:
+    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) on this machine."""
+
+    def run(self, trial: NeuralTrial) -> FitRecord:
+        spec, config, logs = trial.spec, trial.parameters, trial.paths.rank_logs
+        num_ranks = len(spec.gang)
+        folder = trial.scratch / f"gang-{trial.name}"
+        folder.mkdir()
+        write_text(folder / "config.json", config.model_dump_json())
+        logs.mkdir(parents=True, exist_ok=True)
+        # The agent would otherwise open a store of its own to the network for the ranks.
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        launch = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=num_ranks,
+            run_id=trial.name,
+            rdzv_backend="c10d",
+            rdzv_endpoint=str(folder / "rendezvous"),
+            rdzv_configs={"store_type": "file", "timeout": _RENDEZVOUS_S},
+            local_addr="127.0.0.1",
+            max_restarts=config.max_restarts,
+            logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
+            shutdown_timeout=5,
+        )
+        command = [*rank_arguments(trial, folder), "--parent", str(os.getpid())]
+        watcher = _Watcher(folder, logs, num_ranks, config.rank_timeout_s)
+        watcher.start()
+        try:
+            elastic_launch(launch, sys.executable)(*command)
+        except ChildFailedError as error:
+            if refused := refusal(folder):
+                raise refused from None
+            failure = error.get_first_failure()[1]
+            watcher.stop()
+            attempts = "1 attempt" if config.max_restarts == 0 else f"{config.max_restarts + 1} attempts"
+            lost = watcher.losses[-1] if watcher.losses else f"a rank ended with status {failure.exitcode}"
+            raise TrialError(
+                f'{trial.name}: {lost}. Given up after {attempts} with neural.strategy = "{spec.strategy}" '
+                f"on {num_ranks} ranks; their logs are in {logs}."
+            ) from None
+        finally:
+            watcher.stop()
         if refused := refusal(folder):
-            raise refused from None
-        failure = error.get_first_failure()[1]
-        watcher.stop()
-        attempts = "1 attempt" if config.max_restarts == 0 else f"{config.max_restarts + 1} attempts"
-        lost = watcher.losses[-1] if watcher.losses else f"a rank ended with status {failure.exitcode}"
-        raise TrialError(
-            f'{spec.name}: {lost}. Given up after {attempts} with neural.strategy = "{spec.strategy}" on '
-            f"{num_ranks} ranks; their logs are in {logs}."
-        ) from None
-    finally:
-        watcher.stop()
-    if refused := refusal(folder):
-        raise refused
-    return finished_record(folder, watcher.losses)
+            raise refused
+        return finished_record(folder, watcher.losses)
 
 
 class _Watcher(threading.Thread):

@@ -13,50 +13,47 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.launchers import gang_files as markers
+from sparkgpu.engines.engine import NeuralTrial
+from sparkgpu.engines.launchers.gang_files import attempts, finished_record, loss, rank_arguments, refusal
 from sparkgpu.errors import TrialError
 from sparkgpu.host.launcher import LAUNCHER, launcher_words
 from sparkgpu.plan.plan import TrialSpec
 from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 
 # The scratch folder and GPUs of this machine only; the launcher gives each machine its own.
 _NOT_FOR_OTHERS = ("TMPDIR", "CUDA_VISIBLE_DEVICES")
 
 
-def run_trial(spec: TrialSpec, config: NeuralConfig, paths: RunPaths) -> FitRecord:
-    """Train with a rank for each device of each machine. `config` is resolved.
+class Machines:
+    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) over the machines of a batch job."""
 
-    Raises `TrialError` if ranks are lost too often, or if the launcher fails before any rank starts.
-    """
-    trial = paths.trial(spec.name)
-    folder, logs = trial.gang, trial.rank_logs
-    shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped
-    folder.mkdir(parents=True)
-    logs.mkdir(exist_ok=True)
-    write_text(folder / "config.json", config.model_dump_json())
-    launcher = launcher_words()
-    arguments = [*markers.rank_arguments(spec, paths, folder), "--meet", "agent", "--output", str(logs)]
-    output = logs / "launcher.log"
-    with output.open("ab") as log:
-        status = subprocess.run(
-            [*launcher, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={key: value for key, value in os.environ.items() if key not in _NOT_FOR_OTHERS},
-        ).returncode
-    if refused := markers.refusal(folder):
-        raise refused
-    all_attempts = markers.attempts(folder)
-    losses = [markers.loss(attempt, spec.num_ranks, logs) for attempt in all_attempts]
-    if not losses or losses[-1] is not None:
-        raise TrialError(_failure(spec, losses, launcher[0], status, output))
-    record = markers.finished_record(folder, [loss for loss in losses if loss is not None])
-    shutil.rmtree(folder)
-    return record
+    def run(self, trial: NeuralTrial) -> FitRecord:
+        """Fails, too, when the environment's launcher does before any rank is there."""
+        spec, folder, logs = trial.spec, trial.paths.gang, trial.paths.rank_logs
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
+        folder.mkdir(parents=True)
+        logs.mkdir(exist_ok=True)
+        write_text(folder / "config.json", trial.parameters.model_dump_json())
+        launcher = launcher_words()
+        arguments = [*rank_arguments(trial, folder), "--meet", "agent", "--output", str(logs)]
+        output = logs / "launcher.log"
+        with output.open("ab") as log:
+            status = subprocess.run(
+                [*launcher, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={key: value for key, value in os.environ.items() if key not in _NOT_FOR_OTHERS},
+            ).returncode
+        if refused := refusal(folder):
+            raise refused
+        losses = [loss(attempt, spec.num_ranks, logs) for attempt in attempts(folder)]
+        if not losses or losses[-1] is not None:
+            raise TrialError(_failure(spec, losses, launcher[0], status, output))
+        record = finished_record(folder, [lost for lost in losses if lost is not None])
+        shutil.rmtree(folder)
+        return record
 
 
 def _failure(spec: TrialSpec, losses: list[str | None], program: str, status: int, output: Path) -> str:

@@ -19,10 +19,13 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.engines.engine import Trial
 from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Pulse
 from sparkgpu.engines.launchers.rendezvous import meet, restarts
 from sparkgpu.engines.neural.engine import usable_device
-from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.engines.neural.training.train import NeedsSmallerBatches, Report
 from sparkgpu.engines.neural.training.trial import run_rank
@@ -59,31 +62,18 @@ def join(
     )
 
 
-def make_strategy(name: str, config: NeuralConfig, device: torch.device, device_name: str) -> Strategy:
-    """The strategy of this rank. The default group must exist, and `config` must be resolved."""
-    from sparkgpu.engines.neural.strategies.data_parallel import DistributedDataParallel
-    from sparkgpu.engines.neural.strategies.pipeline import PipelineParallel
-    from sparkgpu.engines.neural.strategies.sharded import FullyShardedDataParallel
-    from sparkgpu.engines.neural.strategies.tensor import TensorParallel
-
-    precision = choose_precision(config, device, device_name)
-    if name == "single":  # the only rank of a cluster with one slot
-        return Strategy(device, precision)
-    if name == "ddp":
-        return DistributedDataParallel(device, precision)
-    if name == "fsdp":
-        return FullyShardedDataParallel(device, precision)
-    copies, _ = ways(config, name, dist.get_world_size())  # type: ignore[arg-type]
-    if name in ("tp", "dp_tp"):
-        return TensorParallel(device, precision, data_size=copies)
-    assert name in ("pp", "dp_pp") and config.batch_size is not None
-    return PipelineParallel(
-        device,
-        precision,
+def make_strategy(name: str, config: NeuralParameters, device: torch.device, device_name: str) -> Strategy:
+    """The strategy of this rank; the default group is there where there are several."""
+    copies, _ = ways(config, name, dist.get_world_size() if dist.is_initialized() else 1)
+    place = RankPlace(
+        device=device,
+        precision=choose_precision(config, device, device_name),
+        copies=copies,
         batch_size=config.batch_size,
-        micro_rows=config.micro_batch_size or config.batch_size,
-        data_size=copies,
+        micro_rows=config.micro_batch_size,
     )
+    strategy: Strategy = STRATEGIES.find(name).loaded().at(place)
+    return strategy
 
 
 def main() -> None:
@@ -147,7 +137,7 @@ def _run(
     plan = Plan.model_validate(read_json(paths.plan))
     spec = next(spec for spec in plan.trials if spec.name == trial)
     lane = plan.lanes[spec.gang[0]]
-    config = NeuralConfig.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
+    config = NeuralParameters.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
     smaller = folder / "smaller.json"
     if smaller.exists():
         config = config.model_copy(update={"micro_batch_size": read_json(smaller)["micro_rows"]})
@@ -159,12 +149,15 @@ def _run(
     strategy.beat = pulse.beat
     events = _events(paths, lane, attempt, leads=strategy.leads)
     record = run_rank(
-        spec,
-        config,
-        read_schema(paths),
-        paths,
-        lane,
-        events,
+        Trial(
+            spec=spec,
+            parameters=config,
+            schema=read_schema(paths),
+            run=paths,
+            lane=lane,
+            events=events,
+            scratch=folder,
+        ),
         strategy,
         lambda metric: _reporter(pulse, events, spec, metric, leads=strategy.leads),
         on_trained=lambda: pulse.beat(FINISHING),

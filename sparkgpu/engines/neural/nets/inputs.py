@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.shape import InputShape
 
 _MOST_EMBEDDING_DIM = 8
 
@@ -76,7 +76,7 @@ class CategoryEmbeddings(nn.Module):
 class InputLayer(nn.Module):
     """Numbers (B, G) and codes (B, K) side by side as one vector (B, D)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: InputShape) -> None:
         super().__init__()
         self.embeddings = CategoryEmbeddings(shape.num_levels) if shape.num_levels else None
         self.num_outputs = shape.num_numeric + (self.embeddings.num_outputs if self.embeddings else 0)

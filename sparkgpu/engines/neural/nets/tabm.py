@@ -14,37 +14,60 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.categories import OneHot
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.inputs import embedding_dim as category_dim
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
 from sparkgpu.engines.neural.nets.net import TabularNet
-from sparkgpu.engines.neural.nets.shape import Shape
-
-# The embeddings' package loads scikit-learn and pandas for bins from decision trees, which are not used here.
-# That costs each start 1.6 s and 90 MB. The package also works without scikit-learn.
-_absent = "sklearn" not in sys.modules
-if _absent:
-    sys.modules["sklearn"] = None  # type: ignore[assignment]
-try:
-    from rtdl_num_embeddings import PiecewiseLinearEmbeddings
-    from tabm import ElementwiseAffine, EnsembleView, LinearEnsemble
-finally:
-    if _absent:
-        del sys.modules["sklearn"]
+from sparkgpu.engines.neural.nets.network import Network
+from sparkgpu.engines.neural.nets.shape import InputShape
 
 _MOST_ONE_HOT = 32  # a column with more levels is embedded
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Published:
+    """The parts that the paper's authors publish."""
+
+    embeddings: type[nn.Module]
+    affine: type[nn.Module]
+    view: type[nn.Module]
+    output: type[nn.Module]
+
+
+@cache
+def _published() -> _Published:
+    # The embeddings' package loads scikit-learn, and with it pandas, for bins from decision trees, which are
+    # not used here: 1.6 s and 90 MB of every start. It does without where there is none.
+    absent = "sklearn" not in sys.modules
+    if absent:
+        sys.modules["sklearn"] = None  # type: ignore[assignment]
+    try:
+        from rtdl_num_embeddings import PiecewiseLinearEmbeddings
+        from tabm import ElementwiseAffine, EnsembleView, LinearEnsemble
+    finally:
+        if absent:
+            del sys.modules["sklearn"]
+    return _Published(
+        embeddings=PiecewiseLinearEmbeddings,
+        affine=ElementwiseAffine,
+        view=EnsembleView,
+        output=LinearEnsemble,
+    )
 
 
 class TabMInput(nn.Module):
     """Numbers and codes side by side (B, D); `widths` are the output widths of the columns."""
 
-    def __init__(self, shape: Shape, *, embedding_dim: int) -> None:
+    def __init__(self, shape: InputShape, *, embedding_dim: int) -> None:
         super().__init__()
         # An embedding does not help a column with two values, so missing indicators stay as they are.
         embedded = [column for column, edges in enumerate(shape.bins) if len(edges) > 2]
@@ -55,7 +78,7 @@ class TabMInput(nn.Module):
             self.register_buffer(name, torch.tensor(columns, dtype=torch.int64), persistent=False)
         self.numeric: nn.Module | None = None
         if embedded:
-            self.numeric = PiecewiseLinearEmbeddings(
+            self.numeric = _published().embeddings(
                 [shape.bins[column] for column in embedded], embedding_dim, activation=False, version="B"
             )
         self.one_hot = OneHot([shape.num_levels[column] for column in few]) if few else None
@@ -92,19 +115,21 @@ class FirstBlock(MLPBlock):
 
     def __init__(self, widths: Sequence[int], num_outputs: int, dropout: float, *, members: int) -> None:
         super().__init__(sum(widths), num_outputs, dropout)
-        # At the start, a member weighs all inputs from one column equally.
-        self.adapter = ElementwiseAffine(
+        # A member weighs all inputs that stem from one column alike, at the start.
+        self.adapter = _published().affine(
             (members, sum(widths)), bias=False, scaling_init="normal", scaling_init_chunks=list(widths)
         )
-        self.view = EnsembleView(k=members)
+        self.view = _published().view(k=members)
         self.may_merge = True
         """Whether the layer's weights may be used without calling it; not if the layer is cut over ranks."""
 
     def forward(self, x_BD: Tensor) -> Tensor:
         linear = self.linear
         if self.may_merge and len(x_BD) > linear.out_features:
-            # (D, M, D'): all members side by side.
-            weight_DMD = self.adapter.weight.t().unsqueeze(2) * linear.weight.t().unsqueeze(1)
+            # (D, M, D') of all members, side by side.
+            weight_DMD = self.adapter.get_parameter("weight").t().unsqueeze(2) * linear.weight.t().unsqueeze(
+                1
+            )
             hidden_BMD = (x_BD @ weight_DMD.flatten(1)).view(len(x_BD), -1, linear.out_features) + linear.bias
         else:
             hidden_BMD = linear(self.adapter(self.view(x_BD)))
@@ -112,14 +137,13 @@ class FirstBlock(MLPBlock):
         return out_BMD
 
 
-def build_tabm(
-    shape: Shape, *, hidden: Sequence[int], dropout: float, members: int, embedding_dim: int
-) -> TabularNet:
-    """A block for each width in `hidden`; `shape` holds the bins."""
-    first = TabMInput(shape, embedding_dim=embedding_dim)
+def build_tabm(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
+    """A block for each width in `hidden`; `shape` has the bins."""
+    hidden, dropout, members = parameters.hidden, parameters.dropout, parameters.members
+    first = TabMInput(shape, embedding_dim=parameters.embedding_dim)
     blocks: list[nn.Module] = [FirstBlock(first.widths, hidden[0], dropout, members=members)]
     blocks += [MLPBlock(before, after, dropout) for before, after in pairwise(hidden)]
-    return TabularNet(first, blocks, LinearEnsemble(hidden[-1], shape.num_outputs, k=members))
+    return TabularNet(first, blocks, _published().output(hidden[-1], shape.num_outputs, k=members))
 
 
 def find_bins(quantiles_QG: Tensor, num_bins: int) -> tuple[Tensor, ...]:
@@ -139,3 +163,6 @@ def find_bins(quantiles_QG: Tensor, num_bins: int) -> tuple[Tensor, ...]:
         edges = torch.unique(values_U[index])
         bins.append(edges if len(edges) > 1 else torch.stack([edges[0] - 1, edges[0] + 1]))
     return tuple(bins)
+
+
+NETWORK = Network(build=build_tabm, bins=find_bins)

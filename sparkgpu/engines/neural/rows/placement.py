@@ -11,6 +11,7 @@ import psutil
 import torch
 
 from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.table.schema import TableSchema
 
 Residence = Literal["resident", "stream", "dataloader"]
@@ -40,9 +41,8 @@ def place_rows(
     )
 
 
-def pool_rows(config: NeuralConfig, schema: TableSchema) -> int:
-    """The rows of one pool of the stream: a few hundred MiB, but at least several batches."""
-    assert config.batch_size is not None
+def pool_rows(config: NeuralParameters, schema: TableSchema) -> int:
+    """Rows of a pool of the stream: what some hundred MiB hold, and several batches at least."""
     return max(16 * config.batch_size, int(_POOL_BYTES / (_row_bytes(schema) * _ROW_OVERHEAD)))
 
 

@@ -10,6 +10,8 @@ B rows of this process's part of a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,22 @@ from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.precision import Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlace:
+    """Where a process stands that trains a network, alone or as a rank of the default group.
+
+    `num_devices` are those of this process, `copies` how many copies of the network all ranks hold, each of
+    which computes `micro_rows` of the `batch_size` rows of a step at once.
+    """
+
+    device: torch.device
+    precision: Precision
+    num_devices: int = 1
+    copies: int = 1
+    batch_size: int = 1
+    micro_rows: int = 1
 
 
 class Strategy:
@@ -44,6 +62,11 @@ class Strategy:
         self.scaler = precision.scaler()
         self.beat: Callable[[], None] = lambda: None
         """Called during validation, so that a long validation does not look like a hang."""
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        """The strategy of this process."""
+        return cls(place.device, place.precision)
 
     def spread(self, net: TabularNet, objective: Objective) -> None:
         """Move the network to its devices; it holds the trained weights only after `gather`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place
 from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
-from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.engines.neural.training.precision import Precision
 
 
@@ -30,6 +30,10 @@ class DataParallel(Strategy):
     def __init__(self, device: torch.device, precision: Precision, *, num_devices: int) -> None:
         super().__init__(device, precision)
         self._devices = list(range(num_devices)) if device.type == "cuda" else []
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        return cls(place.device, place.precision, num_devices=place.num_devices)
 
     def _placed(self, net: TabularNet) -> nn.Module:
         if not self._devices:

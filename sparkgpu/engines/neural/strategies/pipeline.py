@@ -6,7 +6,7 @@ A pipeline computes batches of one shape only, so the last batch of an epoch is 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ from torch.nn import functional
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
+from sparkgpu.engines.neural.strategies.base import RankPlace
 from sparkgpu.engines.neural.strategies.data_parallel import Distributed
 from sparkgpu.engines.neural.training.precision import Precision
 
@@ -49,6 +50,16 @@ class PipelineParallel(Distributed):
         count = max(2 * self.num_stages, -(-share // micro_rows))
         self._micro_rows = -(-share // count)
         self._num_micro = count
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        return cls(
+            place.device,
+            place.precision,
+            batch_size=place.batch_size,
+            micro_rows=place.micro_rows,
+            data_size=place.copies,
+        )
 
     @property
     def _is_first(self) -> bool:

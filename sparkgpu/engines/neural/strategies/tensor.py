@@ -6,6 +6,8 @@ them are never gathered. Embedding tables are cut by rows. Small parameters stay
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -25,6 +27,7 @@ from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.resnet import ResidualBlock
 from sparkgpu.engines.neural.nets.tabm import FirstBlock
 from sparkgpu.engines.neural.rows.resident import ResidentRows
+from sparkgpu.engines.neural.strategies.base import RankPlace
 from sparkgpu.engines.neural.strategies.sharded import Sharded, shard
 from sparkgpu.engines.neural.training.precision import Precision
 
@@ -44,6 +47,10 @@ class TensorParallel(Sharded):
         self.data_rank, self.data_size = self._mesh.get_local_rank("dp"), data_size
         self.data_group = self._mesh["dp"].get_group()
         self.gradient_scale = float(data_size)  # torch takes the mean over the groups
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        return cls(place.device, place.precision, data_size=place.copies)
 
     def _placed(self, net: TabularNet) -> nn.Module:
         cut(net.to(self.device), self._mesh["tp"])

@@ -1,4 +1,4 @@
-"""AdamW with one recipe per architecture: how learning rate and weight decay change during training."""
+"""AdamW, and how its learning rate and weight decay change during training: a network brings its recipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.training.objective import Objective
 
 Schedule = Callable[[float], float]
@@ -44,40 +44,11 @@ class Recipe:
         return replace(fitted, low=float(label_N.min()), high=float(label_N.max()))
 
 
-def _flat_then_cosine(done: float) -> float:
-    return 1.0 if done < 0.5 else 0.5 * (1 + math.cos(math.pi * (2 * done - 1)))
-
-
-def _realmlp_factors(name: str) -> tuple[float, float]:
-    *_, owner, own = name.split(".")
-    if owner == "scale":
-        return 6.0, 1.0
-    if owner in ("periodic", "activation"):
-        return 0.1, 1.0
-    return (0.1, 0.0) if own == "bias" else (1.0, 1.0)
-
-
 SCHEDULES: dict[str, Schedule] = {
     "constant": lambda done: 1.0,
     "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
     # Four cycles, each twice as long as the previous one (Holzmüller et al., "Better by Default", 2024).
     "coslog4": lambda done: 0.5 * (1 - math.cos(2 * math.pi * math.log2(1 + 15 * done))),
-}
-
-RECIPES: dict[str, Recipe] = {
-    "mlp": Recipe(),
-    "resnet": Recipe(),
-    "tabm": Recipe(),
-    # RealMLP-TD's (Holzmüller et al. 2024, table A.1).
-    "realmlp": Recipe(
-        betas=(0.9, 0.95),
-        most_gradient_norm=None,
-        weight_decay=_flat_then_cosine,
-        dropout=_flat_then_cosine,
-        factors=_realmlp_factors,
-        label_smoothing=0.1,
-        clips_predictions=True,
-    ),
 }
 
 
@@ -92,12 +63,11 @@ class _AdamW(torch.optim.AdamW):
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
-def make_optimizer(module: nn.Module, config: NeuralConfig, recipe: Recipe) -> torch.optim.AdamW:
+def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) -> torch.optim.AdamW:
     """AdamW over the module's parameters, grouped by their factors (kept as `*_factor` in each group).
 
     Sharded and whole tensors go to separate groups, since one fused kernel cannot update both.
     """
-    assert config.learning_rate is not None and config.weight_decay is not None
     groups: dict[tuple[float, float, type], dict[str, object]] = {}
     for name, parameter in module.named_parameters():
         plain = name.replace("_orig_mod.", "").replace("module.", "")
@@ -113,10 +83,11 @@ def make_optimizer(module: nn.Module, config: NeuralConfig, recipe: Recipe) -> t
     return optimizer
 
 
-def set_progress(optimizer: torch.optim.Optimizer, config: NeuralConfig, recipe: Recipe, done: float) -> None:
-    """Set learning rates and weight decays for a step at share `done` of the training."""
-    assert config.learning_rate is not None and config.weight_decay is not None
-    rate = config.learning_rate * SCHEDULES[config.schedule or "constant"](done)
+def set_progress(
+    optimizer: torch.optim.Optimizer, config: NeuralParameters, recipe: Recipe, done: float
+) -> None:
+    """Set learning rates and weight decays for a step taken when a share `done` of training is over."""
+    rate = config.learning_rate * SCHEDULES[config.schedule](done)
     decay = config.weight_decay * recipe.weight_decay(done)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["learning_rate_factor"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Place
 from sparkgpu.engines.neural.rows.resident import ResidentRows, Source
 from sparkgpu.engines.neural.strategies.base import Strategy
@@ -44,7 +44,7 @@ def train(
     source: Source,
     valid_rows: ResidentRows,
     *,
-    config: NeuralConfig,
+    config: NeuralParameters,
     recipe: Recipe,
     seed: int,
     report: Report,
@@ -56,10 +56,9 @@ def train(
     the best epoch. With 0 it runs all epochs and keeps the last weights. It continues from the last
     checkpoint if there is one. Raises `TrialError` if the loss becomes NaN before any good epoch.
     """
-    epochs, batch_size, patience = config.epochs, config.batch_size, config.patience
-    assert epochs and batch_size and patience is not None  # filled in by plan.defaults.resolve_parameters
+    epochs, patience = config.epochs, config.patience
     optimizer = make_optimizer(strategy.module, config, recipe)
-    progress = Progress(micro_rows=config.micro_batch_size or batch_size)
+    progress = Progress(micro_rows=config.micro_batch_size)
     if checkpoints is not None:
         found = checkpoints.load(strategy, optimizer)
         if found is not None:
@@ -117,7 +116,7 @@ class _Loop:
         strategy: Strategy,
         source: Source,
         optimizer: torch.optim.Optimizer,
-        config: NeuralConfig,
+        config: NeuralParameters,
         recipe: Recipe,
         seed: int,
         report: Report,
@@ -143,7 +142,6 @@ class _Loop:
     def epoch(self) -> None:
         """Take the remaining steps of the epoch."""
         config, progress, strategy = self._config, self._progress, self._strategy
-        assert config.epochs and config.batch_size
         steps = -(-len(self._source) // config.batch_size)
         last = progress.curve[-1].valid if progress.curve else None
         strategy.module.train()

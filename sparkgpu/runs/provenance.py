@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from pathlib import Path
-from typing import Any
 
 from sparkgpu.host.devices import Machine
+from sparkgpu.rundir.records import DetailedHostRecord, EnvironmentRecord, GpuRecord, HostRecord
 
 _PACKAGES = (
     "sparkgpu", "pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "xgboost", "lightgbm", "numpy", "pandas",
@@ -26,16 +26,26 @@ def versions() -> dict[str, str]:
     return found
 
 
-def host(machine: Machine) -> dict[str, Any]:
-    """The machine, in the form of ``metrics.json``."""
-    return {
-        "system": platform.platform(),
-        "processor": _processor(),
-        "cores": machine.cores,
-        "available_memory_bytes": machine.memory_bytes,
-        "gpus": [gpu.title for gpu in machine.gpus],
-        "driver": machine.driver,
-    }
+def host(machine: Machine) -> HostRecord:
+    """The machine in the words of ``metrics.json``."""
+    return HostRecord(
+        system=platform.platform(),
+        processor=_processor(),
+        cores=machine.cores,
+        available_memory_bytes=machine.memory_bytes,
+        gpus=tuple(gpu.title for gpu in machine.gpus),
+        driver=machine.driver,
+    )
+
+
+def environment(machine: Machine) -> EnvironmentRecord:
+    """What ``env.json`` holds."""
+    gpus = tuple(
+        GpuRecord(index=gpu.index, uuid=gpu.uuid, name=gpu.title, memory_bytes=gpu.memory_bytes)
+        for gpu in machine.gpus
+    )
+    known = host(machine).model_dump(exclude={"gpus"})
+    return EnvironmentRecord(versions=versions(), host=DetailedHostRecord(**known, gpus=gpus))
 
 
 def _processor() -> str:
@@ -44,12 +54,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def environment(machine: Machine) -> dict[str, Any]:
-    """The content of ``env.json``."""
-    gpus = [
-        {"index": g.index, "uuid": g.uuid, "name": g.title, "memory_bytes": g.memory_bytes}
-        for g in machine.gpus
-    ]
-    return {"versions": versions(), "host": {**host(machine), "gpus": gpus}}

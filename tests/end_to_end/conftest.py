@@ -1,0 +1,14 @@
+"""What whole runs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from running import write_table
+
+
+@pytest.fixture(scope="session")
+def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small table of scikit-learn's, with three classes."""
+    return write_table("wine", tmp_path_factory.mktemp("wine"))
