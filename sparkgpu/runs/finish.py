@@ -21,7 +21,7 @@ from sparkgpu.table.schema import TableSchema
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What the lanes left: how the trials ended, what they scored, and what the run took."""
+    """Write the results: how the trials ended, their scores, and what the run took."""
 
     outcome: Outcome
     schema: TableSchema

@@ -124,7 +124,7 @@ def _run_on_cluster(
     dry_run: bool,
     resume: bool,
 ) -> RunOutcome:
-    """The same run as one Spark application, whose driver lays the plan out once it has its executors."""
+    """The same run as one Spark application; its driver makes the plan when it has its executors."""
     paths = run_folder(config, out, source, started, machine, resume=resume)
     display.waiting(f"waiting for executors of {settings.master}")
     with scratch_folder() as scratch:
@@ -178,7 +178,7 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
     if has_table:  # the source may be gone by now
         return config, Source(name=title or asked, location=asked, format=None)
     found = find_source(asked)
-    # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
+    # run.toml must work from any folder, and must not name a file that exists only for this run.
     data = config.data.model_copy(update={"source": title or found.lasting})
     return config.model_copy(update={"data": data}), found.model_copy(update={"name": title or asked})
 

@@ -21,7 +21,7 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 def rank_arguments(trial: NeuralTrial, folder: Path) -> list[str]:
-    """What follows ``python`` or ``torchrun``: the rank's module and the trial it belongs to.
+    """The arguments after ``python`` or ``torchrun``: the rank's module and its trial.
 
     No option may be a common prefix of two torchrun options: torchrun would read it as its own and complain.
     """

@@ -46,7 +46,7 @@ class Local:
         folder.mkdir()
         write_text(folder / "config.json", config.model_dump_json())
         logs.mkdir(parents=True, exist_ok=True)
-        # The agent would otherwise open a store of its own to the network for the ranks.
+        # Otherwise the agent would open its own store to the network for the ranks.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         launch = LaunchConfig(
             min_nodes=1,

@@ -18,7 +18,7 @@ def open_catalog_table(session: SparkSession, source: Source) -> DataFrame:
 
     try:
         return session.table(source.location)
-    except AnalysisException:  # a name that is none included
+    except AnalysisException:  # also for a text that is not a valid name
         names = [table.name for table in session.catalog.listTables()]
         raise DataError(
             f"{source.name}: the catalog has no such table.{nearest(source.location, names)} It has "

@@ -30,7 +30,7 @@ def open_csv(session: SparkSession, source: Source, files: FileColumns | None) -
         "header": "true",
         "mode": "FAILFAST",
         "sep": _check_headers(source),
-        "escape": '"',  # a quote inside quotes is doubled, as RFC 4180 has it
+        "escape": '"',  # a quote inside quotes is doubled (RFC 4180)
     }
     table = session.read.options(**options, inferSchema="true").csv(location)
     codes = _codes_taken_for_numbers(source, table, options["sep"])

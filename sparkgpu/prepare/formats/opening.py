@@ -24,5 +24,5 @@ class Opener(Protocol):
 
 
 def literal(location: str) -> str:
-    """A path without wildcards: Spark would take the brackets in ``sales[1].csv`` for a pattern."""
+    """A path without wildcards: Spark would read the brackets in ``sales[1].csv`` as a pattern."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", location) if Path(location).exists() else location
