@@ -1,4 +1,4 @@
-"""Another package brings an engine, a network and a format; `sparkgpu run` takes them by their names."""
+"""Another package adds an engine, a network and a format; `sparkgpu run` finds them by name."""
 
 from __future__ import annotations
 

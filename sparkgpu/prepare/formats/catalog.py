@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_catalog_table(session: SparkSession, source: Source) -> DataFrame:
-    """The table of that name. Raises `DataError` when there is none."""
+    """The table of that name. Raises `DataError` if there is none."""
     from pyspark.errors import AnalysisException
 
     try:

@@ -24,7 +24,7 @@ _SAMPLE_ROWS = 200
 
 
 def open_csv(session: SparkSession, source: Source, files: FileColumns | None) -> DataFrame:
-    """The table, its types by all its rows; a damaged row is refused, never skipped."""
+    """The table, with types inferred from all rows; a damaged row is refused, never skipped."""
     location = literal(source.location)
     options = {
         "header": "true",
