@@ -79,6 +79,6 @@ def test_an_entry_point_that_leads_elsewhere_is_said(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert run.stderr.splitlines()[-1] == (
-        "ValueError: the entry point 'wrong' of sparkgpu.networks (json:dumps) is no NetworkEntry of that "
+        "ValueError: the entry point 'wrong' of sparkgpu.networks (json:dumps) is not a NetworkEntry of that "
         "name"
     )

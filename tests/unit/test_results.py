@@ -1,4 +1,4 @@
-"""A run's results are one typed record: it reads files of earlier versions and writes the keys that are set."""
+"""A run's results are one typed record, which reads files of earlier versions and writes only set keys."""
 
 from __future__ import annotations
 
