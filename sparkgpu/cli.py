@@ -128,6 +128,10 @@ def main(arguments: list[str] | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
         # A batch system ends a job with SIGTERM. Treat it like Ctrl-C, so that the lanes end, too.
         signal.signal(signal.SIGTERM, _interrupt)
+        if (
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):  # otherwise Ctrl-C must stay ignored
+            signal.signal(signal.SIGINT, _interrupt)
         # If asked, it sends SIGUSR1 some time before that.
         signal.signal(signal.SIGUSR1, _give_notice)
     try:
@@ -155,6 +159,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    # Ending the lanes takes a few seconds, and another one would only end that half-way. Not a function that
+    # does nothing: Python takes its functions back before it has quite ended.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

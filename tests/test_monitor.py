@@ -53,7 +53,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -93,10 +93,9 @@ def test_a_row_has_the_time_the_load_and_blanks_for_absent_gpus(tmp_path: Path) 
 
 
 def test_a_run_shorter_than_the_interval_is_sampled_at_its_start_and_end(tmp_path: Path) -> None:
-    start = time.monotonic()
-    with Monitor(tmp_path / "t.csv", lambda: [os.getpid()], 60.0, gpus=()) as monitor:
+    # If it waited for its interval, pytest's timeout would end this.
+    with Monitor(tmp_path / "t.csv", lambda: [os.getpid()], 3600.0, gpus=()) as monitor:
         wait_for((tmp_path / "t.csv").exists)
-    assert time.monotonic() - start < 5
     assert len(rows_of(tmp_path / "t.csv")) == 2
     assert monitor.peak_rss_bytes > 10 * MIB
 
@@ -145,8 +144,7 @@ def test_processes_that_vanish_and_lists_that_break_do_not_end_the_sampling(tmp_
 def test_a_file_that_cannot_be_written_costs_the_samples_alone(tmp_path: Path) -> None:
     (tmp_path / "telemetry.csv").mkdir()
     with Monitor(tmp_path / "telemetry.csv", lambda: [os.getpid()], 0.02, gpus=()) as monitor:
-        time.sleep(0.1)
-    assert monitor.peak_rss_bytes > 10 * MIB
+        wait_for(lambda: monitor.peak_rss_bytes > 10 * MIB)
 
 
 class Nvml:

@@ -19,6 +19,8 @@ from sparkgpu.config.toml import load
 from sparkgpu.host.watchdog import LOOK_EVERY_S, Vitals, leave_stacks
 from sparkgpu.lanes.launch import FAR, patience_s
 
+pytestmark = pytest.mark.process
+
 
 class Clock:
     """A clock that only the test moves."""

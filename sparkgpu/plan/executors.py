@@ -8,7 +8,8 @@ from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import Preset, RunConfig
 from sparkgpu.config.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError
-from sparkgpu.plan.plan import LanePlan, Plan, check_trees, choose_preset, lay_out_trials, spread
+from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, lay_out_trials, spread
+from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.files import Record
 from sparkgpu.words import counted
 
@@ -38,9 +39,8 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
     _check_devices(config, executors, on_gpu=on_gpu)
     reasons = {"devices": _words(executors)}
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
-    check_trees(
-        config, reasons, on_gpu=on_gpu and (config.cluster.lanes == "executors" or len(executors) == 1)
-    )
+    alone = config.cluster.lanes == "executors" or len(executors) == 1
+    check_tree_device(config, reasons, on_gpu=on_gpu and alone)
     lanes = tuple(_lane(index, executor) for index, executor in enumerate(executors))
     if config.cluster.lanes == "executors":
         return _lane_each(config, lanes, preset, reasons, master)

@@ -14,6 +14,7 @@ from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
 from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy
+from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.events import Branch
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
@@ -134,6 +135,7 @@ def make_plan(
     if config.devices.gpus is None and config.devices.cpu_lanes is None:
         reasons["devices"] = "every visible GPU" if on_gpu else "the CPU, since no GPU is visible here"
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
+    check_tree_device(config, reasons, on_gpu=on_gpu)
     threads = max(1, machine.cores // len(devices))
     heap = heap_bytes(machine, len(devices))
     reasons["memory"] = (
@@ -169,29 +171,8 @@ def make_plan(
     repeats, reason = _repeats(config, preset, strategy, len(lanes))
     if config.repeats is None:
         reasons["repeats"] = reason
-    check_trees(config, reasons, on_gpu=on_gpu)
     trials = lay_out_trials(config, repeats, len(lanes), strategy, nodes=nodes)
     return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
-
-
-def check_trees(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> None:
-    """Refuse trees that would leave the GPU that was asked for; note it if trees train on the CPU by choice.
-
-    Raises `DeviceError`.
-    """
-    trees, entry = config.trees, ENGINES.find(config.trees.engine)
-    if not on_gpu or "trees" not in config.models:
-        return
-    if not entry.on_gpu:
-        reasons["trees"] = f"on the CPU: {entry.name} cannot use a GPU here"
-        return
-    asked = trees.tree_method in ("auto", "gpu_hist")
-    most, depth = entry.most_gpu_depth, trees.max_depth
-    if asked and most is not None and depth is not None and not 0 < depth <= most:
-        raise DeviceError(
-            f"trees.max_depth = {depth}: on a GPU {entry.name} grows trees of depth 1 to {most} and would "
-            'use the CPU for others. Choose one of these, or set trees.tree_method = "hist".'
-        )
 
 
 def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> Preset:

@@ -58,6 +58,11 @@ class Cluster:
         """Everything that executors wrote, by worker."""
         return sorted(self.folder.glob("worker-*/work/app-*/*/std*"))
 
+    def executors(self) -> list[int]:
+        """The processes of applications that are alive below the workers, their ranks and JVMs."""
+        workers = [worker.pid for worker in self.workers if worker.poll() is None]
+        return [process.pid for pid in workers for process in _tree(pid) if _is_alive(process)]
+
     def kill_worker(self, index: int) -> None:
         """Kill one worker and its executors, as a power failure would."""
         worker = psutil.Process(self.workers[index].pid)
@@ -136,6 +141,13 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 def _kill(process: psutil.Process) -> None:
     with suppress(psutil.NoSuchProcess):  # some end with their parent
         process.kill()
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _tree(pid: int) -> list[psutil.Process]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import stat
 import subprocess
@@ -13,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from running import Running, finished, write_adult
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.host.ports import BLOCK
+from sparkgpu.jvm.startup import assembly_jar
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.rundir.files import read_json
-from sparkgpu.rundir.paths import LanePaths, RunPaths
+from sparkgpu.rundir.paths import LanePaths, RunPaths, TrialPaths
 from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import read_schema
 
 pytestmark = pytest.mark.spark
 
@@ -196,7 +199,13 @@ def test_metrics_json_has_the_shape_of_the_contract(metrics: dict[str, Any], run
     assert {"energy_wh", "price"} <= metrics["cost"].keys()
 
 
-def test_every_trial_is_entered_with_its_measurements(metrics: dict[str, Any]) -> None:
+def best_of(trial: TrialPaths) -> int:
+    """The number of trees at the least validation metric of the learning curve."""
+    with trial.learning_curve.open(encoding="utf-8") as file:
+        return int(min(csv.DictReader(file), key=lambda line: float(line["valid"]))["step"])
+
+
+def test_every_trial_is_entered_with_its_measurements(metrics: dict[str, Any], paths: RunPaths) -> None:
     assert {trial["name"] for trial in metrics["trials"]} == set(TRIALS)
     for trial in metrics["trials"]:
         seed = int(trial["name"].rpartition("-s")[2])
@@ -214,7 +223,7 @@ def test_every_trial_is_entered_with_its_measurements(metrics: dict[str, Any]) -
         assert trial["device_proof"]
         if trial["model"] == "trees":
             assert trial["native_parameters"]["tree_method"] == "hist"
-            assert trial["best_iteration"] <= 60
+            assert trial["best_iteration"] == best_of(paths.trial(trial["name"]))
 
 
 def test_the_score_of_a_model_is_the_mean_of_its_trials_and_carries_their_spread(
@@ -316,11 +325,35 @@ def test_the_report_is_rebuilt_from_the_folder_alone(paths: RunPaths, tmp_path: 
         assert after[name] == before[name]
 
 
-def test_the_trees_are_left_as_a_mojo_and_the_network_as_a_file(paths: RunPaths) -> None:
-    for name in TRIALS:
-        model_file = paths.trial(name).root / ("model.zip" if name.startswith("trees") else "model.pt")
-        assert model_file.read_bytes()[:2] == b"PK"
-    assert json.loads((paths.trial("neural-s7").root / "model.json").read_text(encoding="utf-8"))
+def test_the_trees_are_left_as_a_mojo_that_scores_without_spark_as_the_run_did(
+    paths: RunPaths, java: Path, tmp_path: Path
+) -> None:
+    trial, schema = paths.trial("trees-s7"), read_schema(paths)
+    rows = pq.read_table(paths.split("test")).slice(0, 500).to_pandas().set_index("row_id")
+    assert rows.isna().any(axis=None) and schema.categorical  # gaps and words, too
+    features = rows[[feature.name for feature in schema.features]]
+    features.to_csv(tmp_path / "rows.csv", index=False)
+    command = [
+        java / "bin" / "java", "-cp", assembly_jar(), "hex.genmodel.tools.PredictCsv", "--mojo",
+        trial.root / "model.zip", "--input", tmp_path / "rows.csv", "--output", tmp_path / "scored.csv",
+        "--decimal",
+    ]  # fmt: skip
+    subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=100)
+    scored = pd.read_csv(tmp_path / "scored.csv")
+    expected = pq.read_table(trial.predictions).to_pandas().set_index("row_id").loc[rows.index]
+    for code in range(2):
+        np.testing.assert_allclose(scored[f"p{code}"], expected[f"probability_{code}"], atol=1e-6)
+
+
+def test_the_network_is_left_as_a_file_that_loads(paths: RunPaths) -> None:
+    from sparkgpu.engines.neural.model import load_model
+
+    trial = paths.trial("neural-s7")
+    model = load_model(trial.root)
+    valid = read_rows(paths, read_schema(paths), "valid")
+    expected = pq.read_table(trial.predictions, filters=[("split", "==", "valid")]).to_pandas()
+    expected = expected.set_index("row_id").loc[valid.row_id_N]
+    np.testing.assert_allclose(model.predict(valid)[:, 1], expected["probability_1"], atol=1e-6)
 
 
 def test_the_folder_of_a_finished_run_is_refused_for_another(run: Running, tmp_path: Path) -> None:

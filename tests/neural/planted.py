@@ -127,7 +127,8 @@ class Outcome:
         return [float(line[place]) for line in self.curve[1:]]
 
 
-def lane_on(device: str, threads: int = 2) -> LanePlan:
+def lane_on(device: str, threads: int = 1) -> LanePlan:
+    """A lane of one thread: a second gains nothing here, and costs much time where the cores are busy."""
     return LanePlan(
         index=0,
         device=device,

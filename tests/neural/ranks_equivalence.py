@@ -27,12 +27,11 @@ from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.ranks import join, make_strategy
 from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.strategies.data_parallel import DataParallel
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.engines.neural.training.train import Training, train
 
-STRATEGIES = ("dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp")
+STRATEGIES = ("ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp")
 CASES: dict[str, dict[str, Any]] = {
     "mlp": {"architecture": "mlp", "hidden": (32, 24, 16, 8)},
     "mlp, odd depth": {"architecture": "mlp", "hidden": (16, 16, 16, 16, 16)},
@@ -149,10 +148,7 @@ def main() -> None:
             if not supports(case, name):
                 continue
             start = time.perf_counter()
-            if name == "dp":
-                strategy: Strategy = DataParallel(cpu, choose_precision(config, cpu, "cpu"), num_devices=1)
-            else:
-                strategy = make_strategy(name, config, cpu, "cpu")
+            strategy = make_strategy(name, config, cpu, "cpu")
             result = trained(strategy, config, task)
             if rank == 0:
                 curves = zip(reference[1].curve, result[1].curve, strict=True)

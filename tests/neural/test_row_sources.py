@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.keys import DataLoaderConfig, NeuralConfig
 from sparkgpu.engines.neural.preprocess import QuantileNormal
 from sparkgpu.engines.neural.rows import placement as residence
+from sparkgpu.engines.neural.rows.loader import LoadedSource
 from sparkgpu.engines.neural.rows.placement import place_rows
+from sparkgpu.engines.neural.rows.resident import ResidentSource, raw_rows
 from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.rundir.paths import RunPaths
@@ -23,6 +26,7 @@ from sparkgpu.table.rows import read_rows
 from sparkgpu.table.schema import TableSchema
 
 ROWS = 30_000
+GROUP_ROWS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunPaths, TableSche
         tmp_path_factory.mktemp("table"), "binary", rows=ROWS, weight_N=np.linspace(0.5, 2.0, ROWS)
     )
     file = paths.split("train") / "part-00000.parquet"
-    pq.write_table(pq.read_table(file, partitioning=None), file, row_group_size=1500)
+    pq.write_table(pq.read_table(file, partitioning=None), file, row_group_size=GROUP_ROWS)
     return paths, schema
 
 
@@ -71,11 +75,44 @@ def test_an_epoch_holds_every_row_once_in_whole_batches(table: tuple[RunPaths, T
     torch.testing.assert_close(torch.cat(batches).sort().values, expected.sort().values)
 
 
-def test_a_batch_mixes_rows_from_far_apart(table: tuple[RunPaths, TableSchema]) -> None:
-    paths, schema = table
-    groups = RowGroups(paths, schema, "train")
-    row_id_N = np.concatenate([b.row_id_N for b in groups.blocks(np.random.default_rng(0))][:4])
-    assert row_id_N.max() - row_id_N.min() > ROWS / 3
+def places(table: tuple[RunPaths, TableSchema], batches: list[torch.Tensor]) -> list[np.ndarray]:
+    """Where in the table's file the rows of each batch lie, told by their values of the column `skewed`."""
+    whole = torch.from_numpy(read_rows(*table, "train").numeric_NF)
+    transform = QuantileNormal.fit(whole, generator=torch.Generator().manual_seed(0))
+    value_N = transform(whole)[:, 0].numpy()
+    order_N = np.argsort(value_N)
+    return [order_N[np.searchsorted(value_N[order_N], batch.numpy())] for batch in batches]
+
+
+def test_every_batch_of_a_stream_mixes_several_row_groups(table: tuple[RunPaths, TableSchema]) -> None:
+    batches = seen(streamed(table))
+    for place_B in places(table, [batch for batch in batches if len(batch) == 256]):
+        _, count_G = np.unique(place_B // GROUP_ROWS, return_counts=True)
+        assert len(count_G) >= 3 and count_G.max() < 0.6 * 256
+        assert np.abs(np.diff(place_B)).mean() > GROUP_ROWS / 2  # nor do neighbours follow each other
+
+
+@pytest.mark.parametrize("kind", ["resident", "stream", "dataloader"])
+def test_each_epoch_holds_every_row_once_in_an_order_of_its_own(
+    table: tuple[RunPaths, TableSchema], kind: str
+) -> None:
+    rows = read_rows(*table, "train")
+    raw = raw_rows(rows, Objective(task="binary"), mean_weight=1.25)
+    source = {
+        "resident": lambda: ResidentSource(rows=raw),
+        "stream": lambda: streamed(table),
+        "dataloader": lambda: LoadedSource(raw, DataLoaderConfig(), torch.device("cpu")),
+    }[kind]()
+    orders = [torch.cat(seen(source, epoch=epoch)) for epoch in (1, 2, 3)]
+    in_file = orders[0].sort().values
+    for order in orders:
+        assert torch.equal(order.sort().values, in_file)
+    assert len(in_file) == table[1].splits["train"]
+    unshuffled = raw.numeric_NG[:, 0].argsort().argsort()
+    ranks = [order.argsort().argsort() for order in orders]
+    for one, other in combinations([unshuffled, *ranks], 2):
+        # Independent orders of so many rows have next to no rank correlation.
+        assert abs(float(torch.corrcoef(torch.stack([one, other]).double())[0, 1])) < 0.05
 
 
 def test_an_epoch_repeats_itself_another_differs_and_a_restart_goes_on(

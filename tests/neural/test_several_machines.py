@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
 
+pytestmark = pytest.mark.process
+
 Table = tuple[RunPaths, TableSchema]
 
 
@@ -34,19 +36,19 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets the launcher with a number of restarts."""
-
-    def launch_with(restarts: int) -> None:
-        script = Path(__file__).with_name("two_machines.py")
-        with reserved_ports(1) as (port,):
-            words = [sys.executable, str(script), str(port), "2", str(restarts)]
-        monkeypatch.setenv(LAUNCHER, shlex.join(words))
-
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Sets the launcher with a number of restarts; its port is held until the test ends."""
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(name, "lo")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return launch_with
+    with reserved_ports(1) as (port,):
+
+        def launch_with(restarts: int) -> None:
+            script = Path(__file__).with_name("two_machines.py")
+            words = [sys.executable, str(script), str(port), "2", str(restarts)]
+            monkeypatch.setenv(LAUNCHER, shlex.join(words))
+
+        yield launch_with
 
 
 def train(table: Table, name: str, *, nodes: int, ranks: int, **settings: Any) -> Outcome:
@@ -73,7 +75,7 @@ def kill_one(table: Table, name: str, rank: int) -> threading.Thread:
 
     def wait() -> None:
         folder = table[0].trial(name).gang / "attempt-0"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
             signs: list[Sign] = [sign for each in range(4) if (sign := read_sign(folder, each)) is not None]
             if len(signs) == 4 and all(sign.state == TRAINING and sign.beats > 20 for sign in signs):

@@ -1,4 +1,7 @@
-"""Every strategy trains the same network as `single`, with 4 gloo processes started once for all."""
+"""Every strategy trains the same network as `single`, with 4 gloo processes started once for all.
+
+`dp` alone is one process that uses several GPUs; on the CPU it is `single`, so here only its cuts are tested.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from planted import fit, plant
 from ranks_equivalence import CASES, STRATEGIES, supports
+
+from sparkgpu.engines.neural.nets.dropout import Dropout, Place
+from sparkgpu.engines.neural.strategies.data_parallel import device_place
+from sparkgpu.plan.plan import TrialSpec
 
 MOST_DIFFERENCE = 1e-5
 
@@ -29,16 +40,50 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return results
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("case", "strategy"),
+    [(case, strategy) for case in CASES for strategy in STRATEGIES if supports(case, strategy)],
+)
 def test_gradients_losses_and_weights_are_those_of_one_device(
     found: dict[str, Any], case: str, strategy: str
 ) -> None:
-    if not supports(case, strategy):
-        assert f"{case}: {strategy}" not in found
-        return
     result = found[f"{case}: {strategy}"]
     assert result["gradients"] < MOST_DIFFERENCE
     assert result["curve"] < MOST_DIFFERENCE
     assert result["weights"] < MOST_DIFFERENCE
     assert result["learned"] > 0
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4, 8])
+@pytest.mark.parametrize(("batch", "micro"), [(64, 64), (64, 11), (64, 32), (5, 5), (50, 16)])
+def test_dp_drops_on_each_device_what_one_device_drops_in_the_same_rows(
+    batch: int, micro: int, devices: int
+) -> None:
+    dropout, values = Dropout(0.4), torch.arange(1.0, batch * 9 + 1).reshape(batch, 9)
+    whole = Place(seed=7, step=3, first_row=0, batch_rows=batch)
+    dropout.place = whole
+    expected = dropout(values)
+    found = []
+    for first in range(0, batch, micro):
+        rows = values[first : first + micro]
+        # What nn.DataParallel gives to its devices, the last of which may get no rows at all.
+        for index, own in enumerate(rows.chunk(devices)):
+            dropout.place = device_place(replace(whole, first_row=first), len(rows), devices, index)
+            found.append(dropout(own))
+    assert torch.equal(torch.cat(found), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("micro_batch_size", [None, 11])
+def test_dp_on_several_gpus_learns_what_one_gpu_does(tmp_path: Path, micro_batch_size: int | None) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("dp needs two GPUs")
+    paths, schema = plant(tmp_path, "binary")
+    settings = {"dropout": 0.2, "epochs": 3, "micro_batch_size": micro_batch_size, "precision": "float32"}
+    alone = fit(paths, schema, "cuda:0", name="alone", **settings)
+    spec = TrialSpec(
+        name="dp", model="neural", engine="torch", seed=7, fold=None, lane=0, gang=(0, 1), strategy="dp"
+    )
+    spread = fit(paths, schema, "cuda:0", spec=spec, **settings)
+    np.testing.assert_allclose(spread.test, alone.test, atol=1e-4)

@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparkgpu.host.ports import reserved_ports
+
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED")
 
@@ -98,15 +100,12 @@ class Cluster:
 def virtual_cluster(root: Path) -> Iterator[Cluster]:
     """Start the daemons with their own ports, key and folders; end all of them, by id, after the block."""
     host = socket.gethostname().partition(".")[0]
-    controller, first, second = _free_ports(3)
     (root / "state").mkdir(parents=True)
     for node in ("n1", "n2"):
         (root / f"spool-{node}").mkdir()
     root.chmod(0o755)
     (root / "munge.key").write_bytes(os.urandom(128))
     (root / "munge.key").chmod(0o600)
-    conf = _SLURM_CONF.format(host=host, root=root, controller=controller, first=first, second=second)
-    (root / "slurm.conf").write_text(conf)
     (root / "gres.conf").write_text("NodeName=n[1-2] Name=gpu File=/dev/tty[0-1]\n")
     environ = {
         **{key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))},
@@ -119,6 +118,9 @@ def virtual_cluster(root: Path) -> Iterator[Cluster]:
         "--num-threads=2",
     )  # fmt: skip
     with ExitStack() as stack:
+        (port,) = stack.enter_context(reserved_ports(1))
+        conf = _SLURM_CONF.format(host=host, root=root, controller=port, first=port + 1, second=port + 2)
+        (root / "slurm.conf").write_text(conf)
         stack.enter_context(_daemon(munged, root / "munged.out", environ))
         _until((root / "munge.socket").exists, "munged", root)
         stack.enter_context(_daemon(("slurmctld", "-D", "-i"), root / "slurmctld.out", environ))
@@ -165,11 +167,3 @@ def _until(condition: Callable[[], bool], what: str, root: Path, within_s: float
             ends = [f"{file.name}: {file.read_text()[-500:]}" for file in sorted(root.glob("*.out"))]
             raise AssertionError(f"no {what} within {within_s:g} s\n" + "\n".join(ends))
         time.sleep(0.2)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

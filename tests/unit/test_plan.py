@@ -8,7 +8,7 @@ import pytest
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.errors import DeviceError
+from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.host.devices import Device, Gpu, Machine, choose_devices
 from sparkgpu.plan.defaults import Resolved, resolve
 from sparkgpu.plan.plan import GIB, Plan, make_plan
@@ -199,6 +199,23 @@ def test_a_set_tree_method_stays_on_any_device() -> None:
     asked = config_io.load(assignments=["trees.tree_method=hist"])
     found = resolved(asked, device="cuda:0")
     assert found.trees.tree_method == "hist"
+
+
+def test_lightgbm_on_a_gpu_lane_says_that_it_trains_on_the_cpu() -> None:
+    plan = plan_of("trees.engine=lightgbm", gpus=2)
+    assert plan.reasons["trees"] == (
+        'on the CPU: lightgbm has no GPU build here; trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
+    )
+    found = plan.resolved(config_io.load(), task="binary", train_rows=1000)
+    assert found.trees.tree_method == "hist"
+    assert "trees" not in plan_of("trees.engine=xgboost", gpus=2).reasons
+    assert "trees" not in plan_of("trees.engine=lightgbm").reasons
+
+
+def test_gpus_that_no_model_of_a_run_would_use_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no model of this run would use a GPU"):
+        plan_of("trees.engine=lightgbm", 'models=["trees"]', "devices.gpus=[0]", gpus=1)
+    plan_of("trees.engine=lightgbm", 'models=["trees"]', gpus=1)  # taken because they are there: said alone
 
 
 def test_lanes_need_one_port_base_each() -> None:

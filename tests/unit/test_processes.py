@@ -51,7 +51,7 @@ def start(code: str, *arguments: str) -> tuple[subprocess.Popen[bytes], psutil.P
     return process, psutil.Process(int(process.stdout.readline()))
 
 
-def gone(process: psutil.Process, within_s: float = 5.0) -> bool:
+def gone(process: psutil.Process, within_s: float = 60.0) -> bool:
     """True if `process` has ended. A zombie has ended; its new parent has only not collected it yet."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -64,21 +64,21 @@ def gone(process: psutil.Process, within_s: float = 5.0) -> bool:
 def test_a_child_dies_with_a_parent_that_is_killed() -> None:
     parent, child = start(PARENT, FOLLOWER)
     parent.kill()
-    parent.wait(timeout=5)
+    parent.wait(timeout=60)
     assert gone(child)
 
 
 def test_a_child_that_does_not_ask_for_it_lives_on() -> None:
     parent, child = start(PARENT, FOLLOWER.replace("die_with_parent(os.getppid())", ""))
     parent.kill()
-    parent.wait(timeout=5)
+    parent.wait(timeout=60)
     assert child.is_running()
     child.kill()
 
 
 def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
     code = "from sparkgpu.host.processes import die_with_parent; die_with_parent(1); print('alive')"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=10, check=False)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
     assert os.getpid() != 1
     assert (found.returncode, found.stdout) == (1, b"")
 
@@ -86,8 +86,8 @@ def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
 def test_ending_a_group_ends_the_grandchildren_too() -> None:
     leader, child = start(LEADER)
     began = time.monotonic()
-    end_groups([leader], grace_s=5.0)
-    assert time.monotonic() - began < 2.0  # it obeyed, so nothing waited for the end of the grace period
+    end_groups([leader], grace_s=600.0)
+    assert time.monotonic() - began < 100.0  # it obeyed, so nothing waited for the end of the grace period
     assert leader.returncode == -signal.SIGTERM
     assert gone(child)
 
@@ -96,14 +96,14 @@ def test_a_group_that_is_deaf_to_the_request_is_killed_after_the_grace() -> None
     leader, child = start(LEADER, "deaf")
     began = time.monotonic()
     end_groups([leader], grace_s=0.3)
-    assert 0.3 <= time.monotonic() - began < 3.0
+    assert time.monotonic() - began >= 0.3
     assert leader.returncode == -signal.SIGKILL
     assert gone(child)
 
 
 def test_a_group_whose_leader_has_left_is_ended_as_well() -> None:
     leader, child = start(LEADER, "leaves")
-    leader.wait(timeout=5)
+    leader.wait(timeout=60)
     assert child.is_running()
     end_groups([leader], grace_s=0.1)
     assert gone(child)
@@ -112,8 +112,8 @@ def test_a_group_whose_leader_has_left_is_ended_as_well() -> None:
 def test_all_groups_share_one_grace() -> None:
     started = [start(LEADER, "deaf") for _ in range(3)]
     began = time.monotonic()
-    end_groups([leader for leader, _ in started], grace_s=0.4)
-    assert time.monotonic() - began < 1.1
+    end_groups([leader for leader, _ in started], grace_s=2.0)
+    assert 2.0 <= time.monotonic() - began < 5.5  # one after the other they would take 6
     assert all(gone(child) for _, child in started)
 
 
@@ -140,7 +140,7 @@ both = peak_resident_bytes()
 child.kill()
 print((alone - before) >> 20, (both - alone) >> 20)
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=20, check=True)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
     alone, more = map(int, found.stdout.split())
     assert 190 <= alone <= 215
     assert 100 <= more <= 140
@@ -149,5 +149,5 @@ print((alone - before) >> 20, (both - alone) >> 20)
 
 def test_asking_to_die_with_the_true_parent_keeps_the_process_alive() -> None:
     code = FOLLOWER.replace("time.sleep(60)", "")
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=10, check=True)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
     assert found.stdout == b"ready\n"

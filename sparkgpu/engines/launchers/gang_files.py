@@ -8,7 +8,7 @@ of these files was killed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sparkgpu.engines.engine import NeuralTrial
@@ -58,22 +58,34 @@ def attempts(folder: Path) -> list[Path]:
 
 def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
     """Why a finished attempt was lost, with the rank at fault; None if all its ranks are done."""
-    missing = [rank for rank in range(num_ranks) if not (attempt / f"rank-{rank}.done").exists()]
-    if not missing:
-        return None
-    absent = [rank for rank in missing if read_sign(attempt, rank) is None]
-    errors = {rank: attempt / f"rank-{rank}.error.json" for rank in missing}
+    missing = [rank for rank in range(num_ranks) if not is_done(attempt, rank)]
+    return blame(attempt, missing, num_ranks, lambda rank: _last_output(logs, rank)) if missing else None
+
+
+def blame(attempt: Path, lost: Sequence[int], num_ranks: int, last_output: Callable[[int], str]) -> str:
+    """Which of the `lost` ranks is at fault, and what happened to it; none of them is done or alive.
+
+    It is one without a written reason; else the one with the earliest reason; else one that never started.
+    Those that were asked to end only follow another one, and so may those that failed.
+    """
+    absent = [rank for rank in lost if read_sign(attempt, rank) is None]
+    errors = {rank: attempt / f"rank-{rank}.error.json" for rank in lost}
     found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
-    explained = {*absent, *found, *(rank for rank in missing if _was_asked_to_end(attempt, rank))}
+    explained = {*absent, *found, *(rank for rank in lost if _was_asked_to_end(attempt, rank))}
     # Without the killed rank, the others fail or are ended.
-    if silent := [rank for rank in missing if rank not in explained]:
-        return f"rank {silent[0]} of {num_ranks} was killed (out of memory?){_last_output(logs, silent[0])}"
+    if silent := [rank for rank in lost if rank not in explained]:
+        return f"rank {silent[0]} of {num_ranks} was killed (out of memory?){last_output(silent[0])}"
     if found:
         first = min(found, key=lambda rank: found[rank]["at"])
         return f"rank {first} of {num_ranks} failed with {found[first]['message']}"
     if absent:
-        return f"rank {absent[0]} of {num_ranks} never started{_last_output(logs, absent[0])}"
+        return f"rank {absent[0]} of {num_ranks} never started{last_output(absent[0])}"
     return f"all {num_ranks} ranks were asked to end"
+
+
+def is_done(attempt: Path, rank: int) -> bool:
+    """Whether a rank has succeeded."""
+    return (attempt / f"rank-{rank}.done").exists()
 
 
 def _was_asked_to_end(attempt: Path, rank: int) -> bool:

@@ -23,10 +23,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from sparkgpu.engines.engine import NeuralTrial
-from sparkgpu.engines.launchers.gang_files import finished_record, rank_arguments, refusal
+from sparkgpu.engines.launchers.gang_files import blame, finished_record, is_done, rank_arguments, refusal
 from sparkgpu.engines.launchers.heartbeat import STACK_SIGNAL, TRAINING, Sign, read_sign, stack_file
 from sparkgpu.errors import TrialError
-from sparkgpu.rundir.files import read_json, write_text
+from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 
 _LOOK_EVERY_S = 0.1
@@ -122,20 +122,17 @@ class _Watcher(threading.Thread):
         """Whether the attempt is lost. Kills a rank that hangs."""
         folder = self._folder / f"attempt-{attempt}"
         signs = [read_sign(folder, rank) for rank in range(self._num_ranks)]
-        dead = [
-            rank
-            for rank, sign in enumerate(signs)
-            if sign is not None and not _alive(sign) and not (folder / f"rank-{rank}.done").exists()
-        ]
-        if dead and not (self._folder / "refused.json").exists():
-            self.losses.append(self._death(folder, attempt, dead))
+        missing = [rank for rank in range(self._num_ranks) if not is_done(folder, rank)]
+        gone = [rank for rank in missing if (sign := signs[rank]) is None or not _alive(sign)]
+        began = any(signs[rank] is not None for rank in gone)
+        if began and not (self._folder / "refused.json").exists():
+            # The agent may already have asked other ranks to end, and their numbers may be lower.
+            self.losses.append(
+                blame(folder, gone, self._num_ranks, lambda rank: self._last_output(attempt, rank))
+            )
             return True
         now = time.monotonic()
-        living = {
-            rank: sign
-            for rank, sign in enumerate(signs)
-            if sign is not None and not (folder / f"rank-{rank}.done").exists()
-        }
+        living = {rank: sign for rank in missing if (sign := signs[rank]) is not None}
         if not living or any(now - sign.at < self._patience_s(sign) for sign in living.values()):
             return False
         rank, where = self._hung(folder, living)
@@ -151,18 +148,6 @@ class _Watcher(threading.Thread):
     def _patience_s(self, sign: Sign) -> float:
         """The longest time between two signs of life; reading a table may take longer than a step."""
         return self._timeout_s if sign.state == TRAINING else _WHOLE_TABLE * self._timeout_s
-
-    def _death(self, folder: Path, attempt: int, dead: list[int]) -> str:
-        """The first lost rank: one without a written reason, else the one with the earliest reason."""
-        errors = {rank: folder / f"rank-{rank}.error.json" for rank in dead}
-        silent = [rank for rank in dead if not errors[rank].exists()]
-        if silent:
-            return f"rank {silent[0]} of {self._num_ranks} was killed (out of memory?)" + self._last_output(
-                attempt, silent[0]
-            )
-        found = {rank: read_json(file) for rank, file in errors.items()}
-        first = min(found, key=lambda rank: found[rank]["at"])
-        return f"rank {first} of {self._num_ranks} failed with {found[first]['message']}"
 
     def _hung(self, folder: Path, signs: Mapping[int, Sign]) -> tuple[int, str]:
         """The rank that does not wait for another one, and what it is doing."""

@@ -18,8 +18,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sparkgpu.config.engines import ENGINES
 from sparkgpu.engines.engine import Model, Platform, TreesTrial
 from sparkgpu.engines.trees.curve import curve_as_csv
+from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
@@ -77,6 +79,11 @@ class BoostingEngine(ABC):
 
     def run(self, trial: TreesTrial) -> FitRecord:
         paths, events, schema, ntrees = trial.paths, trial.events, trial.schema, trial.parameters.ntrees
+        if trial.parameters.on_gpu and not ENGINES.find(trial.spec.engine).on_gpu:
+            raise DeviceError(
+                f"gpu_hist was asked for, but {trial.spec.engine} trains on the CPU here: no GPU build. "
+                'Set trees.tree_method = "hist", or trees.engine = "xgboost".'
+            )
         paths.root.mkdir(parents=True, exist_ok=True)
         with events.phase("reading the table", trial.name):
             rows = {split: read_rows(trial.run, schema, split, fold=trial.spec.fold) for split in _SPLITS}

@@ -121,7 +121,7 @@ class H2OXGBoost:
             fit_s=fit_s,
             predict_s=predict_s,
             train_rows=rows,
-            train_rows_per_s=rows * int(native.get("nround", trial.parameters.ntrees)) / fit_s,
+            train_rows_per_s=rows * _num_trees(output) / fit_s,
             peak_host_bytes=peak_resident_bytes(),
             best_iteration=best,
             native_parameters=native,
@@ -216,6 +216,12 @@ def _native_parameters(output: Mapping[str, Any]) -> dict[str, str]:
     """The parameters that the native library reports (name to value)."""
     found = output.get("native_parameters")
     return {str(row[-2]): str(row[-1]) for row in found.cell_values} if found is not None else {}
+
+
+def _num_trees(output: Mapping[str, Any]) -> int:
+    """How many trees were grown: fewer than the native library was asked for after an early stop."""
+    history = output["scoring_history"]
+    return int(history.cell_values[-1][history.col_header.index("number_of_trees")])
 
 
 def check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:

@@ -23,7 +23,11 @@ from sparkgpu.engines.neural.training.precision import Precision
 
 
 class DataParallel(Strategy):
-    """`dp`, for comparison with tutorials; on the CPU, which is one device, it equals `single`."""
+    """`dp`, for comparison with tutorials; on the CPU, which is one device, it is `single`.
+
+    So only a machine with GPUs can compare it with `single`; which rows a device's masks are for
+    (`device_place`) is tested without one.
+    """
 
     name = "dp"
 
@@ -38,28 +42,45 @@ class DataParallel(Strategy):
     def _placed(self, net: TabularNet) -> nn.Module:
         if not self._devices:
             return net
-        return nn.DataParallel(_OwnRows(net.to(self.device)), device_ids=self._devices)
+        self._own = _OwnRows(net.to(self.device), len(self._devices))
+        return nn.DataParallel(self._own, device_ids=self._devices)
+
+    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
+        if self._devices:
+            self._own.micro_rows = len(batch)
+        return super().backward(batch, place, last=last)
 
 
 class _OwnRows(nn.Module):
     """A network whose dropouts know which rows of the batch each device's copy got.
 
-    `nn.DataParallel` cuts a batch with `chunk`, which gives each device in turn the same number of rows.
+    A copy sees its own rows alone, so `micro_rows`, of all devices together, is set before each pass.
     """
 
-    def __init__(self, net: TabularNet) -> None:
+    def __init__(self, net: TabularNet, num_devices: int) -> None:
         super().__init__()
         self.net = net
+        self.micro_rows = 0
+        self._num_devices = num_devices
 
     def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
-        for module in self.net.modules():
-            if isinstance(module, Dropout) and module.place is not None and self.training:
-                place = module.place
-                share = -(-place.batch_rows // torch.cuda.device_count())
-                first = place.first_row + share * (numeric_BG.device.index or 0)
-                module.place = replace(place, first_row=first)
+        if self.training:
+            index = numeric_BG.device.index or 0
+            for module in self.net.modules():
+                if isinstance(module, Dropout) and module.place is not None:
+                    module.place = device_place(module.place, self.micro_rows, self._num_devices, index)
         out: Tensor = self.net(numeric_BG, codes_BK)
         return out
+
+
+def device_place(micro: Place, micro_rows: int, num_devices: int, index: int) -> Place:
+    """The place of device number `index`'s rows of a micro-batch of `micro_rows` rows that is at `micro`.
+
+    As `nn.DataParallel` cuts it, with `torch.chunk`: the same number of rows to each device in turn, so that
+    the last ones may get fewer, or none.
+    """
+    share = -(-micro_rows // num_devices)
+    return replace(micro, first_row=micro.first_row + share * index)
 
 
 class Distributed(Strategy):

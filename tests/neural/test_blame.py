@@ -1,0 +1,91 @@
+"""Of several ranks that are gone the one at fault is named, with and without a view of their processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.engines.launchers.gang_files import loss
+from sparkgpu.engines.launchers.local import _Watcher
+from sparkgpu.rundir.files import write_json
+
+RANK = """
+import sys, time
+from pathlib import Path
+from sparkgpu.engines.launchers.heartbeat import Pulse
+pulse = Pulse(Path(sys.argv[1]), int(sys.argv[2]))
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Three ranks of a first attempt that only beat."""
+    attempt = tmp_path / "attempt-0"
+    command = [sys.executable, "-c", RANK, str(attempt)]
+    found = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE) for rank in range(3)]
+    for rank in found:
+        assert rank.stdout is not None and rank.stdout.readline() == b"there\n"
+    yield found
+    for rank in found:
+        rank.kill()
+        rank.wait()
+
+
+def blamed(folder: Path) -> tuple[str, str]:
+    """What the watcher of a gang says, and what is said where nobody sees the processes."""
+    watcher = _Watcher(folder, folder / "logs", 3, 60.0)
+    assert watcher._look(0)
+    seen = loss(folder / "attempt-0", 3, folder / "logs")
+    assert seen is not None
+    return watcher.losses[0], seen
+
+
+def test_the_killed_rank_is_blamed_and_not_those_that_were_then_asked_to_end(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    ranks[2].kill()
+    for rank in ranks[:2]:  # as torchrun's agent does once it has seen it
+        rank.terminate()
+    for rank in ranks:
+        rank.wait()
+    for words in blamed(tmp_path):
+        assert words == "rank 2 of 3 was killed (out of memory?); it had written nothing"
+
+
+def test_of_ranks_that_failed_the_first_is_blamed(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    for number, (message, at) in enumerate([("OSError: a peer has gone", 9.0), ("KeyError: 'x'", 7.0)]):
+        write_json(tmp_path / "attempt-0" / f"rank-{number}.error.json", {"message": message, "at": at})
+    for rank in ranks:
+        rank.terminate()
+        rank.wait()
+    for words in blamed(tmp_path):
+        assert words == "rank 1 of 3 failed with KeyError: 'x'"
+
+
+def test_a_rank_that_never_started_is_blamed_when_the_others_were_asked_to_end(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    for rank in ranks:
+        rank.terminate()
+        rank.wait()
+    (tmp_path / "attempt-0" / "rank-1.pulse").unlink()
+    for words in blamed(tmp_path):
+        assert words == "rank 1 of 3 never started; it had written nothing"
+
+
+def test_while_a_done_rank_has_gone_nobody_is_blamed(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    (tmp_path / "attempt-0" / "rank-0.done").touch()
+    ranks[0].kill()
+    ranks[0].wait()
+    watcher = _Watcher(tmp_path, tmp_path / "logs", 3, 60.0)
+    assert not watcher._look(0) and watcher.losses == []

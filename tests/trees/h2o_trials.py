@@ -1,0 +1,51 @@
+"""Trains trials of `h2o-xgboost` in one H2O context: ``python h2o_trials.py SCRATCH TRIALS.json``.
+
+A process of its own, since a process can have one H2O context in its life. Each trial of the file has a
+`run_dir`, a `name`, `settings`, and `native`: whether XGBoost's own library predicts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from unittest import mock
+
+from planted_trees import cpu_lane, planned
+
+from sparkgpu.engines.engine import Platform
+from sparkgpu.host.ports import reserved_ports
+from sparkgpu.jvm.h2o_context import native_predictions, start_h2o, stopping
+from sparkgpu.jvm.session import spark_session
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import read_schema
+
+
+def main() -> None:
+    scratch, trials = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
+    with (
+        reserved_ports(1) as (port_base,),
+        spark_session(
+            name="trees", threads=1, heap_bytes=2**30, scratch=scratch, port_base=port_base
+        ) as session,
+        stopping(start_h2o(session, name="trees-test", scratch=scratch, port_base=port_base, threads=1)),
+    ):
+        from sparkgpu.engines.trees.h2o_xgboost import H2OXGBoost
+
+        for asked in trials:
+            paths = RunPaths(root=Path(asked["run_dir"]))
+            (own := scratch / asked["name"]).mkdir()
+            trial = planned(
+                paths, read_schema(paths), asked["name"], "h2o-xgboost", cpu_lane(port_base), own,
+                **asked["settings"],
+            )  # fmt: skip
+            engine = H2OXGBoost(Platform(session=session))
+            predicting = native_predictions(session) if asked["native"] else nullcontext()
+            with mock.patch.object(engine, "_predicting", lambda trial, chosen=predicting: chosen):
+                write_json(trial.paths.fit, engine.run(trial))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The engine `h2o-xgboost` on small planted tables, all trials in one H2O context."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from planted_trees import COLORS, Outcome, Table, outcome, table
+
+from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.rundir.files import read_json
+from sparkgpu.rundir.records import FitRecord
+
+pytestmark = pytest.mark.spark
+
+ROWS = 2000
+SPLITS = np.array(["train", "train", "train", "valid", "test"])[np.arange(ROWS) % 5]
+
+
+def tables(root: Path) -> dict[str, Table]:
+    random = np.random.default_rng(6)
+    label_N = random.integers(0, 2, ROWS)
+    gappy_N = np.where(label_N == 1, np.nan, random.normal(size=ROWS))
+    few_N = random.integers(0, 8, ROWS).astype(float)
+    value_N = few_N + random.normal(size=ROWS)
+    weight_N = np.where(value_N > few_N, 2.0, 1.0)
+    twice_N = np.repeat(np.arange(ROWS), np.where(SPLITS == "train", weight_N.astype(int), 1))
+    signal_NF = random.normal(size=(ROWS, 3))
+    noisy_N = (signal_NF[:, 0] + 2 * random.normal(size=ROWS) > 0).astype(int)
+    color_N = random.choice(np.array([*COLORS, None], dtype=object), ROWS)
+    code_N = np.array([0 if color is None else COLORS.index(color) for color in color_N])
+    three_N = (code_N + np.digitize(signal_NF[:, 0], [-0.5, 0.5])) % 3
+    numbers = {f"x{f}": signal_NF[:, f] for f in range(3)}
+    return {
+        "gaps": table(root / "gaps", label_N, {"x": gappy_N}),
+        "weighted": table(root / "weighted", value_N, {"x": few_N}, weight_N=weight_N, split_N=SPLITS),
+        "repeated": table(
+            root / "repeated", value_N[twice_N], {"x": few_N[twice_N]}, split_N=SPLITS[twice_N]
+        ),
+        "noisy": table(root / "noisy", noisy_N, numbers),
+        "three": table(root / "three", three_N, numbers, {"color": (color_N, COLORS)}),
+    }
+
+
+DEEPER = {"ntrees": 5, "max_depth": 3, "learn_rate": 0.5}
+TRIALS: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "gaps": ("gaps", {}, False),
+    "weighted": ("weighted", DEEPER, False),
+    "repeated": ("repeated", DEEPER, False),
+    "stopped": (
+        "noisy",
+        {
+            "ntrees": 500, "max_depth": 4, "learn_rate": 0.1, "early_stopping_rounds": 15,
+            "score_tree_interval": 5,
+        },
+        False,
+    ),
+    "java": ("three", {"ntrees": 20, "max_depth": 4, "learn_rate": 0.3}, False),
+    "native": ("three", {"ntrees": 20, "max_depth": 4, "learn_rate": 0.3}, True),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found(java: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    root = tmp_path_factory.mktemp("h2o")
+    planted = tables(root)
+    trials = [
+        {"run_dir": str(planted[name].paths.root), "name": trial, "settings": settings, "native": native}
+        for trial, (name, settings, native) in TRIALS.items()
+    ]
+    (root / "trials.json").write_text(json.dumps(trials))
+    script = Path(__file__).with_name("h2o_trials.py")
+    with scratch_folder() as scratch:
+        ended = subprocess.run(
+            [sys.executable, str(script), str(scratch), str(root / "trials.json")],
+            capture_output=True, text=True, timeout=200, env={**os.environ, "JAVA_HOME": str(java)},
+        )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-3000:]
+    outcomes = {}
+    for trial, (name, _, _) in TRIALS.items():
+        record = FitRecord.model_validate(read_json(planted[name].paths.trial(trial).fit))
+        outcomes[trial] = outcome(planted[name], trial, record)
+    return outcomes
+
+
+def test_gaps_are_gaps_and_not_a_number(found: dict[str, Outcome]) -> None:
+    label_N = np.random.default_rng(6).integers(0, 2, ROWS)
+    assert (found["gaps"].test.argmax(axis=1) == label_N[SPLITS == "test"]).all()  # by one cut
+
+
+def test_a_row_of_weight_two_counts_as_the_row_twice(found: dict[str, Outcome]) -> None:
+    np.testing.assert_allclose(found["weighted"].test, found["repeated"].test, atol=1e-4)
+    assert found["weighted"].test.std() > 1  # and it learned something
+
+
+def test_trees_without_gain_end_the_training(found: dict[str, Outcome]) -> None:
+    stopped = found["stopped"]
+    best = stopped.record.best_iteration
+    assert best == min(stopped.curve, key=lambda point: point[1])[0]
+    # H2O stops when the last 3 of its looks, averaged, were no better: some looks later than the best.
+    assert best < stopped.curve[-1][0] < 250
+    record = stopped.record
+    grown = record.train_rows_per_s * record.fit_s / record.train_rows
+    assert grown == pytest.approx(stopped.curve[-1][0])
+
+
+def test_predictions_of_the_native_library_are_those_of_java(found: dict[str, Outcome]) -> None:
+    assert found["java"].test.shape[1] == 3
+    np.testing.assert_allclose(found["native"].test, found["java"].test, atol=1e-6)
+    np.testing.assert_allclose(found["native"].valid, found["java"].valid, atol=1e-6)

@@ -1,0 +1,173 @@
+"""The engines `xgboost` and `lightgbm` on small planted tables: what trees must not lose of a table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, table
+
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.engines.engine import Platform, make_engine
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.table.rows import read_rows
+
+
+@pytest.fixture(params=["xgboost", "lightgbm"])
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    pytest.importorskip(name)
+    return name
+
+
+def fit(planted: Table, engine: str, **settings: Any) -> Outcome:
+    """One trial, as a lane's worker runs it."""
+    name = f"trees-{len(list(planted.paths.root.glob('trials/*')))}"
+    trial = planned(planted.paths, planted.schema, name, engine, cpu_lane(), planted.paths.root, **settings)
+    return outcome(planted, name, make_engine(engine, Platform()).run(trial))
+
+
+def test_categories_are_categories_and_not_numbers_in_an_order(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    levels = tuple(f"shop {number:02}" for number in range(24))
+    code_N = random.integers(0, len(levels), 6000)
+    label_N = random.permutation(np.arange(len(levels)) % 2)[code_N]  # no order of the shops tells it
+    words = table(tmp_path / "words", label_N, words={"shop": (np.array(levels)[code_N], levels)})
+    codes = table(tmp_path / "codes", label_N, {"shop": code_N.astype(float)})
+    assert fit(words, engine).accuracy(words) == 1.0  # one cut is enough
+    assert fit(codes, engine).accuracy(codes) < 0.8
+
+
+def test_gaps_are_gaps_and_not_a_number(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    value_N, label_N = random.normal(size=4000), random.integers(0, 2, 4000)
+    gappy = table(tmp_path / "gaps", label_N, {"x": np.where(label_N == 1, np.nan, value_N)})
+    filled = table(tmp_path / "filled", label_N, {"x": np.where(label_N == 1, 0.0, value_N)})
+    assert fit(gappy, engine).accuracy(gappy) == 1.0
+    assert fit(filled, engine).accuracy(filled) < 0.9  # one cut cannot single out a value in the middle
+
+
+def test_a_missing_word_is_a_gap_too(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    label_N = random.integers(0, 2, 4000)
+    word_N = np.where(label_N == 1, None, random.choice(COLORS, 4000))
+    planted = table(tmp_path, label_N, words={"color": (word_N, COLORS)})
+    assert fit(planted, engine, max_depth=3).accuracy(planted) == 1.0
+
+
+def test_a_row_of_weight_two_counts_as_the_row_twice(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(6)
+    value_N = random.integers(0, 8, 3000).astype(
+        float
+    )  # few values: no cut depends on how many rows there are
+    label_N = value_N + random.normal(size=3000)
+    weight_N = np.where(label_N > value_N, 2.0, 1.0)  # so that weights move every leaf
+    split_N = np.array(["train", "train", "train", "valid", "test"])[np.arange(3000) % 5]
+    twice_N = np.repeat(np.arange(3000), np.where(split_N == "train", weight_N.astype(int), 1))
+    settings = {"ntrees": 5, "max_depth": 3, "learn_rate": 0.5}
+    weighted = fit(
+        table(tmp_path / "weighted", label_N, {"x": value_N}, weight_N=weight_N, split_N=split_N),
+        engine,
+        **settings,
+    )
+    repeated = fit(
+        table(tmp_path / "repeated", label_N[twice_N], {"x": value_N[twice_N]}, split_N=split_N[twice_N]),
+        engine,
+        **settings,
+    )
+    plain = fit(table(tmp_path / "plain", label_N, {"x": value_N}, split_N=split_N), engine, **settings)
+    np.testing.assert_allclose(weighted.test, repeated.test, atol=1e-4)
+    assert np.abs(weighted.test - plain.test).min() > 0.05
+
+
+def test_trees_without_gain_end_the_training_and_the_best_number_predicts(
+    engine: str, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(7)
+    signal_NF = random.normal(size=(2000, 4))
+    label_N = (signal_NF[:, 0] + 2 * random.normal(size=2000) > 0).astype(int)
+    planted = table(tmp_path, label_N, {f"x{f}": signal_NF[:, f] for f in range(4)})
+    settings = {"max_depth": 4, "learn_rate": 0.1}
+    stopped = fit(planted, engine, ntrees=1000, early_stopping_rounds=12, **settings)
+    best = stopped.record.best_iteration
+    assert best > 1 and stopped.curve[-1][0] == best + 12 < 1000
+    assert best == min(stopped.curve, key=lambda point: point[1])[0]
+    cut = fit(planted, engine, ntrees=best, **settings)
+    np.testing.assert_allclose(stopped.test, cut.test, atol=1e-7)
+    probability_N = stopped.valid[np.arange(len(stopped.valid)), planted.labels("valid")]
+    assert -np.log(probability_N).mean() == pytest.approx(dict(stopped.curve)[best], rel=1e-5)
+
+
+def test_without_early_stopping_all_trees_stand_and_predict(engine: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(8)
+    label_N = random.integers(0, 2, 500)  # nothing to learn: validation is best at once
+    planted = table(tmp_path, label_N, {"x": random.normal(size=500)})
+    found = fit(planted, engine, ntrees=30, max_depth=4, learn_rate=0.3)
+    assert [step for step, _ in found.curve] == list(range(1, 31))
+    assert found.record.best_iteration < 30
+    probability_N = found.valid[np.arange(len(found.valid)), planted.labels("valid")]
+    assert -np.log(probability_N).mean() == pytest.approx(found.curve[-1][1], rel=1e-5)
+
+
+def test_gpu_hist_without_a_gpu_is_refused_and_nothing_trains_on_the_cpu_instead(
+    engine: str, tmp_path: Path
+) -> None:
+    planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
+    if engine == "xgboost":
+        from sparkgpu.host.devices import find_machine
+
+        if find_machine().gpus:
+            pytest.skip("this machine has a GPU")
+    with pytest.raises(DeviceError) as refused:
+        fit(planted, engine, tree_method="gpu_hist")
+    assert str(refused.value).startswith(
+        {
+            "xgboost": "gpu_hist was asked for, but xgboost trained on 'cpu'. Install a build",
+            "lightgbm": "gpu_hist was asked for, but lightgbm trains on the CPU here",
+        }[engine]
+    )
+    assert not planted.paths.trial("trees-0").predictions.exists()
+
+
+def test_an_engine_that_is_not_installed_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setitem(sys.modules, engine, None)
+    monkeypatch.delitem(sys.modules, f"sparkgpu.engines.trees.{engine}_library", raising=False)
+    planted = table(tmp_path, np.arange(10) % 2, {"x": np.arange(10.0)})
+    with pytest.raises(DeviceError, match=f"pip install 'sparkgpu\\[{engine}\\]'"):
+        fit(planted, engine)
+
+
+@pytest.mark.parametrize("early_stopping_rounds", [0, 5])
+def test_a_loaded_model_predicts_what_the_trial_predicted(
+    engine: str, tmp_path: Path, early_stopping_rounds: int
+) -> None:
+    random = np.random.default_rng(9)
+    word_N, value_N = random.choice(COLORS, 900), random.normal(size=900)
+    label_N = np.digitize(value_N + (word_N == COLORS[0]) + random.normal(size=900), [0.0, 1.0])
+    planted = table(tmp_path, label_N, {"x": value_N}, {"color": (word_N, COLORS)})
+    found = fit(planted, engine, ntrees=60, learn_rate=0.3, early_stopping_rounds=early_stopping_rounds)
+    model = ENGINES.find(engine).loaded().load(planted.paths.trial("trees-0").root, planted.schema)
+    again = model.predict(read_rows(planted.paths, planted.schema, "test"))
+    np.testing.assert_array_equal(again, found.test)
+
+
+def test_a_depth_of_zero_is_no_limit(engine: str, tmp_path: Path) -> None:
+    value_N = np.random.default_rng(10).permutation(np.arange(4096.0))
+    label_N = value_N // 64  # 64 stairs: a tree of depth 2 has leaves for four
+    planted = table(tmp_path, label_N, {"x": value_N})
+    settings = {"ntrees": 1, "learn_rate": 1.0, "min_rows": 1.0}
+    shallow, deep = (fit(planted, engine, max_depth=depth, **settings) for depth in (2, 0))
+    labels_N = planted.labels("test")
+    assert np.abs(shallow.test - labels_N).mean() > 3
+    assert np.abs(deep.test - labels_N).mean() < 0.5
+
+
+def test_exact_trees_of_xgboost_need_a_depth(tmp_path: Path) -> None:
+    planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
+    with pytest.raises(TrialError, match=r"trees\.max_depth = 0 with trees\.tree_method"):
+        fit(planted, "xgboost", max_depth=0, tree_method="exact")

@@ -1,0 +1,36 @@
+"""A class archive that cannot be built is one line and a status that a script can see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Knows its version, as far as that is asked, and runs nothing.
+JAVA = """\
+#!/bin/sh
+case "$*" in
+    *-version*) echo 'openjdk version "17.0.9" 2026-01-20' >&2 ;;
+    *) echo 'Error: this Java runs nothing' >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.process
+def test_a_class_archive_that_fails_is_a_line_and_a_status(tmp_path: Path) -> None:
+    program = tmp_path / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(JAVA)
+    program.chmod(0o755)
+    environ = {**os.environ, "JAVA_HOME": str(tmp_path / "java"), "SPARKGPU_JAVA_FOLDERS": ""}
+    ended = subprocess.run(
+        [sys.executable, "-m", "sparkgpu.jvm.cds"], env=environ, capture_output=True, text=True, timeout=200
+    )
+    assert ended.returncode == 1
+    assert ended.stdout.startswith(
+        "sparkgpu: no class archive was built, so runs start a few seconds later ("
+    )
+    assert ended.stdout.count("\n") == 1
