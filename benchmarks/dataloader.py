@@ -42,7 +42,7 @@ def make_rows(number: int) -> ResidentRows:
 
 
 def rows_per_s(source: BatchSource, valid: ResidentRows, device: torch.device) -> float:
-    """Training rows per second of one epoch, validation on a few rows included."""
+    """Training rows per second of one epoch, including validation on a few rows."""
     config = NeuralParameters(
         architecture="mlp", hidden=(256, 256), dropout=0.0, epochs=1, batch_size=1024, patience=0,
         learning_rate=1e-3, weight_decay=1e-4, precision="float32", schedule="constant",

@@ -121,7 +121,7 @@ def run(
 
 
 def _title(data: Data, source: str | None) -> str | None:
-    """How a run names data that is no file of the user's."""
+    """The name of data that is not one of the user's files; None for a file."""
     if source is None or isinstance(data, Path) or str(data) == source:
         return None
     return data if isinstance(data, str) else f"{type(data).__module__.partition('.')[0]} DataFrame"
@@ -129,7 +129,7 @@ def _title(data: Data, source: str | None) -> str | None:
 
 @contextlib.contextmanager
 def _as_source(data: Data) -> Iterator[str | None]:
-    """The text of SOURCE for `data`; a DataFrame lies in a private folder for as long as it is needed."""
+    """The text of SOURCE for `data`; a DataFrame is kept in a private folder until the block ends."""
     if data is None or isinstance(data, Path):
         yield None if data is None else str(data)
         return
@@ -167,7 +167,7 @@ def _is_spark(data: object) -> TypeGuard[SparkDataFrame]:
 
 
 def _active_session() -> SparkSession | None:
-    """The Spark session of this process, if it has one: a table may be known to it alone."""
+    """The Spark session of this process, if any: it may know tables that no other session knows."""
     import sys
 
     if "pyspark.sql" not in sys.modules:

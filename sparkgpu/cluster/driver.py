@@ -1,9 +1,9 @@
 """The driver of a run's Spark application: ``python -m sparkgpu.cluster.driver --run DIR --scratch DIR ...``.
 
-Prepares the table on the executors, trains the trees on an H2O cloud across them and, at the same time, the
-networks as gangs of ranks in their slots. It writes the plan, since only here the executors are known. When
-one of them is lost, everything that lives in executors is, too: this process then ends with that reason, and
-the parent starts another one, which keeps what had finished.
+It prepares the table on the executors and trains the trees on an H2O cloud across them and, at the same time,
+the networks as gangs of ranks in their slots. It writes the plan, since only this process knows the
+executors. If an executor is lost, everything in executors is lost, too: this process then ends with that
+reason, and the parent starts another driver, which keeps finished work.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 
 class _Application:
-    """What the driver knows and does."""
+    """The state and the work of the driver."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class _Application:
         self.failed = False
 
     def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
-        """Prepare the table where it is not there yet, then train what is not done."""
+        """Prepare the table if it does not exist yet, then train the unfinished trials."""
         if self.config.cluster.lanes == "executors":
             self._table()
             self.failed = not run_lanes(self.session, self.paths, [found.host for found in executors])
@@ -85,12 +85,12 @@ class _Application:
         """One model over all executors: trees and, at the same time, a gang of ranks."""
         trials = {branch: plan.of(0, branch) for branch in _BRANCHES}
         trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
-        # Made in this thread, which has the session.
+        # Made in this thread, which owns the session.
         distributor = barrier.make_distributor(
             plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
         )
-        # H2O starts by tasks of its own, for which the ranks leave no slot: before them, and meanwhile the
-        # table is prepared.
+        # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
+        # while the table is prepared.
         by_h2o = ENGINES.find(self.config.trees.engine).needs_h2o
         cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
         schema = self._table()
@@ -128,7 +128,7 @@ class _Application:
         )
 
     def _starting(self, launcher: Launcher) -> Callable[[NeuralTrial], FitRecord]:
-        """The launcher's `run`, announced: the seconds are told by the leading rank."""
+        """The launcher's `run` with an announcement; the leading rank reports the seconds."""
 
         def run(trial: NeuralTrial) -> FitRecord:
             trial.events.emit(
@@ -171,7 +171,7 @@ class _Application:
             try:
                 return run(trial)
             except Exception:
-                # It may be the first sign of a lost executor; then the watcher ends this process.
+                # This may be the first sign of a lost executor; in that case the watcher ends this process.
                 time.sleep(barrier.RESTART_S)
                 raise
 
@@ -185,7 +185,7 @@ def _watch(
     ended: threading.Event,
     give_up: Callable[[Exception], Any],
 ) -> None:
-    """Call `give_up` when an executor is gone: the H2O cloud would hang, and Spark may do so, too."""
+    """Call `give_up` when an executor is lost: the H2O cloud would hang, and Spark may hang, too."""
     from sparkgpu.cluster.session import executors_of
 
     known = {executor.id: executor for executor in executors}
@@ -200,7 +200,7 @@ def _watch(
 
 
 def _give_up(paths: RunPaths, error: BaseException) -> NoReturn:
-    """Leave the reason for the parent and end this process; its JVM ends with it."""
+    """Write the reason for the parent and end this process; its JVM ends with it."""
     traceback.print_exception(error)
     for branch in _BRANCHES:
         write_json(paths.lane(0).error(branch), described(error))
@@ -210,7 +210,7 @@ def _give_up(paths: RunPaths, error: BaseException) -> NoReturn:
 
 
 def main() -> None:
-    """Run the application; exit status 0 when all its trials are done, 5 when one failed, 1 when it broke."""
+    """Run the application. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--config", type=Path, required=True)
@@ -235,7 +235,7 @@ def main() -> None:
 
 
 def _import_for_threads(config: RunConfig) -> None:
-    """Import what the threads beside the main one will use, before the first of them starts."""
+    """Import what other threads will use, before the first of them starts."""
     from sparkgpu.jvm.preload import preload
 
     by_h2o = config.trees.engine == "h2o-xgboost"
@@ -282,7 +282,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
         try:
             with signs.of(ExecutorWork(session).gets_on), signs.told():
                 application.run(plan, executors)
-        except Py4JError as error:  # while the JVM is there to say what it is
+        except Py4JError as error:  # while the JVM can still describe the error
             traceback.print_exc()
             raise TrialError(described(error)["message"]) from None
         finally:

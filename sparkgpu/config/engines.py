@@ -1,4 +1,4 @@
-"""The engines: one entry each. All networks are trained by one of them, `torch`."""
+"""The engines, with one entry each. One of them, `torch`, trains all networks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sparkgpu.config.registry import Entry, Registry
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry(Entry):
-    """An engine; `load` names its class (`sparkgpu.engines.engine.Engine`), `branch` what it trains.
+    """An engine; `load` names its class (`sparkgpu.engines.engine.Engine`), `branch` its kind of model.
 
-    `on_gpu` says whether it trains on GPUs; `most_gpu_depth` is the depth of a tree beyond which it would
-    leave the GPU. With `needs_h2o` its worker starts Spark and H2O first. `package` is what pip has to
-    install for it. `on_cluster` names the class that trains one model over the executors of a Spark cluster
-    (None: the engine has no such form), `gpu_in_cluster` says whether that uses GPUs.
+    `on_gpu` tells whether it trains on GPUs; with trees deeper than `most_gpu_depth` it would leave the GPU.
+    With `needs_h2o` its worker starts Spark and H2O first. `package` is the package that pip must install for
+    it. `on_cluster` names the class that trains one model over the executors of a Spark cluster (None: the
+    engine cannot), and `gpu_in_cluster` tells whether that uses GPUs.
     """
 
     branch: Literal["trees", "neural"] = "trees"

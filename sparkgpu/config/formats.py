@@ -1,4 +1,4 @@
-"""The formats in which a table may be stored: one entry each."""
+"""The formats of tables, with one entry each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sparkgpu.config.registry import Entry, Registry
 class FormatEntry(Entry):
     """A format; `load` names the function that opens it (`sparkgpu.prepare.formats.opening.Opener`).
 
-    `endings` are those of its files' names, in small letters. A format `is_typed` whose files say the types
-    of their columns and are compressed inside; of others Spark reads every row to tell. Where Spark does not
-    read the files itself (`by_spark`), the place of a row in them is not known: the rows are then ordered by
-    their content, as those of a catalog table.
+    `endings` are the endings of its files' names, in small letters. A format is `is_typed` if its files
+    contain the types of their columns and are compressed inside; for other formats Spark reads every row to
+    infer the types. If Spark does not read the files itself (`by_spark`), the position of a row in them is
+    unknown, so rows are ordered by their content, like those of a catalog table.
     """
 
     endings: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""The JSON Schema of ``run.toml``, by which an editor completes keys and marks what does not fit.
+"""The JSON Schema of ``run.toml``, with which an editor completes keys and marks wrong values.
 
-Draft 7, which editors of TOML know. TOML has no null: a key that may be left open is simply left out.
+It is Draft 7, which TOML editors support. TOML has no null: an open key is simply left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AS_WRITTEN: dict[tuple[str, str], dict[str, Any]] = {
     ("SlurmConfig", "time"): {"type": ["string", "integer"]},
     ("ClusterConfig", "spark"): {"type": "object"},
 }
-"""What a file may hold where reading turns several spellings into one."""
+"""The values that a file may hold for keys with several spellings."""
 
 
 class _OfToml(GenerateJsonSchema):
@@ -35,7 +35,7 @@ class _OfToml(GenerateJsonSchema):
 
 
 def run_schema() -> str:
-    """The schema as a file holds it."""
+    """The schema in the form of a file."""
     found = RunConfig.model_json_schema(schema_generator=_OfToml)
     for (section, key), written in _AS_WRITTEN.items():
         found["$defs"][section]["properties"][key] = written

@@ -1,6 +1,6 @@
-"""The networks: one entry each, with what a configuration leaves open about it, by preset.
+"""The networks, with one entry each, which holds the defaults of each preset.
 
-Published defaults where there are any; what sets the time a run takes (sizes, epochs) by the preset.
+Defaults are the published ones if they exist; the preset sets what determines a run's time (sizes, epochs).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Defaults = Mapping[str, Value]
 class NetworkEntry(Entry):
     """A network; `load` names its `sparkgpu.engines.neural.nets.network.Network`.
 
-    `learning` holds defaults of every preset, `presets` those of each; keys are those of ``[neural]``. Then,
-    where they apply, come `fast_on_many_rows` (from 100,000 training rows on), `balanced_on_cpu` and
-    `on_regression`. A preset without `epochs` gets as many as make some 6,500 steps.
+    `learning` holds the defaults for all presets, `presets` those of each preset; the keys are those of
+    ``[neural]``. `fast_on_many_rows` (from 100,000 training rows on), `balanced_on_cpu` and `on_regression`
+    then override them in their cases. A preset without `epochs` gets enough epochs for about 6,500 steps.
 
-    `tensor_parallel` says how tp cuts it: ``pairs`` of layers, of which the first is cut by its outputs;
-    ``inner``, the inner width of each block; None: not at all.
+    `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
+    ``inner``, by the inner width of each block; None, not at all.
     """
 
     presets: Mapping[str, Defaults]
@@ -35,10 +35,10 @@ class NetworkEntry(Entry):
     tensor_parallel: Literal["pairs", "inner"] | None = None
 
 
-# Of "tabm", "best" and, on a GPU, "balanced" are of the size that its paper publishes; on a CPU "balanced" is
-# half as wide with half the members, a tenth of the work. "fast" is what two CPU cores train in a minute or
-# so: for large tables fewer members and no dropout, since there the network is short of capacity and epochs,
-# not of rows (docs/performance.md has the figures).
+# For "tabm", the presets "best" and, on a GPU, "balanced" have the size from its paper. On a CPU "balanced"
+# is half as wide with half the members, which is a tenth of the work. Two CPU cores train "fast" in about a
+# minute. For large tables it has fewer members and no dropout, since the network then lacks capacity and
+# epochs, not rows (docs/performance.md has the figures).
 _TABM = NetworkEntry(
     name="tabm",
     load="sparkgpu.engines.neural.nets.tabm:NETWORK",

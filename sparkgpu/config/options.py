@@ -1,4 +1,4 @@
-"""The options that the command line, the Python door and batch scripts share, and the key that each sets."""
+"""The options shared by the command line, the Python door and batch scripts, and the key that each sets."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ OPTIONS = {
 
 
 def keyed(**options: Any) -> dict[str, Any]:
-    """Values of options by the keys they set, as `sparkgpu.config.toml.load` takes them."""
+    """The values of options by the keys that they set, for `sparkgpu.config.toml.load`."""
     return {OPTIONS[name]: value for name, value in options.items()}

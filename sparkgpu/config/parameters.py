@@ -1,4 +1,4 @@
-"""What an engine gets: a section of the configuration in which no key is open any more."""
+"""The parameters of an engine: a section of the configuration in which every key has a value."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TreesParameters(TreesConfig):
 
 
 class NeuralParameters(NeuralConfig):
-    """``[neural]``, resolved. A network without members, bins or embeddings of numbers has 1, 1 and 1."""
+    """``[neural]``, resolved. For a network without members, bins or embeddings of numbers these are 1."""
 
     hidden: tuple[Count, ...]
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)]

@@ -1,7 +1,7 @@
-"""Registries: the engines, networks and strategies that a configuration can name, and where their code lies.
+"""Registries: the engines, networks and strategies that a configuration can name, and where their code is.
 
-An entry is data, light enough for every process; the code it names is imported only where it is used. Other
-packages add entries by entry points of a registry's group, each of which names an entry object.
+An entry is data, light enough for every process; only the process that uses its code imports it. Other
+packages add entries through entry points in a registry's group; each entry point names an entry object.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sparkgpu.words import nearest
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """`name` is what the configuration spells, `load` the code as ``package.module:object``."""
+    """`name` is the name in the configuration, `load` the code as ``package.module:object``."""
 
     name: str
     load: str
 
     def loaded(self) -> Any:
-        """The object that `load` names. Raises `ImportError` where its module cannot be imported."""
+        """The object that `load` names. Raises `ImportError` if its module cannot be imported."""
         return self.loaded_from(self.load)
 
     @staticmethod
@@ -59,7 +59,7 @@ class Registry(Generic[EntryT]):
     def find(self, name: str, where: Callable[[EntryT], bool] = lambda entry: True) -> EntryT:
         """The entry called `name`, if `where` holds for it.
 
-        Raises `ValueError` with the names to choose from where there is none.
+        Raises `ValueError` with the available names if there is none.
         """
         entry = self._installed(name)
         if entry is None or not where(entry):
@@ -68,14 +68,14 @@ class Registry(Generic[EntryT]):
         return entry
 
     def _installed(self, name: str) -> EntryT | None:
-        if name in self._own:  # without a look at what is installed, which takes some milliseconds
+        if name in self._own:  # without searching the installed packages, which takes some milliseconds
             return self._own[name]
         for point in entry_points(group=self._group, name=name):
             entry = point.load()
             if not isinstance(entry, self._kind) or entry.name != name:
                 raise ValueError(
-                    f"the entry point {name!r} of {self._group} ({point.value}) is no {self._kind.__name__} "
-                    "of that name"
+                    f"the entry point {name!r} of {self._group} ({point.value}) is not a "
+                    f"{self._kind.__name__} of that name"
                 )
             return entry
         return None

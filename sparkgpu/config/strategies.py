@@ -1,4 +1,4 @@
-"""The strategies by which one network uses several devices: one entry each."""
+"""The strategies with which one network uses several devices, with one entry each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sparkgpu.config.registry import Entry, Registry
 class StrategyEntry(Entry):
     """A strategy; `load` names its class (`sparkgpu.engines.neural.strategies.base.Strategy`).
 
-    `devices` is ``one``, ``threads`` (several devices of one process) or ``ranks`` (a process for each).
-    `cuts` says what one copy of the network is cut by: ``layers`` inside (tensor parallel), ``blocks`` one
-    after the other (pipeline), or nothing. A `hybrid` has several such copies, each with other rows.
-    `compiles` says whether torch.compile works with it.
+    `devices` is ``one``, ``threads`` (several devices in one process) or ``ranks`` (a process for each).
+    `cuts` tells how one copy of the network is cut: inside ``layers`` (tensor parallel), between ``blocks``
+    (pipeline), or not. A `hybrid` has several such copies, each with different rows. `compiles` tells whether
+    torch.compile works with it.
     """
 
     devices: Literal["one", "threads", "ranks"] = "ranks"
@@ -25,7 +25,7 @@ class StrategyEntry(Entry):
 
     @property
     def is_gang(self) -> bool:
-        """Whether it takes several devices for one trial."""
+        """Whether it uses several devices for one trial."""
         return self.devices != "one"
 
 

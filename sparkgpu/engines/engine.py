@@ -1,8 +1,8 @@
-"""What every engine is, and what it gets: one protocol, one record.
+"""The interface of every engine, and its input: one protocol, one record.
 
-An engine is an adapter of a learner. A worker makes it once and has it run its trials one after the other; of
-each it leaves predictions, learning curve and model in the trial's folder and returns a record. It computes
-no metric: one scorer does, from the predictions.
+An engine is an adapter of a learner. A worker makes it once and lets it run its trials one after the other.
+For each trial it writes predictions, learning curve and model to the trial's folder and returns a record. It
+computes no metric: one scorer does that, from the predictions.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ ParametersT = TypeVar("ParametersT", TreesParameters, NeuralParameters)
 
 @dataclass(frozen=True, kw_only=True)
 class Trial(Generic[ParametersT]):
-    """One trial: what is to be trained, on which table, with what, and where its files go.
+    """One trial: what to train, on which table, with which parameters, and where its files go.
 
-    `parameters` are those of the engine's branch, resolved. `scratch` is a folder of the run's own, which on
-    a cluster all machines see. `cores_are_free` says whether the lane's other branch needs no core any more.
+    `parameters` are the resolved ones of the engine's branch. `scratch` is a temporary folder of the run,
+    which all machines of a cluster see. `cores_are_free` tells whether the lane's other branch no longer
+    needs its cores.
     """
 
     spec: TrialSpec
@@ -65,9 +66,9 @@ NeuralTrial = Trial[NeuralParameters]
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """What stands around an engine: a Spark session where its entry asks for H2O or it trains on a cluster.
+    """The surroundings of an engine: a Spark session if its entry asks for H2O or if it trains on a cluster.
 
-    `num_workers` is over how many slots of a cluster one model is spread.
+    `num_workers` is the number of cluster slots over which one model is spread.
     """
 
     session: SparkSession | None = None
@@ -83,31 +84,31 @@ class Model(Protocol):
 
 
 class Engine(Protocol[ParametersT]):
-    """An engine, made by a worker as ``Class(platform)``; its entry stands in `sparkgpu.config.engines`."""
+    """An engine, made by a worker as ``Class(platform)``; its entry is in `sparkgpu.config.engines`."""
 
     def __init__(self, platform: Platform) -> None: ...
 
     def run(self, trial: Trial[ParametersT]) -> FitRecord:
-        """Train, predict the rows of valid and test, and leave the trial's files.
+        """Train, predict the rows of valid and test, and write the trial's files.
 
-        Raises `DeviceError` when a GPU was asked for and not used, or the learner is not installed;
-        `TrialError` when it refuses or fails.
+        Raises `DeviceError` if a GPU was asked for and not used, or if the learner is not installed, and
+        `TrialError` if the learner refuses or fails.
         """
 
     @staticmethod
     def load(folder: Path, schema: TableSchema) -> Model:
-        """The model that `run` left in a trial's folder, ready to be applied on the CPU."""
+        """The model that `run` wrote to a trial's folder, ready for use on the CPU."""
 
 
 class ClusterEngine(Engine[ParametersT], Protocol[ParametersT]):
     """An engine in the driver of a Spark application, which trains one model over the executors."""
 
     def gets_on(self) -> bool:
-        """Whether work was done since this was asked before that Spark's own figures do not show."""
+        """Whether work was done since the last question that Spark's own figures do not show."""
 
 
 def make_engine(name: str, platform: Platform) -> Engine[Any]:
-    """The engine called `name`, for one machine. Raises `DeviceError` where its package is not installed."""
+    """The engine called `name`, for one machine. Raises `DeviceError` if its package is not installed."""
     entry = ENGINES.find(name)
     try:
         kind: type[Engine[Any]] = entry.loaded()
@@ -117,9 +118,9 @@ def make_engine(name: str, platform: Platform) -> Engine[Any]:
 
 
 def make_cluster_engine(name: str, platform: Platform) -> ClusterEngine[Any]:
-    """The engine called `name`, over the executors of a cluster. Raises as `make_engine` does."""
+    """The engine called `name`, over the executors of a cluster. Raises the same errors as `make_engine`."""
     entry = ENGINES.find(name)
-    assert entry.on_cluster is not None  # refused by the plan
+    assert entry.on_cluster is not None  # otherwise the plan refuses the run
     try:
         kind: type[ClusterEngine[Any]] = entry.loaded_from(entry.on_cluster)
     except ImportError as error:
@@ -128,5 +129,5 @@ def make_cluster_engine(name: str, platform: Platform) -> ClusterEngine[Any]:
 
 
 def _not_installed(name: str, package: str | None, error: ImportError, where: str) -> DeviceError:
-    what = f"Run `pip install '{package}'`{where}." if package else "Install what it needs."
+    what = f"Run `pip install '{package}'`{where}." if package else "Install the packages that it needs."
     return DeviceError(f"trees.engine = {name!r}: its package cannot be imported ({error}). {what}")

@@ -14,7 +14,7 @@ from importlib import import_module
 _SPARK = (
     "encodings.cp437",  # names in zip archives, such as the demo's
     "encodings.idna",  # names of hosts, such as that of Spark's Python worker
-    "pandas",  # pyarrow's C code asks for it, in whichever thread makes the first array
+    "pandas",  # pyarrow's C code imports it in the thread that makes the first array
     "pyarrow.acero",
     "pyarrow.dataset",
     "pyarrow.parquet",

@@ -139,7 +139,7 @@ class Worker:
 
 
 def patience_s(config: RunConfig, branch: Branch, source: Source | None) -> float:
-    """How many seconds a worker may be silent."""
+    """The seconds for which a worker may be silent."""
     if config.hang_after_s == 0:
         return math.inf
     seconds = config.hang_after_s

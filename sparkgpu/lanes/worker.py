@@ -2,7 +2,7 @@
 
 A lane's two workers run at the same time. The tree worker of the first lane also prepares the table, in
 the Spark session it needs anyway, while H2O starts beside it; all others wait for ``table/schema.json``.
-Whatever goes wrong is written to the trial's or the lane's ``error.json``; the traceback goes to the log.
+Every error is written to the trial's or the lane's ``error.json``; its traceback goes to the log.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _WAIT_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class _SourceBeside:
-    """The source as it can be read, and what pyarrow reads in it, both found in the background."""
+    """The readable source, and pyarrow's figures of it; both come from the background."""
 
     found: InBackground[Source]
     scan: InBackground[ParquetScan | None]
 
 
 class _Worker:
-    """What one worker process knows and does."""
+    """The state and the work of one worker process."""
 
     def __init__(
         self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: Source | None
@@ -62,7 +62,7 @@ class _Worker:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
         self.config: RunConfig = toml.load(file=paths.config)
-        # From its own file: only on the lane's machine are ports and memory known.
+        # From the lane's own file: only the lane's machine knows its ports and memory.
         self.lane = LanePlan.model_validate(read_json(paths.lane(lane).lane))
         self.branch: Branch = branch
         self.scratch = scratch
@@ -97,7 +97,7 @@ class _Worker:
                 self._run_trials(Platform(session=session))
 
     def _run_trials(self, platform: Platform) -> None:
-        # Made first: an engine imports its learner while another worker prepares the table.
+        # Made first, so that an engine imports its learner while another worker prepares the table.
         engines = {name: make_engine(name, platform) for name in {spec.engine for spec in self.trials}}
         schema = self._wait_for_table()
         resolved = self.plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
@@ -136,7 +136,7 @@ class _Worker:
 
     @contextmanager
     def _spark(self, *, h2o: bool) -> Iterator[tuple[SparkSession, _SourceBeside | None]]:
-        """A session, and the source where this worker prepares the table: it is read while Spark starts."""
+        """A session and, if this worker prepares the table, the source, which is read while Spark starts."""
         from sparkgpu.jvm.session import spark_session
 
         source: _SourceBeside | None = None
@@ -167,7 +167,7 @@ class _Worker:
         from sparkgpu.prepare.prepare import prepare
         from sparkgpu.prepare.table_writer import warm_up
 
-        InBackground(lambda: warm_up(session))  # Spark's Python worker, which is to write the table
+        InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
         try:
             return prepare(
                 session,
@@ -179,11 +179,11 @@ class _Worker:
                 scan=source.scan.result,
             )
         except Exception as error:
-            # The run is over: say why at once, without waiting for H2O to start and for Spark to close.
+            # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
             _give_up(self.paths, self.lane.index, self.branch, error)
 
     def _at_hand(self, source: Source) -> _SourceBeside:
-        """The source, made readable and read where pyarrow can, in the background."""
+        """Make the source readable and, if pyarrow can, read it, in the background."""
         from sparkgpu.prepare.parquet_statistics import scan_parquet
 
         found = InBackground(lambda: at_hand(source, self.scratch))
@@ -193,7 +193,7 @@ class _Worker:
         )
 
     def _wait_for_table(self) -> TableSchema:
-        """Wait for the prepared table; the parent ends this process should the preparation fail."""
+        """Wait for the prepared table; the parent ends this process if the preparation fails."""
         if not self.paths.schema.exists():
             with self.events.phase("waiting for the table"):
                 while not self.paths.schema.exists():
@@ -202,7 +202,7 @@ class _Worker:
 
 
 def _import_for_threads(*, h2o: bool) -> None:
-    """Import what the threads beside the main one will use, before the first of them starts."""
+    """Import what other threads will use, before the first of them starts."""
     from sparkgpu.jvm.preload import preload
 
     preload(h2o=h2o)
@@ -214,7 +214,7 @@ def _import_for_threads(*, h2o: bool) -> None:
 
 
 def _give_up(paths: RunPaths, lane: int, branch: Branch, error: BaseException) -> NoReturn:
-    """Leave the reason for the parent and end this process; its JVM ends with it."""
+    """Write the reason for the parent and end this process; its JVM ends with it."""
     traceback.print_exception(error)
     write_json(paths.lane(lane).error(branch), described(error))
     sys.stdout.flush()
@@ -223,7 +223,7 @@ def _give_up(paths: RunPaths, lane: int, branch: Branch, error: BaseException) -
 
 
 def main() -> None:
-    """Run one worker; exit status 0 when all its trials are done, 5 when one failed, 1 when it broke."""
+    """Run one worker. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--lane", type=int, required=True)
@@ -242,7 +242,7 @@ def main() -> None:
         _give_up(paths, arguments.lane, arguments.branch, error)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads of native libraries can keep an interpreter from ending; all files are closed by now.
+    # Threads of native libraries can keep an interpreter alive; all files are closed here.
     os._exit(5 if worker.failed else 0)
 
 

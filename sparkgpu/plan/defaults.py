@@ -1,6 +1,7 @@
-"""The parameters of the engines that a configuration leaves open: by preset, task, rows and device.
+"""Fills the engine parameters that a configuration leaves open, by preset, task, rows and device.
 
-Published defaults where there are any; what sets the time a run takes (sizes, epochs, trees) by the preset.
+Defaults are the published ones if they exist; the preset sets what determines a run's time (sizes, epochs,
+trees).
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ _TREE_PRESETS: dict[Preset, dict[str, float]] = {
     "best": {"ntrees": 4000, "learn_rate": 0.03, "early_stopping_rounds": 300},
 }
 _MANY_ROWS = 100_000
-# Steps that TabM of the preset "fast" takes on a smaller table if nothing stops it early: with 30 epochs for
-# every table, tables of 14,000 to 40,000 rows were left half trained (docs/performance.md).
+# Steps of TabM with preset "fast" on a smaller table without early stopping: 30 epochs are too few for tables
+# of 14,000 to 40,000 rows (docs/performance.md).
 _FAST_STEPS = 6_500
 _FAST_EPOCHS = (30, 120)
-# Batch size by training rows, as the TabM paper sets it (Gorishniy et al., ICLR 2025).
+# Batch size by training rows, as in the TabM paper (Gorishniy et al., ICLR 2025).
 _BATCH_SIZES = ((32_000, 256), (108_000, 512))
 _MOST_BATCH = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """A configuration with nothing left open: as ``run.toml`` repeats it, and as the engines get it."""
+    """A configuration in which every key has a value: for ``run.toml``, and for the engines."""
 
     config: RunConfig
     trees: TreesParameters
@@ -63,7 +64,7 @@ def resolve(
     device: str,
     tree_device: str,
 ) -> Resolved:
-    """Fill in every open parameter of the engines. What the user set is never changed."""
+    """Fill in every open parameter of the engines. It never changes the user's values."""
     family: Literal["classes", "regression"] = "regression" if task == "regression" else "classes"
     trees = fill(config.trees, {**_TREES[family], **_TREE_PRESETS[preset]})
     if trees.tree_method == "auto":
@@ -87,7 +88,7 @@ def resolve(
 def neural_defaults(
     config: NeuralConfig, preset: Preset, device: str, *, task: Task = "binary", train_rows: int = 0
 ) -> dict[str, Value]:
-    """The network's parameters by architecture, preset and rows; few rows until the table is known."""
+    """The network's parameters by architecture, preset and rows; until the table is known, few rows."""
     network = NETWORKS.find(config.architecture)
     found: dict[str, Value] = {**network.learning, **network.presets[preset]}
     if preset == "fast" and train_rows >= _MANY_ROWS:
@@ -109,7 +110,7 @@ def neural_defaults(
 
 
 def fill(section: SectionT, values: Mapping[str, Value]) -> SectionT:
-    """A copy of `section` with `values` in the places that are still open."""
+    """A copy of `section` with `values` for the keys that are still open."""
     return section.model_copy(
         update={key: value for key, value in values.items() if getattr(section, key) is None}
     )

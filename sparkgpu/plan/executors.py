@@ -15,7 +15,7 @@ from sparkgpu.words import counted
 
 
 class Executor(Record):
-    """One executor as the cluster gives it: its cores, those that a task takes, and its GPUs' addresses."""
+    """One executor of the cluster: its cores, the cores of a task, and the addresses of its GPUs."""
 
     id: str
     host: str
@@ -25,14 +25,14 @@ class Executor(Record):
 
     @property
     def slots(self) -> int:
-        """How many ranks it can hold: one on each GPU, or one for each task's worth of cores."""
+        """The number of ranks that it can hold: one on each GPU, or one for each task's cores."""
         return len(self.gpus) or max(1, self.cores // self.task_cpus)
 
 
 def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, master: str) -> Plan:
-    """Lay the run out over `executors`, of which there is at least one.
+    """Plan the run over `executors`, of which there is at least one.
 
-    Raises `DeviceError` where GPUs were asked for that the executors do not have or that would not be used.
+    Raises `DeviceError` if GPUs were asked for that the executors do not have or that would not be used.
     """
     assert executors
     on_gpu = all(executor.gpus for executor in executors)
@@ -50,7 +50,7 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
 def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) -> None:
     if config.devices.cpu_lanes is not None or config.devices.gpus not in (None, "all"):
         raise ConfigError(
-            "--gpus and --cpu-lanes name devices of one machine; on a cluster they are the executors'. Set "
+            "--gpus and --cpu-lanes name devices of one machine; on a cluster the executors own them. Set "
             "spark.executor.resource.gpu.amount and spark.task.resource.gpu.amount instead."
         )
     if config.devices.gpus == "all" and not on_gpu:
@@ -62,8 +62,8 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
     engine = ENGINES.find(config.trees.engine)
     if in_cloud and config.trees.tree_method == "gpu_hist" and not engine.gpu_in_cluster:
         raise DeviceError(
-            f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost turns to the '
-            'CPU without a word. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
+            f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost silently '
+            'uses the CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
             'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
         )
     if config.cluster.lanes == "cloud" and engine.on_cluster is None:
@@ -82,7 +82,7 @@ def _words(executors: Sequence[Executor]) -> str:
 
 
 def _lane(index: int, executor: Executor) -> LanePlan:
-    """An executor as a lane; memory and ports are Spark's affair, or that of the lane's own machine."""
+    """An executor as a lane; Spark, or the lane's own machine, decides its memory and ports."""
     on_gpu = bool(executor.gpus)
     threads = executor.cores
     return LanePlan(
@@ -126,7 +126,7 @@ def _cloud(
             "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
             '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'
         )
-    # A rank has the cores of one task; the trees' threads beside it are H2O's.
+    # A rank has the cores of one task; H2O decides the threads of the trees beside it.
     ranked = tuple(
         lane.model_copy(update={"neural_threads": executor.task_cpus})
         for lane, executor in zip(lanes, executors, strict=True)
@@ -144,7 +144,7 @@ def _lane_each(
     reasons: dict[str, str],
     master: str,
 ) -> Plan:
-    """A lane on each executor, as many repeats as executors, as on one machine with so many devices."""
+    """A lane on each executor, and as many repeats as executors, like a machine with that many devices."""
     if config.neural.strategy not in ("auto", "single"):
         raise ConfigError(
             f'neural.strategy = "{config.neural.strategy}": with cluster.lanes = "executors" each network '
@@ -154,7 +154,7 @@ def _lane_each(
     repeats = config.repeats or (1 if config.split.folds else len(lanes))
     if config.repeats is None:
         reasons["repeats"] = f"{repeats}" + (
-            ", the folds go round the executors" if config.split.folds else ", one for each executor"
+            ", the executors share the folds" if config.split.folds else ", one for each executor"
         )
     trials = lay_out_trials(config, repeats, len(lanes), "single")
     return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons, master=master)

@@ -1,4 +1,4 @@
-"""How one network is spread over devices: chosen, or checked when asked for, before anything starts."""
+"""Chooses how one network is spread over devices, or checks the user's choice, before anything starts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sparkgpu.config.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.words import counted
 
-_ADAM_BYTES = 16  # of one float32 weight: itself, its gradient and two moments
-_HYBRID_CUT = 2  # devices that a copy of the network is cut over, where nothing else is asked
-_USABLE = 0.5  # of a device's memory; the other half is for the table and the activations
+_ADAM_BYTES = 16  # for one float32 weight: itself, its gradient and two moments
+_HYBRID_CUT = 2  # devices over which a copy of the network is cut by default
+_USABLE = 0.5  # share of a device's memory; the other half is for the table and the activations
 
 
 def choose_strategy(
@@ -25,10 +25,10 @@ def choose_strategy(
     memory_bytes: int | None,
     nodes: int = 1,
 ) -> tuple[str, str]:
-    """The strategy of a run's neural trials, of a network with `hidden` layers, and the reason in words.
+    """The strategy for a run's neural trials with a network of `hidden` layers, and the reason in words.
 
-    `trials` is how many there would be with one on each device; `memory_bytes` that of the smallest GPU;
-    `num_devices` counts those of all `nodes` machines.
+    `trials` is the number of trials with one on each device; `memory_bytes` is that of the smallest GPU;
+    `num_devices` counts the devices of all `nodes` machines.
     """
     if config.strategy != "auto":
         return config.strategy, "asked for"
@@ -50,12 +50,12 @@ def choose_strategy(
 
 
 def weight_bytes(hidden: Sequence[int]) -> int:
-    """Bytes of the float32 weights between the hidden layers, the part known before the table is."""
+    """Bytes of the float32 weights between the hidden layers, which are known before the table."""
     return 4 * sum(before * after for before, after in pairwise(hidden))
 
 
 def ways(config: NeuralConfig, strategy: str, num_devices: int) -> tuple[int, int]:
-    """How many copies of the network there are, and over how many devices each is cut."""
+    """The number of copies of the network, and the number of devices over which each is cut."""
     entry = STRATEGIES.find(strategy)
     if entry.cuts is None:
         return num_devices, 1
@@ -66,9 +66,9 @@ def ways(config: NeuralConfig, strategy: str, num_devices: int) -> tuple[int, in
 def check_strategy(
     config: NeuralConfig, hidden: Sequence[int], strategy: str, num_devices: int, *, nodes: int = 1
 ) -> None:
-    """Refuse what a strategy cannot split over the devices of all `nodes` machines.
+    """Refuse a network that a strategy cannot split over the devices of all `nodes` machines.
 
-    `hidden` are the network's layers, chosen or asked for; raises `ConfigError`.
+    `hidden` are the network's layers, by default or by choice. Raises `ConfigError`.
     """
     asked = f'neural.strategy = "{strategy}"'
     entry = STRATEGIES.find(strategy)
@@ -95,8 +95,8 @@ def check_strategy(
         cut = config.model_parallel or _HYBRID_CUT
         if cut < 2 or num_devices % cut or num_devices == cut:
             raise ConfigError(
-                f"{asked} needs a number of devices that is a multiple of neural.model_parallel = {cut} "
-                f"(2 or more), at least twice it; this run has {num_devices}."
+                f"{asked} needs a multiple of neural.model_parallel = {cut} (2 or more) devices, "
+                f"and at least twice as many; this run has {num_devices}."
             )
     cut = ways(config, strategy, num_devices)[1]
     if entry.cuts == "layers":
@@ -106,10 +106,10 @@ def check_strategy(
 
 
 def check_precision(config: NeuralConfig, device: str) -> None:
-    """Refuse a number format that this kind of device computes in software; raises `DeviceError`."""
+    """Refuse a number format that this kind of device computes in software. Raises `DeviceError`."""
     if not device.startswith("cuda") and config.precision in ("float16", "tf32"):
         raise DeviceError(
-            f'neural.precision = "{config.precision}": a CPU computes it in software only, many times '
+            f'neural.precision = "{config.precision}": a CPU computes it only in software, many times '
             'slower; set it to "float32" or "auto".'
         )
 
@@ -137,7 +137,7 @@ def _check_tensor_parallel(config: NeuralConfig, hidden: Sequence[int], asked: s
             f'{asked} cannot cut neural.architecture = "{config.architecture}"; choose "ddp", "fsdp" or "pp" '
             "for it."
         )
-    # Of a pair of layers the first is cut by its outputs.
+    # In a pair of layers, the first is cut by its outputs.
     widths = hidden[:1] if way == "inner" else hidden[::2]
     for width in widths:
         if width % cut:

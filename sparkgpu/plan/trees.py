@@ -1,4 +1,4 @@
-"""Where trees train when that is not where the lane is: said in the plan, or refused before the start."""
+"""Trees that cannot train on the lane's GPU: the plan gives a reason, or refuses them before the start."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sparkgpu.errors import ConfigError, DeviceError
 
 
 def check_tree_device(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> None:
-    """Refuse, or add as a reason, that trees would train on the CPU beside a GPU.
+    """Refuse trees that would train on the CPU beside a GPU, or give the reason why they do.
 
-    The configuration itself refuses `gpu_hist` for an engine that has no GPU form. Raises `ConfigError` where
-    no model would use a GPU that was asked for, `DeviceError` where trees would leave it.
+    The configuration itself refuses `gpu_hist` for an engine without a GPU form. Raises `ConfigError` if no
+    model would use a GPU that was asked for, `DeviceError` if trees would leave the GPU.
     """
     trees, entry = config.trees, ENGINES.find(config.trees.engine)
     if not on_gpu or "trees" not in config.models:

@@ -60,7 +60,7 @@ def class_weights(config: DataConfig, target: Target) -> tuple[float, ...]:
     """What the weight of each class's rows is multiplied by; empty where classes are left as they are."""
     if config.class_weights != "balanced" or not target.class_rows:
         return ()
-    # As scikit-learn defines it: rows / (classes * rows of the class); weights then average to 1.
+    # scikit-learn's definition: rows / (classes * rows of the class); the weights then average to 1.
     return tuple(target.rows / (len(target.class_rows) * rows) for rows in target.class_rows)
 
 

@@ -1,7 +1,7 @@
 """The numbers behind the plots: predictions joined to labels, ROC curves, confusion, learning curves.
 
-Limits: the test split alone, and at most `MOST_ROWS` rows of it, evenly spaced, since a picture gains nothing
-from more. Rows count as they do in the scorer. N rows, C classes.
+Limits: only the test split, and at most `MOST_ROWS` rows of it, evenly spaced, since more rows do not improve
+a picture. Rows have the same weights as in the scorer. N rows, C classes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema
 
 MOST_ROWS = 200_000
-MOST_POINTS = 500  # of a line: more than it has pixels across would only cost time
+MOST_POINTS = 500  # per line: more points than pixels across would only take time
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestRows:
     """The test split's rows and the predictions of each model's finished trials, in the same order.
 
-    Predictions are probabilities (N, C), or values (N,) for regression. `every` says that each so-manieth row
-    is here.
+    Predictions are probabilities (N, C), or values (N,) for regression. The arrays hold every `every`-th row
+    of the split.
     """
 
     labels: Labels
@@ -41,7 +41,7 @@ class TestRows:
 
 
 def read_test(paths: RunPaths, schema: TableSchema, results: Results) -> TestRows:
-    """Read what is there; a trial whose predictions are gone or do not fit the table is left out."""
+    """Read the existing predictions, without trials whose file is gone or does not fit the table."""
     labels = LabelReader(paths, schema).of("test")
     every = -(-len(labels.label_N) // MOST_ROWS) or 1
     trials: dict[str, tuple[FloatArray, ...]] = {}
@@ -50,7 +50,7 @@ def read_test(paths: RunPaths, schema: TableSchema, results: Results) -> TestRow
             values = trial_predictions(paths, schema, trial.name, {"test": labels})["test"]
         except (KeyError, OSError, ValueError):
             continue
-        shown = values[::every].copy()  # lets the other rows go
+        shown = values[::every].copy()  # frees the memory of the other rows
         trials[trial.model] = (*trials.get(trial.model, ()), shown)
     for model in results.models:
         if model.weights and model.weights.keys() <= trials.keys():
@@ -60,9 +60,9 @@ def read_test(paths: RunPaths, schema: TableSchema, results: Results) -> TestRow
 
 
 def roc(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """False and true positive rates, from (0, 0) to (1, 1), in at most `MOST_POINTS` points.
+    """False and true positive rates, from (0, 0) to (1, 1), with at most `MOST_POINTS` points.
 
-    Rows with equal scores are one step, as for the area in ``metrics.json``. Both classes must be there.
+    Rows with equal scores are one step, as for the area in ``metrics.json``. Both classes must occur.
     """
     order_N = np.argsort(-score_N, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(score_N[order_N]) != 0, True))
@@ -72,7 +72,7 @@ def roc(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
     false = np.concatenate([[0.0], np.cumsum(weight_N * ~positive_N)[ends]])
     true, false = true / true[-1], false / false[-1]
     if len(true) > MOST_POINTS:
-        # Evenly along the curve, which is steep at first: even steps of one axis would cut its corner.
+        # Evenly along the curve, which is steep at first: even steps on one axis would cut its corner.
         kept = np.unique(np.searchsorted(true + false, np.linspace(0.0, 2.0, MOST_POINTS)))
         kept = np.unique(np.append(kept[kept < len(true)], len(true) - 1))
         true, false = true[kept], false[kept]
@@ -80,7 +80,7 @@ def roc(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def confusion(labels: Labels, probability_NC: FloatArray) -> FloatArray:
-    """Share of each true class (row) that is taken for each class (column), (C, C); 0 for absent classes."""
+    """The share of each true class (row) predicted as each class (column), (C, C); 0 for absent classes."""
     num_classes = probability_NC.shape[1]
     codes_N = labels.label_N.astype(np.int64) * num_classes + probability_NC.argmax(axis=1)
     counts = np.bincount(codes_N, weights=labels.counts(), minlength=num_classes**2)
@@ -91,7 +91,7 @@ def confusion(labels: Labels, probability_NC: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningCurve:
-    """``learning_curve.csv`` of one trial, for its first metric; NaN where a value is blank."""
+    """``learning_curve.csv`` of one trial, for its first metric; NaN for a blank value."""
 
     metric: str
     step: FloatArray
@@ -100,7 +100,7 @@ class LearningCurve:
 
 
 def learning_curve(path: Path) -> LearningCurve | None:
-    """None where the file is absent or holds no point."""
+    """None if the file is absent or holds no point."""
     metric, points = read_curve(path)
     if not points:
         return None

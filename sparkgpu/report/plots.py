@@ -1,7 +1,8 @@
-"""The pictures of the report as PNG bytes: one light version each, which the page turns dark where needed.
+"""The pictures of the report as PNG bytes, in one light version each, which the page can turn dark.
 
-Limits: Agg and figure objects only, no pyplot (which would keep every figure alive and look for a window
-system). Colours are those of Okabe and Ito, told apart with any colour vision; line styles differ as well.
+Limits: only Agg and figure objects, no pyplot, which would keep every figure alive and look for a window
+system. The colours are those of Okabe and Ito, which differ for any colour vision; line styles differ as
+well.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _MORE_STYLES: tuple[_ModelStyle, ...] = (
     ("#E69F00", (0, (3, 1.2, 1, 1.2, 1, 1.2))),
 )
 _PHASE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#666666")
-_MOST_DOTS = 3000  # rows up to which a scatter shows more than a density
+_MOST_DOTS = 3000  # up to this many rows a scatter shows more than a density
 _MOST_CLASSES = 30
-_NAMED_CLASSES = 12  # up to which the cells of a confusion matrix have room for figures
+_NAMED_CLASSES = 12  # up to this many classes the cells of a confusion matrix have room for figures
 _STYLE: Any = {  # the names of settings are a literal type in some releases of matplotlib
     "font.size": 9,
     "axes.titlesize": 10,
@@ -53,7 +54,7 @@ _STYLE: Any = {  # the names of settings are a literal type in some releases of 
     "axes.axisbelow": True,
     "grid.color": "#E4E4E4",
     "legend.frameon": False,
-    "text.parse_math": False,  # a class called "$5 to $10" is no formula
+    "text.parse_math": False,  # a class called "$5 to $10" is not a formula
 }
 
 
@@ -69,7 +70,7 @@ class Picture:
 
 @contextmanager
 def plot_style() -> Iterator[None]:
-    """The look of all pictures; scripts that the font lacks show as boxes, without a warning."""
+    """The style of all pictures; characters that the font lacks show as boxes, without a warning."""
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
@@ -92,7 +93,7 @@ def quality(test: TestRows, schema: TableSchema, values: Mapping[str, float | No
 
 
 def _styles(models: Iterable[str]) -> dict[str, _ModelStyle]:
-    """A colour and a line for each model; those of any name beside ours take turns."""
+    """A colour and a line style for each model; models with other names than ours use the rest in turn."""
     others = [model for model in models if model not in _MODEL_STYLES]
     return _MODEL_STYLES | dict(zip(others, cycle(_MORE_STYLES), strict=False))
 
@@ -129,7 +130,7 @@ def _confusion_matrices(test: TestRows, schema: TableSchema, models: Sequence[st
     shown = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CLASSES])
     names = [_short(schema.classes[code]) for code in shown]
     upright = len(names) > 4
-    longest = 0.075 * max(map(len, names))  # inches that a label takes, about
+    longest = 0.075 * max(map(len, names))  # approximate inches of a label
     size = 2.9 if len(names) <= _NAMED_CLASSES else 3.8
     left, bottom = 0.4 + longest, 0.4 + (longest if upright else 0.15)
     width, height = size * len(models) + left + 0.1, size + bottom + 0.25
@@ -164,7 +165,7 @@ def _predicted_against_true(test: TestRows, schema: TableSchema, models: Sequenc
     label_N = np.asarray(test.labels.label_N, dtype=np.float64)
     styles = _styles(models)
     means = [test.mean(model) for model in models]
-    # A few far-off values would squeeze all others into a corner.
+    # A few extreme values would squeeze all others into a corner.
     low, high = np.quantile(np.concatenate([label_N, *means]), (0.001, 0.999))
     margin = 0.03 * (high - low) or 1.0
     low, high = low - margin, high + margin
@@ -201,7 +202,7 @@ def _predicted_against_true(test: TestRows, schema: TableSchema, models: Sequenc
 def learning_curves(models: Mapping[str, list[LearningCurve]], networks: Collection[str]) -> Picture | None:
     """One panel for each model: validation solid, training dotted, one line for each trial.
 
-    A step of the models in `networks` is an epoch, else a tree.
+    A step is an epoch for the models in `networks`, and a tree for the others.
     """
     if not models:
         return None
@@ -224,18 +225,18 @@ def learning_curves(models: Mapping[str, list[LearningCurve]], networks: Collect
         axes.set(xlabel="epochs" if model in networks else "trees", ylabel=metric_title(curves[0].metric))
         if axes.get_legend_handles_labels()[0]:
             axes.legend()
-    caption = "Learning curves: what each trial scored on its training and validation rows as it learned."
+    caption = "Learning curves: the score of each trial on its training and validation rows during training."
     return _picture(figure, "learning_curves", caption)
 
 
 def timings(phases: dict[str, dict[str, float]]) -> Picture | None:
-    """A bar for each lane and branch, cut into its phases in the order they ran."""
+    """A bar for each lane and branch, divided into its phases in order."""
     phases = {place: of_place for place, of_place in phases.items() if of_place}
     if not phases:
         return None
     names = list(dict.fromkeys(name for of_place in phases.values() for name in of_place))
     totals = {name: sum(of_place.get(name, 0.0) for of_place in phases.values()) for name in names}
-    # As many as there are colours; the rest would be too thin to see.
+    # As many phases as colours; the others would be too thin to see.
     named = set(sorted(names, key=lambda name: -totals[name])[: len(_PHASE_COLOURS) - 1])
     legend = [name for name in names if name in named]
     colours = dict(zip(legend, _PHASE_COLOURS, strict=False))
@@ -266,7 +267,7 @@ def timings(phases: dict[str, dict[str, float]]) -> Picture | None:
 def _figure(
     width: float, height: float, columns: int, *, sharey: bool = False, **margins: float
 ) -> tuple[Figure, list[Axes]]:
-    """Inches, and fixed margins as shares of them: an automatic layout would take longer than the drawing."""
+    """Inches, and fixed margins as shares of them: an automatic layout takes longer than the drawing."""
     figure = Figure(figsize=(width, height), dpi=_DPI)
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, columns, squeeze=False, sharey=sharey)

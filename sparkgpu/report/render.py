@@ -1,7 +1,7 @@
-"""Builds ``report/`` from the run directory alone: the page, its Markdown twin, ``metrics.csv``, pictures.
+"""Builds ``report/`` from the run directory alone: the page, the same in Markdown, ``metrics.csv``, pictures.
 
-Limits: everything that comes from the user's data is escaped, in HTML and in Markdown; the page holds its
-style and pictures itself and asks the network for nothing. Files are complete or absent.
+Limits: all text from the user's data is escaped, in HTML and in Markdown. The page contains its style and
+pictures and loads nothing from the network. Files are complete or absent.
 """
 
 from __future__ import annotations
@@ -30,25 +30,23 @@ PICTURES = ("roc_curves", "confusion_matrix", "predicted_vs_true", "learning_cur
 
 
 def build(paths: RunPaths) -> Path:
-    """Write the whole report anew and return the path of ``index.html``.
+    """Write the whole report again and return the path of ``index.html``.
 
-    Reads ``metrics.json``, ``plan.json``, the table's schema and test labels, and what the trials left;
-    predictions or learning curves that are gone cost their picture alone. Raises `ConfigError` where the
+    Reads ``metrics.json``, ``plan.json``, the table's schema and test labels, and the files of the trials. If
+    predictions or learning curves are missing, only their picture is missing. Raises `ConfigError` if the
     folder holds no finished run.
     """
     for needed in (paths.metrics, paths.plan, paths.schema):
         if not needed.is_file():
             name = needed.relative_to(paths.root)
-            raise ConfigError(
-                f"{paths.root}: there is no {name}; give the folder of a run that came to an end."
-            )
+            raise ConfigError(f"{paths.root}: it holds no {name}; give the folder of a finished run.")
     results, schema, plan = read_results(paths), read_schema(paths), read_record(paths.plan, Plan)
     pictures = {picture.name: picture for picture in _pictures(paths, schema, results)}
     for picture in PICTURES:
         if picture in pictures:
             _write_bytes(paths.report / f"{picture}.png", pictures[picture].png)
         else:
-            (paths.report / f"{picture}.png").unlink(missing_ok=True)  # of an earlier report
+            (paths.report / f"{picture}.png").unlink(missing_ok=True)  # left by an earlier report
     write_text(paths.report / "metrics.csv", tables.metrics_csv(results))
     content = _content(schema, plan, results) | {"pictures": pictures}
     html = Environment(
@@ -85,30 +83,30 @@ def _pictures(paths: RunPaths, schema: TableSchema, results: Results) -> list[pl
 _NOTES = {
     "results": "A model's figures are means over its trials, ± their standard deviation; the blend mixes all "
     "trials.",
-    "comparison": "Compared are each model's predictions averaged over its trials, row by row. A pair is a "
-    "tie where its interval holds zero. The interval speaks of other rows like these, with the fitted models "
-    "as they are.",
-    "trials": "A step is a tree of the trees and an epoch of the network. Rows a second count each training "
-    "row once a step, so those of trees and networks are not comparable. Predict is the time for the "
+    "comparison": "The comparison uses each model's predictions averaged over its trials, row by row. A pair "
+    "is a tie if its interval contains zero. The interval is about other rows like these, with the same "
+    "fitted models.",
+    "trials": "A step is a tree for the trees and an epoch for the network. Rows per second count each "
+    "training row once per step, so they do not compare trees with networks. Predict is the time for the "
     "validation and test rows.",
-    "cost": "Device time is the wall time of the run, once for each lane.",
-    "proofs": "What the engines themselves report of the device they trained on.",
+    "cost": "Device time is the wall time of the run times the number of lanes.",
+    "proofs": "The engines' own reports on the device that they trained on.",
 }
-"""What the tables mean, by table."""
+"""The explanation of each table."""
 
 
 def _notes(schema: TableSchema) -> dict[str, str]:
     if schema.weight is None:
         return _NOTES
     counted_by = (
-        f"Rows count by their weight in column {schema.weight}: in every metric, in the intervals and in the "
+        f"Column {schema.weight} weights the rows in every metric, in the intervals and in the "
         "weights of the blend."
     )
     return {**_NOTES, "results": f"{_NOTES['results']} {counted_by}"}
 
 
 def _content(schema: TableSchema, plan: Plan, results: Results) -> dict[str, object]:
-    """Everything the two templates show, by name."""
+    """All values that the two templates show, by name."""
     metric = results.comparison.metric
     return {
         "run": results.run,
@@ -146,7 +144,7 @@ def verdict(results: Results) -> str:
             text += f"; {_of_blend(pairs)} {title} {number_text(finished['blend'])}"
         return f"{text[0].upper()}{text[1:]}."
     if not finished:
-        return "No model finished, so there is nothing to compare; the failed trials below say why."
+        return "No model finished, so there is nothing to compare; the failed trials below give the reasons."
     reached = " and ".join(f"{name} reached {title} {number_text(value)}" for name, value in finished.items())
     left_out = any(model.status == "left out" for model in results.models)
     why = "was left out" if left_out else "did not finish"
@@ -155,7 +153,7 @@ def verdict(results: Results) -> str:
 
 
 def _of_blend(pairs: Mapping[frozenset[str], PairResult]) -> str:
-    """What is said of a blend with the best value: that it leads only where no difference is a tie."""
+    """The words for a blend with the best value: it leads only if no difference is a tie."""
     level = [
         name
         for name in ("trees", "neural")
@@ -195,12 +193,12 @@ def _data_uri(png: bytes) -> Markup:
 
 
 def _markdown(value: object) -> Markup:
-    """Text as Markdown shows it literally, on one line; what a macro made is Markdown already."""
+    """Escape text so that Markdown shows it literally, on one line; a macro's output is Markdown already."""
     if isinstance(value, Markup):
         return value
     text = " ".join(str(value).split())
     text = re.sub(r"([\\`*\[\]|~])", r"\\\1", text)
-    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word an underscore is only itself
+    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word an underscore has no meaning
     return Markup(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 

@@ -1,7 +1,7 @@
-"""The tables of the report, as text ready to be set: rows of cells, no markup.
+"""The tables of the report as rows of text cells, without markup.
 
-Everything comes from ``metrics.json``, ``plan.json`` and ``table/schema.json``; a value that is absent or
-null shows as a dash, and a column of dashes is left out.
+All values come from ``metrics.json``, ``plan.json`` and ``table/schema.json``. An absent or null value shows
+as a dash, and a column of dashes is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DASH = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One value; `best` marks the best of its row, `number` sets it flush right."""
+    """One value; `best` marks the best of its row, `number` aligns it to the right."""
 
     text: str
     best: bool = False
@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A heading for each column, then rows of as many cells."""
+    """A heading for each column, and rows with one cell for each."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -44,12 +44,12 @@ class Table:
 
     @property
     def marked(self) -> bool:
-        """Whether some number is marked, so that the others keep its place free."""
+        """Whether some number has a mark, so that the others leave room for it."""
         return any(cell.best and cell.number for row in self.rows for cell in row)
 
 
 def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
-    """Metrics down, models across; mean over a model's trials, with their spread where it was repeated."""
+    """Metrics down, models across: the mean over a model's trials, with their spread if there are several."""
     rows = []
     for metric, of_metric in standings(found.models, split).items():
         arrow = "greater" if greater_is_better(metric) else "smaller"
@@ -64,7 +64,7 @@ def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
 
 
 def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
-    """What a model took and is made of, below what it scored."""
+    """The time and the parts of a model, below its scores."""
     made, took = [], []
     for model in found.models:
         done = found.done(model.name)
@@ -103,7 +103,7 @@ def comparison(found: Results) -> Table:
 
 
 def _signed(value: float | None, width: float | None) -> str:
-    """`value` with as many decimals as give the interval's width two digits: more would be noise."""
+    """`value` with the decimals that show two digits of the interval's width: more would be noise."""
     if value is None:
         return DASH
     decimals = 4 if not width else max(0, 1 - math.floor(math.log10(width)))
@@ -147,7 +147,7 @@ def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
 
 
 def timings(found: Results) -> Table:
-    """Phases down, lanes and branches across, in the order they were met."""
+    """Phases down, lanes and branches across, in the order of appearance."""
     phases = found.phases_s
     places = [place for place, of_place in phases.items() if of_place]
     names = dict.fromkeys(name for place in places for name in phases[place])
@@ -188,7 +188,7 @@ def lanes(plan: Plan) -> Table:
             Cell(text=lane.device_name),
             _whole(lane.tree_threads),
             _whole(lane.neural_threads),
-            _bytes(lane.heap_bytes or None),  # of executors they are Spark's affair
+            _bytes(lane.heap_bytes or None),  # for executors, Spark decides it
             _whole(lane.port_base or None, plain=True),
         )
         for lane in plan.lanes
@@ -198,12 +198,12 @@ def lanes(plan: Plan) -> Table:
 
 
 def proofs(found: Results) -> Table:
-    """What shows on which device each trial ran, as its engine recorded it."""
+    """The proof of each trial's device, as its engine recorded it."""
     rows = [
         (Cell(text=trial.name), Cell(text=key), Cell(text=_evidence(value)))
         for trial in found.done()
         for key, value in trial.device_proof.items()
-        if value not in (None, "") and key != "ranks"  # those are in metrics.json
+        if value not in (None, "") and key != "ranks"  # metrics.json has the ranks
     ]
     return Table(columns=("trial", "evidence", "value"), rows=tuple(rows))
 
@@ -218,7 +218,7 @@ def failures(found: Results) -> Table:
 
 
 def metrics_csv(found: Results) -> str:
-    """``metrics.csv``: one row per model, and per trial, of each split and metric; numbers in full."""
+    """``metrics.csv``: one row for each model or trial, split and metric, with unrounded numbers."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("model", "trial", "split", "metric", "value", "std"))
@@ -235,7 +235,7 @@ def metrics_csv(found: Results) -> str:
 
 
 def _without_idle_columns(columns: Sequence[str], rows: list[tuple[Cell, ...]]) -> Table:
-    """Leave out what says nothing: columns of dashes, of finished trials, of single devices."""
+    """Leave out columns without information: only dashes, only finished trials, only single devices."""
     idle = {DASH, "done", "single"}
     kept = [i for i in range(len(columns)) if len(found := {row[i].text for row in rows}) > 1 or found - idle]
     return Table(
@@ -248,7 +248,7 @@ def _number(value: float | None) -> Cell:
 
 
 def _whole(value: int | None, *, plain: bool = False) -> Cell:
-    """A count, or, when `plain`, a name made of digits."""
+    """A count or, with `plain`, a name made of digits."""
     return Cell(text=DASH if value is None else str(value) if plain else f"{value:,}", number=True)
 
 

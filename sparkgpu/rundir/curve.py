@@ -1,6 +1,6 @@
-"""``learning_curve.csv``: what a trial scored after each step, on the rows it trained on and validated on.
+"""``learning_curve.csv``: the scores of a trial after each step, on its training and validation rows.
 
-A step is a tree or an epoch. A blank is a value that its engine did not tell.
+A step is a tree or an epoch. A blank is a value that the engine did not report.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEADER = ("step", "elapsed_s", "metric", "train", "valid")
 
 
 class CurvePoint(NamedTuple):
-    """One line; `elapsed_s` counts from the start of training."""
+    """One line; `elapsed_s` is the time since the start of training."""
 
     step: int
     elapsed_s: float | None
@@ -35,7 +35,7 @@ def curve_as_csv(metric: str, points: Iterable[CurvePoint]) -> str:
 
 
 def read_curve(path: Path) -> tuple[str, list[CurvePoint]]:
-    """The file's first metric with its points; no points where the file is absent or holds none."""
+    """The file's first metric with its points; there are no points if the file is absent or empty."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["step"]]

@@ -1,4 +1,4 @@
-"""The records that a run leaves as JSON beside ``metrics.json`` (docs/run-directory.md lists the files)."""
+"""The records that a run writes as JSON beside ``metrics.json`` (docs/run-directory.md lists the files)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sparkgpu.rundir.files import Record
 
 
 class FitRecord(Record):
-    """``fit.json``: what one trial did, as its engine saw it. Seconds, bytes and rows per second.
+    """``fit.json``: an engine's record of one trial. The units are seconds, bytes and rows per second.
 
-    `native_parameters` is what the native library reports that it used, `device_proof` what shows on
-    which device it ran; `parameters` are the settings that were asked for, in the engine's spelling.
+    `native_parameters` are the parameters that the native library reports, `device_proof` shows the device on
+    which it ran, and `parameters` are the requested settings with the engine's names.
     """
 
     trial: str
@@ -30,7 +30,7 @@ class FitRecord(Record):
 
 
 class HostRecord(Record):
-    """A machine in the words of ``metrics.json``. `gpus` are titles, `driver` is that of NVIDIA."""
+    """A machine in the form of ``metrics.json``. `gpus` are names, `driver` is NVIDIA's version."""
 
     system: str
     processor: str
@@ -50,7 +50,7 @@ class GpuRecord(Record):
 
 
 class DetailedHostRecord(Record):
-    """The same machine in ``env.json``, with all that is known of its GPUs."""
+    """The same machine in ``env.json``, with all known facts on its GPUs."""
 
     system: str
     processor: str

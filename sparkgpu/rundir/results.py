@@ -1,7 +1,7 @@
-"""``metrics.json``, all that a run found, as typed records: the one place that writes it and reads it.
+"""``metrics.json``, all results of a run, as typed records. Only this module writes and reads it.
 
-A key that was not set is not written (`weights` belong to a blend alone). What earlier versions with the same
-`schema_version` left out has a default here, and keys that a later one may add are passed over.
+A key without a value is not written (only a blend has `weights`). Keys that earlier versions with the same
+`schema_version` did not write have defaults here, and keys that a later version may add are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import HostRecord
 
 MetricValues = dict[str, float | None]
-"""Metrics by name, in their natural values; None where the rows do not define one."""
+"""Metrics by name, with their natural values; None if the rows do not define one."""
 
 
 class _Part(Record):
@@ -25,7 +25,7 @@ class _Part(Record):
 
 
 class SplitMetrics(_Part):
-    """Metrics on the rows for early stopping and on those for the verdict; empty where nothing finished."""
+    """Metrics on the validation rows and on the test rows; empty if nothing finished."""
 
     valid: MetricValues = Field(default_factory=dict)
     test: MetricValues = Field(default_factory=dict)
@@ -41,7 +41,7 @@ class Spread(_Part):
 
 
 class RunInfo(_Part):
-    """The run itself. `started_at` is in UTC, `sparkgpu` the version that ran it."""
+    """The run itself. `started_at` is in UTC, `sparkgpu` is the version that ran it."""
 
     name: str
     started_at: str
@@ -53,7 +53,7 @@ class RunInfo(_Part):
 
 
 class DataInfo(_Part):
-    """The prepared table. `rows_refused` had no target value; `weighted`: metrics count rows by a column."""
+    """The prepared table. `rows_refused` rows had no target; `weighted`: a column weights the metrics."""
 
     source: str
     rows: int
@@ -70,8 +70,8 @@ class DataInfo(_Part):
 class ModelResult(_Part):
     """One model of the run, under any name: the means over its finished trials.
 
-    `weights` are the shares of other models in a blend. Of a ``partial`` model some trials failed; one that
-    the configuration left out was never planned, and has no engine.
+    `weights` are the shares of other models in a blend. ``partial`` means that some of its trials failed. A
+    model that the configuration leaves out was never planned and has no engine.
     """
 
     name: str
@@ -97,7 +97,7 @@ class TrialResult(_Part):
 
 
 class DoneTrial(TrialResult):
-    """A finished trial: its metrics and what `FitRecord` says of it."""
+    """A finished trial: its metrics and the facts of its `FitRecord`."""
 
     status: Literal["done"]
     metrics: SplitMetrics
@@ -113,7 +113,7 @@ class DoneTrial(TrialResult):
 
 
 class FailedTrial(TrialResult):
-    """A trial that left nothing but the reason."""
+    """A failed trial: only its reason."""
 
     status: Literal["failed"]
     error: str
@@ -121,9 +121,9 @@ class FailedTrial(TrialResult):
 
 
 class PairResult(_Part):
-    """Two models on the same test rows: the metric of `a` minus that of `b`, its interval and who is ahead.
+    """Two models on the same test rows: the metric of `a` minus that of `b`, its interval and the leader.
 
-    Both ends of `ci95` are None where there is no interval; `sentence` says it all in words.
+    Both ends of `ci95` are None if there is no interval; `sentence` gives all of it in words.
     """
 
     a: str
@@ -136,7 +136,7 @@ class PairResult(_Part):
 
 
 class ComparisonResult(_Part):
-    """Every pair of models by `metric`. `leader` has its best value; None where none finished."""
+    """Every pair of models by `metric`. `leader` has its best value; None if no model finished."""
 
     metric: str
     leader: str | None
@@ -144,7 +144,7 @@ class ComparisonResult(_Part):
 
 
 class CostInfo(_Part):
-    """Wall hours of the run once for each lane; watt-hours of the GPUs where they told their power."""
+    """Wall hours of the run times its lanes; watt-hours of the GPUs if they report their power."""
 
     device_hours: float
     energy_wh: float | None
@@ -174,12 +174,12 @@ class Results(_Part):
         return tuple(trial for trial in self.trials if isinstance(trial, FailedTrial))
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``metrics.json`` holds, as plain values."""
+        """The content of ``metrics.json``, as plain values."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 def metrics_schema() -> str:
-    """The JSON Schema of ``metrics.json``, as a file holds it. Required is what every version has written."""
+    """The JSON Schema of ``metrics.json``, in the form of a file. It requires the keys of every version."""
     found = Results.model_json_schema()
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -194,7 +194,7 @@ def write_results(paths: RunPaths, results: Results) -> None:
 
 
 def read_results(paths: RunPaths) -> Results:
-    """What a run found, this or an earlier version's. Raises `ConfigError` where it cannot be understood."""
+    """The results of a run of this or an earlier version. Raises `ConfigError` if they are not readable."""
     try:
         return Results.model_validate_json(paths.metrics.read_text(encoding="utf-8"))
     except ValidationError as error:

@@ -1,8 +1,8 @@
-"""From the predictions of all trials to ``metrics.json``: scored by one scorer, compared and blended.
+"""Makes ``metrics.json`` from the predictions of all trials: one scorer scores, compares and blends them.
 
-Reads only the run directory, so it can be repeated. Blend weights come from the validation rows alone; what
-is compared on the test rows are each model's predictions averaged over its trials. Where the user named a
-column of row weights, every figure counts rows by it.
+It reads only the run directory, so it can be repeated. Blend weights come only from the validation rows. The
+comparison on the test rows uses each model's predictions averaged over its trials. If the user named a column
+of row weights, it weights every figure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import SplitName, TableSchema
 
 _SPLITS: tuple[SplitName, SplitName] = ("valid", "test")
-_ALWAYS = ("trees", "neural")  # are in `models`, trained or not
+_ALWAYS = ("trees", "neural")  # always in `models`, trained or not
 
 Predictions = Mapping[SplitName, FloatArray]
 
@@ -65,7 +65,7 @@ def evaluate(
     seed: int,
     notes: Mapping[str, str],
 ) -> Evaluation:
-    """Score what finished. `failed` says of trials why they failed, `notes` what else befell them."""
+    """Score what finished. `failed` gives the reasons of failed trials, `notes` other notes on trials."""
     labels = LabelReader(paths, schema)
     done = [spec for spec in plan.trials if paths.trial(spec.name).done.exists()]
     scored = [_score(paths, schema, spec, labels) for spec in done]
@@ -135,7 +135,7 @@ def _score(paths: RunPaths, schema: TableSchema, spec: TrialSpec, labels: LabelR
 
 
 def _pool(schema: TableSchema, trials: Sequence[_Scored], labels: LabelReader) -> Predictions:
-    """One model's predictions averaged over its trials; with folds, each validated row over its own."""
+    """One model's predictions averaged over its trials; with folds, each row over its own fold's trials."""
     test = averaged([trial.values["test"] for trial in trials])
     if schema.folds is None:
         return {"valid": averaged([trial.values["valid"] for trial in trials]), "test": test}
@@ -146,7 +146,7 @@ def _pool(schema: TableSchema, trials: Sequence[_Scored], labels: LabelReader) -
         place = np.searchsorted(whole, labels.of("valid", trial.spec.fold).row_id_N)
         total[place] += trial.values["valid"]
         count[place] += 1
-    # A fold whose trial failed leaves its rows without a prediction: the mean of the others stands in.
+    # If a fold's trial failed, its rows have no prediction: the mean of the others replaces it.
     missing = count == 0
     count[missing] = 1
     average = total / count.reshape(-1, *([1] * (total.ndim - 1)))
@@ -165,7 +165,7 @@ def _model(model: str, plan: Plan, scored: Sequence[_Scored]) -> ModelResult:
         means, spread = SplitMetrics(valid=valid, test=test), Spread(test=deviation)
     status: Literal["done", "partial", "failed", "left out"]
     if not planned:
-        status = "left out"  # by the configuration's `models`
+        status = "left out"  # the configuration's `models` leaves it out
     else:
         status = "done" if len(own) == len(planned) else "partial" if own else "failed"
     return ModelResult(

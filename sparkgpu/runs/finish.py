@@ -1,4 +1,4 @@
-"""Closes a run: ``metrics.json`` from what the lanes left, then the report."""
+"""Ends a run: writes ``metrics.json`` from the lanes' files, then the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparkgpu.table.schema import TableSchema
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What the lanes left: how the trials ended, what they scored, and what the run took."""
+    """Write the results: how the trials ended, their scores, and what the run took."""
 
     outcome: Outcome
     schema: TableSchema
@@ -31,7 +31,7 @@ class Trained:
 
 
 def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machine: Machine) -> Results:
-    """Write ``metrics.json`` and the report; and the former again, with what the report took."""
+    """Write ``metrics.json`` and the report, then ``metrics.json`` again with the report's seconds."""
     from sparkgpu import report
 
     results = Results(
@@ -90,7 +90,7 @@ def _data_info(schema: TableSchema) -> DataInfo:
 
 
 def _phases(paths: RunPaths, plan: Plan) -> dict[str, dict[str, float]]:
-    """Seconds by phase of every worker that told them."""
+    """Seconds by phase for every worker that reported them."""
     return {
         f"lane {lane.index} {branch}": read_json(file)
         for lane in plan.lanes

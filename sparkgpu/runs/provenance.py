@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
 
 
 def host(machine: Machine) -> HostRecord:
-    """The machine in the words of ``metrics.json``."""
+    """The machine, in the form of ``metrics.json``."""
     return HostRecord(
         system=platform.platform(),
         processor=_processor(),
@@ -39,7 +39,7 @@ def host(machine: Machine) -> HostRecord:
 
 
 def environment(machine: Machine) -> EnvironmentRecord:
-    """What ``env.json`` holds."""
+    """The content of ``env.json``."""
     gpus = tuple(
         GpuRecord(index=gpu.index, uuid=gpu.uuid, name=gpu.title, memory_bytes=gpu.memory_bytes)
         for gpu in machine.gpus

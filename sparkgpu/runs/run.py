@@ -185,7 +185,7 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
     if has_table:  # its source is not read again, and may be gone by now
         return config, Source(name=title or asked, location=asked, format="parquet")
     found = find_source(asked)
-    # As run.toml repeats it: from any folder, and never from a file that was there for this run only.
+    # run.toml must work from any folder, and must not name a file that exists only for this run.
     data = config.data.model_copy(update={"source": title or found.lasting})
     return config.model_copy(update={"data": data}), found.model_copy(update={"name": title or asked})
 

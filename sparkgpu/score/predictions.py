@@ -1,7 +1,7 @@
 """The predictions of a run's trials, row by row beside the labels of its table.
 
-What is scored and what is drawn both come from here. The only module of this folder that reads files. Shapes:
-N rows, C classes; predictions are probabilities (N, C), or values (N,) for a regression.
+Both scores and pictures use these. It is the only module of this folder that reads files. Shapes: N rows, C
+classes; predictions are probabilities (N, C), or values (N,) for a regression.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sparkgpu.table.schema import SplitName, TableSchema
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The rows that a prediction is about, in the order of their ids.
+    """The rows of a prediction, in the order of their ids.
 
-    `weight_N` is what the user's column says that each row counts; None where all count alike.
+    `weight_N` is the weight of each row from the user's column; None if all rows count equally.
     """
 
     row_id_N: NDArray[np.int64]
@@ -32,11 +32,11 @@ class Labels:
     weight_N: FloatArray | None
 
     def counts(self) -> FloatArray:
-        """What each row counts, (N,)."""
+        """The weight of each row, (N,)."""
         return np.ones(len(self.label_N)) if self.weight_N is None else self.weight_N
 
     def each(self, every: int) -> Labels:
-        """Each so-manieth row, from the first."""
+        """Every `step`-th row, starting with the first."""
         return Labels(
             row_id_N=self.row_id_N[::every],
             label_N=self.label_N[::every],
@@ -63,7 +63,7 @@ class LabelReader:
         return self._read[key]
 
     def all(self, split: SplitName) -> Labels:
-        """Every row that some trial validated on (all folds together), or the test rows."""
+        """Every row that is in some trial's validation split (all folds together), or the test rows."""
         folds = self._schema.folds
         if split == "test" or folds is None:
             return self.of(split)
@@ -79,7 +79,7 @@ class LabelReader:
 
 
 def _weights(rows: Rows, schema: TableSchema) -> FloatArray | None:
-    """The user's own weights: those in the table without the balance of the classes."""
+    """The user's own weights: those in the table without the factor that balances the classes."""
     if schema.weight is None or rows.weight_N is None:
         return None
     weight_N = rows.weight_N.astype(np.float64)
@@ -91,9 +91,9 @@ def _weights(rows: Rows, schema: TableSchema) -> FloatArray | None:
 def trial_predictions(
     paths: RunPaths, schema: TableSchema, trial: str, labels: Mapping[SplitName, Labels]
 ) -> dict[SplitName, FloatArray]:
-    """What a finished trial predicts for the rows of `labels`, in their order.
+    """The predictions of a finished trial for the rows of `labels`, in their order.
 
-    Raises KeyError, OSError or ValueError where a split is missing, the file is gone or it is of other rows.
+    Raises KeyError, OSError or ValueError if a split is missing, the file is gone, or it holds other rows.
     """
     found = read_predictions(paths.trial(trial).predictions, schema)
     return {split: align(rows.row_id_N, *found[split]) for split, rows in labels.items()}

@@ -1,6 +1,6 @@
 """The models of a run side by side: every metric with its spread, and which values are best.
 
-What the terminal and the report show; `sparkgpu.score.metrics.best` says what is best.
+The terminal and the report show them; `sparkgpu.score.metrics.best` finds the best value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparkgpu.score.metrics import best
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One model in one metric: the mean over its trials, and their standard deviation where there is one."""
+    """One model in one metric: the mean over its trials, and their standard deviation if defined."""
 
     value: float | None
     spread: float | None
@@ -25,7 +25,7 @@ class Standing:
 def standings(
     models: Sequence[ModelResult], split: Literal["valid", "test"]
 ) -> dict[str, tuple[Standing, ...]]:
-    """For each metric, the models in their order. Nothing is best where only one model has a value."""
+    """For each metric, the models in order. No value is best if only one model has a value."""
     values = {model.name: model.metrics.of(split) for model in models}
     spreads = {model.name: model.std.test if split == "test" else {} for model in models}
     found: dict[str, tuple[Standing, ...]] = {}

@@ -26,7 +26,7 @@ _MOST_TURNS = 20  # of a requeued job: one that never ends would use up its acco
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShape:
-    """What a node of the cluster offers to a job: GPUs, or without any so many ranks on its cores."""
+    """What a node of the cluster offers to a job: GPUs or, without any, a number of ranks on its cores."""
 
     gpus_per_node: int
     ranks_per_node: int
@@ -46,7 +46,7 @@ class NodeShape:
 
 
 def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Path]:
-    """Write run.toml and the scripts into `folder`, which must be one that all nodes see; their paths.
+    """Write run.toml and the scripts into `folder`, which all nodes must see. Returns their paths.
 
     Raises `ConfigError` if the folder cannot be written, if it holds a script with other content, or if a
     node cannot provide what is asked for.
@@ -79,7 +79,7 @@ def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Pat
 
 
 def _scripts(config: RunConfig, shape: NodeShape) -> dict[str, dict[str, Any]]:
-    """What differs between the scripts."""
+    """The values that differ between the scripts."""
     alone = "--set cluster.nodes=1 --strategy auto"
     trees = f"--cpu-lanes 1 {alone} --set 'models=[\"trees\"]'"
     if config.trees.tree_method == "gpu_hist":

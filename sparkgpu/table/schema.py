@@ -94,5 +94,5 @@ class TableSchema(Record):
 
 
 def read_schema(paths: RunPaths) -> TableSchema:
-    """What ``table/schema.json`` holds, once the table is complete."""
+    """Read ``table/schema.json``, which exists when the table is complete."""
     return read_record(paths.schema, TableSchema)

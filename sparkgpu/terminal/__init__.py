@@ -210,7 +210,7 @@ class LiveDisplay(PlainDisplay):
 
     def finish(self, results: Results, paths: RunPaths) -> None:
         if self._live:
-            self._live.transient = True  # the result takes the place of the bars
+            self._live.transient = True  # the result replaces the bars
         super().finish(results, paths)
 
     def error(self, message: str) -> None:

@@ -64,10 +64,10 @@ def facts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def results_table(results: Results) -> RenderableType:
-    """Metrics down, models across: three models fit on 80 columns, six metrics would not."""
+    """Metrics down, models across: 80 columns hold three models, but not six metrics."""
     from rich.box import SIMPLE_HEAD
 
-    from sparkgpu.score.standings import standings  # numpy, which the start of a run need not wait for
+    from sparkgpu.score.standings import standings  # loads numpy, which the start of a run does not need
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("test split")

@@ -1,4 +1,4 @@
-"""Another package brings an engine, a network and a format; `sparkgpu run` takes them by their names."""
+"""Another package adds an engine, a network and a format; `sparkgpu run` finds them by name."""
 
 from __future__ import annotations
 
@@ -79,6 +79,6 @@ def test_an_entry_point_that_leads_elsewhere_is_said(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert run.stderr.splitlines()[-1] == (
-        "ValueError: the entry point 'wrong' of sparkgpu.networks (json:dumps) is no NetworkEntry of that "
+        "ValueError: the entry point 'wrong' of sparkgpu.networks (json:dumps) is not a NetworkEntry of that "
         "name"
     )

@@ -213,7 +213,7 @@ def test_what_a_cpu_computes_in_software_only_is_refused(precision: str) -> None
     with pytest.raises(DeviceError) as refused:
         choose_precision(NeuralConfig(precision=precision), torch.device("cpu"), "AMD EPYC")
     assert str(refused.value) == (
-        f'neural.precision = "{precision}": a CPU computes it in software only, many times slower; set it to '
+        f'neural.precision = "{precision}": a CPU computes it only in software, many times slower; set it to '
         '"float32" or "auto".'
     )
 

@@ -201,12 +201,11 @@ def test_metrics_csv_has_a_row_per_model_and_per_trial(plain_run: RunPaths) -> N
 
 def test_a_column_of_weights_is_named(run_directory: MakeRun, plain_page: Page) -> None:
     sentence = (
-        "Rows count by their weight in column <i>w</i>: in every metric, in the intervals and in the weights "
-        "of the blend."
+        "Column <i>w</i> weights the rows in every metric, in the intervals and in the weights of the blend."
     )
     page = page_of(run_directory(weight="<i>w</i>", repeats=1))
     assert sentence in page.text
-    assert "Rows count" not in plain_page.text
+    assert "weights the rows" not in plain_page.text
 
 
 def test_models_of_any_name_are_shown_and_drawn(run_directory: MakeRun) -> None:
@@ -290,9 +289,7 @@ def test_markdown_tables_have_as_many_cells_in_every_row(run_directory: MakeRun)
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         build(RunPaths(root=tmp_path))
-    assert str(refused.value) == (
-        f"{tmp_path}: there is no metrics.json; give the folder of a run that came to an end."
-    )
+    assert str(refused.value) == (f"{tmp_path}: it holds no metrics.json; give the folder of a finished run.")
 
 
 @pytest.mark.parametrize(

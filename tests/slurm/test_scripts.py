@@ -131,7 +131,7 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
         ("--gpus all", "--gpus all --strategy single", 'strategy = "single" stays within one process,'),
         (
             "--gpus all", "--gpus all --set neural.model_parallel=3 --strategy dp_tp",
-            "needs a number of devices that is a multiple of neural.model_parallel = 3",
+            "needs a multiple of neural.model_parallel = 3",
         ),
     ],
 )  # fmt: skip

@@ -69,8 +69,8 @@ def test_hybrids_have_copies_of_the_network_each_cut() -> None:
         ),
         (
             {}, "dp_pp", 3,
-            'neural.strategy = "dp_pp" needs a number of devices that is a multiple of neural.model_parallel '
-            "= 2 (2 or more), at least twice it; this run has 3.",
+            'neural.strategy = "dp_pp" needs a multiple of neural.model_parallel = 2 (2 or more) devices, '
+            "and at least twice as many; this run has 3.",
         ),
         (
             {"model_parallel": 2}, "tp", 4,

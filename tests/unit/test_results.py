@@ -1,4 +1,4 @@
-"""What a run found is one typed record: it reads what earlier versions wrote, and writes what was set."""
+"""A run's results are one typed record, which reads files of earlier versions and writes only set keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkgpu.score.standings import standings
 
 
 def written() -> dict[str, Any]:
-    """A metrics.json as version 0.1.0 wrote it before rows could be weighted."""
+    """A metrics.json of version 0.1.0, from before row weights."""
     identity = {"seed": 7, "fold": None, "lane": 0, "strategy": "single", "devices": ["cpu"]}
     scores = {"valid": {"rmse": 1.5, "r2": None}, "test": {"rmse": 2.0, "r2": 0.5}}
     return {

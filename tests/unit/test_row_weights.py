@@ -1,4 +1,4 @@
-"""A column of row weights counts rows in every figure of a run; balanced classes count none."""
+"""A column of row weights affects every figure of a run; balanced classes affect none."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MadeRun:
 
     def evaluated(self, root: Path, *, repeated: bool = False, weight: str | None = None,
                   balanced: bool = False) -> Evaluation:  # fmt: skip
-        """Leave the run in `root`, its rows weighted or each repeated as often as its weight says."""
+        """Write the run to `root`, with weighted rows, or with each row repeated as often as its weight."""
         paths = RunPaths(root=root)
         own_N = np.repeat(np.arange(self.rows), self.weight_N if repeated else 1)
         row_id_N = np.arange(len(own_N))

@@ -1,4 +1,4 @@
-"""The JSON Schemas say what the files may hold, and those that are kept are up to date."""
+"""The JSON Schemas describe the files, and the stored ones are up to date."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEPT = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 
 def complaints(schema: str, value: Any) -> list[str]:
-    """Where `value` does not fit `schema`, which has to be a schema itself."""
+    """The places where `value` does not fit `schema`, which must itself be a valid schema."""
     found = json.loads(schema)
     kind = jsonschema.validators.validator_for(found)
     kind.check_schema(found)

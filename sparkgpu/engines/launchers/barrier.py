@@ -82,7 +82,7 @@ class Barrier:
         return record
 
     def _attempt(self, trial: NeuralTrial) -> tuple[str | None, Exception | None]:
-        """Train once: which rank was lost, and what Spark had to say about it; None when all are done."""
+        """Train once. Returns which rank was lost and Spark's error; None if all ranks are done."""
         num_ranks = self._distributor.num_processes
         folder, logs = trial.paths.gang, trial.paths.rank_logs
         shutil.rmtree(folder, ignore_errors=True)
@@ -92,7 +92,7 @@ class Barrier:
         failure: Exception | None = None
         try:
             self._distributor.run(run_rank, arguments, str(logs))
-        except Exception as error:  # of py4j, of Spark's own, or of pickling what did not come back
+        except Exception as error:  # from py4j, from Spark, or from unpickling a result that never came
             failure = error
         if failure is not None and _TOO_FEW_SLOTS in str(failure):
             raise DeviceError(

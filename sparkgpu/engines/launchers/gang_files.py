@@ -21,7 +21,7 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 def rank_arguments(trial: NeuralTrial, folder: Path) -> list[str]:
-    """What follows ``python`` or ``torchrun``: the rank's module and the trial it belongs to.
+    """The arguments after ``python`` or ``torchrun``: the rank's module and its trial.
 
     No option may be a common prefix of two torchrun options: torchrun would read it as its own and complain.
     """
@@ -63,7 +63,7 @@ def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
 
 
 def blame(attempt: Path, lost: Sequence[int], num_ranks: int, last_output: Callable[[int], str]) -> str:
-    """Which of the `lost` ranks, none of which is done or alive, is at fault, and what became of it.
+    """Which of the `lost` ranks is at fault, and what happened to it; none of them is done or alive.
 
     It is one without a written reason; else the one with the earliest reason; else one that never started.
     Those that were asked to end only follow another one, and so may those that failed.
@@ -84,7 +84,7 @@ def blame(attempt: Path, lost: Sequence[int], num_ranks: int, last_output: Calla
 
 
 def is_done(attempt: Path, rank: int) -> bool:
-    """Whether a rank has ended well."""
+    """Whether a rank has succeeded."""
     return (attempt / f"rank-{rank}.done").exists()
 
 

@@ -1,4 +1,4 @@
-"""What starts the ranks of one network and brings back what came of it."""
+"""The interface that starts the ranks of one network and returns the result."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ class Launcher(Protocol):
     def run(self, trial: NeuralTrial) -> FitRecord:
         """Train with a rank for each device of the trial's gang.
 
-        After a lost rank all start again from the last checkpoint. Raises `TrialError` when that happens too
-        often, and what a rank refuses.
+        After a lost rank, all ranks start again from the last checkpoint. Raises `TrialError` if that happens
+        too often, and the refusal of a rank.
         """

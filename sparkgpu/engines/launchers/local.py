@@ -46,7 +46,7 @@ class Local:
         folder.mkdir()
         write_text(folder / "config.json", config.model_dump_json())
         logs.mkdir(parents=True, exist_ok=True)
-        # The agent would otherwise open a store of its own to the network for the ranks.
+        # Otherwise the agent would open its own store to the network for the ranks.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         launch = LaunchConfig(
             min_nodes=1,
@@ -126,7 +126,7 @@ class _Watcher(threading.Thread):
         gone = [rank for rank in missing if (sign := signs[rank]) is None or not _alive(sign)]
         began = any(signs[rank] is not None for rank in gone)
         if began and not (self._folder / "refused.json").exists():
-            # By now the agent may have asked others to end, whose numbers may be lower.
+            # The agent may already have asked other ranks to end, and their numbers may be lower.
             self.losses.append(
                 blame(folder, gone, self._num_ranks, lambda rank: self._last_output(attempt, rank))
             )

@@ -31,7 +31,7 @@ class Machines:
     def run(self, trial: NeuralTrial) -> FitRecord:
         """Fails, too, when the environment's launcher does before any rank is there."""
         spec, folder, logs = trial.spec, trial.paths.gang, trial.paths.rank_logs
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
+        shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped
         folder.mkdir(parents=True)
         logs.mkdir(exist_ok=True)
         write_text(folder / "config.json", trial.parameters.model_dump_json())

@@ -58,7 +58,7 @@ class InProcess:
         )
         strategy = STRATEGIES.find(spec.strategy).loaded().at(place)
         record = run_rank(trial, strategy, _Reporter(trial).about)
-        assert record is not None  # the only rank leads
+        assert record is not None  # the only rank is the leading one
         return record
 
 
@@ -68,7 +68,7 @@ def _launcher(trial: NeuralTrial) -> Launcher:
 
         return Machines()
     if STRATEGIES.find(trial.spec.strategy).devices == "ranks":
-        from sparkgpu.engines.launchers.local import Local  # the elastic launcher takes a moment to import
+        from sparkgpu.engines.launchers.local import Local  # importing the elastic launcher is slow
 
         return Local()
     return InProcess()

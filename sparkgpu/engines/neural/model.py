@@ -62,7 +62,7 @@ class TabularModel(nn.Module):
 
 
 def save_model(model: TabularModel, folder: Path, parameters: NeuralParameters, schema: TableSchema) -> None:
-    """Write the model's two files, ``model.json`` last: its presence says that the model is complete."""
+    """Write the model's two files, ``model.json`` last: its presence means that the model is complete."""
     state = {name: value.cpu() for name, value in model.state_dict().items()}
     temporary = folder / f".model.pt.{os.getpid()}"
     torch.save(state, temporary)
@@ -99,7 +99,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel
     assert saved["format"] == _FORMAT
     state = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
     parameters = NeuralParameters.model_validate_json(json.dumps(saved["parameters"]))
-    # Built from its knots, since it derives tables from them that are not saved.
+    # Built from its knots, since it derives further tables from them, which are not saved.
     kind = find_network(parameters).transform
     transform = kind(state["transform.knots_FQ"], state["transform.missing_M"])
     num_levels = tuple(len(column["levels"]) for column in saved["categorical"])

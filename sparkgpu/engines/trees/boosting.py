@@ -1,8 +1,8 @@
-"""Trains with a boosting library in this process: the prepared table in memory, no JVM.
+"""Trains with a boosting library in this process, with the prepared table in memory and no JVM.
 
-The same trial as H2O XGBoost's: the same rows, parameters in the same spelling, categories as categories,
-gaps as gaps, early stopping on the same rows, the same files left behind. A library is a subclass that says
-how to fit and how to load.
+The trial is the same as for H2O XGBoost: the same rows, the same names of parameters, categories and missing
+values kept, early stopping on the same rows, the same files. Each library is a subclass with its own fit and
+load.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SPLITS: tuple[SplitName, SplitName, SplitName] = ("train", "valid", "test")
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The rows of one split as a library takes them."""
+    """The rows of one split in the form for a library."""
 
     features: pd.DataFrame
     label_N: NDArray[Any]
@@ -43,10 +43,10 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """A trained booster, as a trial needs it.
+    """A trained booster in the form that a trial needs.
 
-    `predict` gives values (N,) or probabilities (N, C); `curve` holds (number of trees, metric on train,
-    metric on valid), the metric being log loss or RMSE; `best_iteration` counts trees.
+    `predict` gives values (N,) or probabilities (N, C). `curve` holds (number of trees, metric on train,
+    metric on valid); the metric is log loss or RMSE. `best_iteration` counts trees.
     """
 
     predict: Callable[[pd.DataFrame], NDArray[np.float64]]
@@ -70,7 +70,7 @@ class BoostingEngine(ABC):
         splits: Mapping[SplitName, Split],
         progress: Callable[[int], None],
     ) -> Fitted:
-        """Train on split train and stop early by split valid; `progress` is told the number of trees."""
+        """Train on split train and stop early by split valid; `progress` receives the number of trees."""
 
     @staticmethod
     @abstractmethod
@@ -122,7 +122,7 @@ class BoostingEngine(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class BoostingModel:
-    """A loaded booster; `apply` takes features as `feature_frame` makes them."""
+    """A loaded booster; `apply` takes features from `feature_frame`."""
 
     schema: TableSchema
     apply: Callable[[pd.DataFrame], NDArray[np.float64]]
@@ -132,7 +132,7 @@ class BoostingModel:
 
 
 def feature_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
-    """Features as boosters take them: float32 with NaN, and categories by their codes in the schema."""
+    """Features in the form for boosters: float32 with NaN, and categories by their codes in the schema."""
     columns: dict[str, Any] = {
         feature.name: rows.numeric_NF[:, index] for index, feature in enumerate(schema.numeric)
     }
@@ -145,7 +145,7 @@ def feature_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
 def thinned(
     train: list[float], valid: list[float], every: int, *, most: int | None = None
 ) -> list[tuple[int, float, float]]:
-    """The curve's points: every so many trees, and the last."""
+    """The curve's points at a fixed interval of trees, and the last one."""
     pairs = list(zip(train, valid, strict=True))[:most]
     return [
         (step, *pair) for step, pair in enumerate(pairs, start=1) if step % every == 0 or step == len(pairs)
@@ -153,7 +153,7 @@ def thinned(
 
 
 def both_classes(found: NDArray[Any], schema: TableSchema) -> NDArray[np.float64]:
-    """Predictions as the contract has them: of two classes, libraries give the second's probability."""
+    """Predictions in our form; for two classes, libraries give only the probability of the second."""
     values = np.asarray(found, dtype=np.float64)
     return np.column_stack([1.0 - values, values]) if schema.task == "binary" else values
 

@@ -9,7 +9,7 @@ from sparkgpu.table.schema import TableSchema
 
 
 def curve_as_csv(curve: Iterable[tuple[int, float, float]], schema: TableSchema) -> str:
-    """Points of (number of trees, metric on train, metric on valid) as ``learning_curve.csv`` has them."""
+    """Points of (number of trees, metric on train, metric on valid) as the text of ``learning_curve.csv``."""
     points = (
         files.CurvePoint(step=step, elapsed_s=None, train=train, valid=valid) for step, train, valid in curve
     )

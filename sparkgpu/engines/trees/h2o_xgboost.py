@@ -85,11 +85,11 @@ class H2OXGBoost:
         start = time.perf_counter()
         with events.phase("training", trial.name):
             model = _start(trial, parameters, train, valid)
-            test = tables.split("test", fold)  # parsed while the first trees grow
+            test = tables.split("test", fold)  # H2O parses it while the first trees grow
             job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
             is_scoring = _grow(job, trial)
         if is_scoring:
-            # All rows trained and validated on: with many classes this takes as long as the trees.
+            # H2O scores all training and validation rows; with many classes this takes as long as the trees.
             with events.phase("H2O's own scoring", trial.name):
                 while job.done() is not None:
                     time.sleep(_POLL_S)
@@ -196,7 +196,7 @@ def _start(
 
 
 def _grow(job: H2OJob, trial: TreesTrial) -> bool:
-    """Report the trees grown so far until all stand; whether H2O still works on the model then.
+    """Report the number of trees until all are grown. Returns whether H2O still works on the model then.
 
     This is unknown for a model that stops early: its progress does not change any more.
     """

@@ -29,7 +29,7 @@ _FILE = "model.txt"
 
 
 class LightGBM(BoostingEngine):
-    """Trees by LightGBM, which grow leaf by leaf."""
+    """Trees of LightGBM, which grow leaf by leaf."""
 
     def fit(
         self,
@@ -83,10 +83,10 @@ class LightGBM(BoostingEngine):
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:
-    """The configuration in the library's spelling.
+    """The configuration with the library's names.
 
-    `max_depth` becomes the number of leaves that such a tree could have, up to 127: deeper trees would only
-    memorise. 0, no limit, is that most.
+    `max_depth` becomes the number of leaves that such a tree can have, at most 127, since deeper trees would
+    only memorise. 0, which means no limit, becomes 127.
     """
     config, schema = trial.parameters, trial.schema
     parameters: dict[str, Any] = {
@@ -105,7 +105,7 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
         "num_threads": trial.lane.tree_threads,
         "seed": trial.spec.seed,
         "deterministic": True,
-        "force_row_wise": True,  # the automatic choice is made by timing, which is never the same twice
+        "force_row_wise": True,  # the automatic choice depends on timing, which differs from run to run
         "verbosity": -1,
     }
     if schema.task == "multiclass":

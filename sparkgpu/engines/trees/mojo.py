@@ -1,4 +1,4 @@
-"""Applies an H2O model (MOJO) without H2O: by its scoring library, in a Java process of its own.
+"""Applies an H2O model (MOJO) without H2O: with its scoring library, in a separate Java process.
 
 N rows, C classes.
 """
@@ -26,7 +26,7 @@ MOJO = "model.zip"
 
 
 class MojoModel:
-    """A fitted model of H2O's (`sparkgpu.engines.engine.Model`)."""
+    """A fitted model of H2O (`sparkgpu.engines.engine.Model`)."""
 
     def __init__(self, file: Path, schema: TableSchema) -> None:
         self._file = file
@@ -50,10 +50,10 @@ class MojoModel:
         if ended.returncode or not found.exists():
             lines = (ended.stderr or ended.stdout).strip().splitlines()
             why = lines[-1] if lines else f"status {ended.returncode}"
-            raise TrialError(f"{self._file}: H2O's scoring library could not apply the model ({why}).")
+            raise TrialError(f"{self._file}: H2O's scoring library cannot apply the model ({why}).")
 
     def _write(self, rows: Rows, file: Path) -> None:
-        """Words for categories, nothing for gaps; numbers with all the digits of float32."""
+        """Words for categories, empty for missing values, and numbers with all digits of float32."""
         numeric = {feature.name: index for index, feature in enumerate(self._schema.numeric)}
         coded = {feature.name: index for index, feature in enumerate(self._schema.categorical)}
         columns: list[list[str]] = []
@@ -62,7 +62,7 @@ class MojoModel:
                 values = rows.numeric_NF[:, numeric[feature.name]].tolist()
                 columns.append(["" if math.isnan(value) else repr(value) for value in values])
             else:
-                words = [*feature.levels, ""]  # code -1 is a gap
+                words = [*feature.levels, ""]  # code -1 is a missing value
                 columns.append([words[code] for code in rows.codes_NK[:, coded[feature.name]].tolist()])
         with file.open("w", encoding="utf-8", newline="") as text:
             writer = csv.writer(text)
@@ -70,7 +70,7 @@ class MojoModel:
             writer.writerows(zip(*columns, strict=True))
 
     def _read(self, file: Path) -> NDArray[np.float64]:
-        """The values behind the first column, which of a classifier holds the class."""
+        """The values; for a classifier, those after the first column, which holds the class."""
         classes = len(self._schema.classes)
         found = np.loadtxt(
             file, delimiter=",", skiprows=1, ndmin=2, usecols=range(1, classes + 1) if classes else (0,)

@@ -118,7 +118,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:
-    """The configuration in the spelling of XGBoost's scikit-learn interface, which its Spark one shares."""
+    """The configuration with the names of XGBoost's scikit-learn interface, which its Spark one shares."""
     config = trial.parameters
     return {
         "n_estimators": config.ntrees,
@@ -151,7 +151,7 @@ def _estimator(trial: TreesTrial, num_workers: int) -> Any:
         validation_indicator_col=_IS_VALID,
         weight_col=WEIGHT if schema.weighted else None,
         num_workers=num_workers,
-        force_repartition=True,  # else a worker may get the rows of a file that holds validation rows alone
+        force_repartition=True,  # otherwise a worker may get a file with only validation rows
         device="cuda" if config.on_gpu else "cpu",
         feature_types=["c" if feature.kind == "categorical" else "q" for feature in schema.features],
         eval_metric=metrics[schema.task],
@@ -160,7 +160,7 @@ def _estimator(trial: TreesTrial, num_workers: int) -> Any:
 
 
 def _rows(session: SparkSession, trial: TreesTrial, split: str) -> DataFrame:
-    """The rows of a split as numbers: categories as their codes, gaps as NaN."""
+    """The rows of a split as numbers: categories as codes, missing values as NaN."""
     from pyspark.sql import functions as F
 
     paths, schema, fold = trial.run, trial.schema, trial.spec.fold

@@ -30,7 +30,7 @@ XGBOOST_FILE = "model.ubj"
 
 
 class XGBoost(BoostingEngine):
-    """Trees by XGBoost, on the CPU or the lane's GPU."""
+    """Trees of XGBoost, on the CPU or the lane's GPU."""
 
     def fit(
         self,
@@ -41,8 +41,8 @@ class XGBoost(BoostingEngine):
         config, schema, threads = trial.parameters, trial.schema, trial.lane.tree_threads
         if config.tree_method == "exact" and config.max_depth == 0:
             raise TrialError(
-                'trees.max_depth = 0 with trees.tree_method = "exact": xgboost grows such trees to a depth '
-                'only. Give a depth, or set trees.tree_method = "hist".'
+                'trees.max_depth = 0 with trees.tree_method = "exact": xgboost needs a depth for such trees. '
+                'Set trees.max_depth, or set trees.tree_method = "hist".'
             )
         parameters = _parameters(trial)
         metric = _METRICS[schema.task]
@@ -98,7 +98,7 @@ class _Progress(xgboost.callback.TrainingCallback):
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:
-    """The configuration in the library's spelling; `max_depth` 0 is no limit there as well."""
+    """The configuration with the library's names; there, too, `max_depth` 0 means no limit."""
     config, schema = trial.parameters, trial.schema
     parameters: dict[str, Any] = {
         "objective": _OBJECTIVES[schema.task],
@@ -124,7 +124,7 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
 
 
 def _matrix(split: Split, trial: TreesTrial) -> xgboost.QuantileDMatrix | xgboost.DMatrix:
-    """Bins made once from the frame where the method works on bins; no second copy of the table."""
+    """The data as bins, made once, if the method uses bins; there is no second copy of the table."""
     common: dict[str, Any] = {
         "label": split.label_N, "weight": split.weight_N,
         "enable_categorical": True, "nthread": trial.lane.tree_threads,

@@ -1,1 +1,1 @@
-"""How a table is opened by Spark: one file for each way of storing it."""
+"""How Spark opens a table: one file for each format."""

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def open_catalog_table(session: SparkSession, source: Source) -> DataFrame:
-    """The table of that name. Raises `DataError` when there is none."""
+    """The table of that name. Raises `DataError` if there is none."""
     from pyspark.errors import AnalysisException
 
     try:
         return session.table(source.location)
-    except AnalysisException:  # a name that is none included
+    except AnalysisException:  # also for a text that is not a valid name
         names = [table.name for table in session.catalog.listTables()]
         raise DataError(
             f"{source.name}: the catalog has no such table.{nearest(source.location, names)} It has "

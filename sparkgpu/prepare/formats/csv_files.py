@@ -24,13 +24,13 @@ _SAMPLE_ROWS = 200
 
 
 def open_csv(session: SparkSession, source: Source, files: FileColumns | None) -> DataFrame:
-    """The table, its types by all its rows; a damaged row is refused, never skipped."""
+    """The table, with types inferred from all rows; a damaged row is refused, never skipped."""
     location = literal(source.location)
     options = {
         "header": "true",
         "mode": "FAILFAST",
         "sep": _check_headers(source),
-        "escape": '"',  # a quote inside quotes is doubled, as RFC 4180 has it
+        "escape": '"',  # a quote inside quotes is doubled (RFC 4180)
     }
     table = session.read.options(**options, inferSchema="true").csv(location)
     codes = _codes_taken_for_numbers(source, table, options["sep"])

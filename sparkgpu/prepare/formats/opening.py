@@ -1,4 +1,4 @@
-"""What opens a source of one format, and what all formats share."""
+"""The interface that opens a source of one format, and what all formats share."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Opener(Protocol):
-    """Opens a source of one format; its entry stands in `sparkgpu.config.formats`."""
+    """Opens a source of one format; its entry is in `sparkgpu.config.formats`."""
 
     def __call__(self, session: SparkSession, source: Source, files: FileColumns | None) -> DataFrame:
-        """The table with its own columns; `files` is what local files of a typed format say of them.
+        """The table with its own columns; `files` holds the columns of local files of a typed format.
 
-        Raises `DataError`, or what Spark raises, when it cannot be read.
+        Raises `DataError`, or Spark's error, if it cannot be read.
         """
 
 
 def literal(location: str) -> str:
-    """A path without wildcards: Spark would take the brackets in ``sales[1].csv`` for a pattern."""
+    """A path without wildcards: Spark would read the brackets in ``sales[1].csv`` as a pattern."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", location) if Path(location).exists() else location

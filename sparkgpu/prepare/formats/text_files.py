@@ -1,4 +1,4 @@
-"""Local text files as Python opens them, to look at what Spark would take without a word."""
+"""Checks local text files in Python for faults that Spark would silently accept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_text(path: Path) -> IO[str]:
 
 @contextmanager
 def refusing_other_text(source: Source) -> Iterator[None]:
-    """Turn what Python cannot read within the block into one sentence."""
+    """Turn read errors within the block into one sentence."""
     try:
         yield
     except UnicodeDecodeError:

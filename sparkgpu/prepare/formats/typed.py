@@ -1,4 +1,4 @@
-"""Parquet and ORC, whose files say the types of their columns."""
+"""Parquet and ORC, whose files contain the types of their columns."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def open_typed(session: SparkSession, source: Source, files: FileColumns | None)
 def _all_columns(session: SparkSession, format: str, files: FileColumns) -> StructType:
     """Spark's own view of all columns, from the footers of a few files.
 
-    For a folder, Spark itself looks at the first file only.
+    For a folder, Spark itself reads only the first file's columns.
     """
     from pyspark.sql.types import StructType
 

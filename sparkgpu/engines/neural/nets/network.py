@@ -1,4 +1,4 @@
-"""What a network is to the trainer: how it is built, what it wants of the numbers, how it is trained."""
+"""A network for the trainer: how to build it, how to scale its numbers, how to train it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sparkgpu.engines.neural.training.optimizer import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network, as the entry of its name in `sparkgpu.config.networks` finds it.
+    """A network, which its entry in `sparkgpu.config.networks` names.
 
-    `build` makes it from the table's shape; `transform` brings numbers to the scale it takes; `recipe` is
-    how its authors train it. `bins` finds edges for its embeddings of numbers, from quantiles of the
-    prepared columns and the most bins that are asked for; None where it has no such embeddings.
+    `build` makes it from the table's shape; `transform` brings numbers to its scale; `recipe` is how its
+    authors train it. `bins` finds edges for its embeddings of numbers, from quantiles of the prepared columns
+    and the maximal number of bins; None if it has no such embeddings.
     """
 
     build: Callable[[InputShape, NeuralParameters], TabularNet]
@@ -40,7 +40,7 @@ def find_network(parameters: NeuralParameters) -> Network:
 def input_shape(
     parameters: NeuralParameters, transform: NumericTransform, num_levels: tuple[int, ...], num_outputs: int
 ) -> InputShape:
-    """What the table imposes on the network that the parameters name; its bins by the transform alone."""
+    """The network's input shape for this table; its bins come from the transform alone."""
     bins = find_network(parameters).bins
     return InputShape(
         num_numeric=transform.num_outputs,
@@ -51,7 +51,7 @@ def input_shape(
 
 
 def build_net(parameters: NeuralParameters, shape: InputShape) -> TabularNet:
-    """The network that the parameters name, on the CPU, with weights from torch's random numbers."""
+    """Build the network that the parameters name, on the CPU, with torch's random initial weights."""
     net = find_network(parameters).build(shape, parameters)
     number_layers(net)
     net.recompute = parameters.activation_checkpointing

@@ -50,7 +50,7 @@ class ResNetInput(nn.Module):
 
 
 def build_resnet(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
-    """A block for each entry of `hidden`, which are all the same width."""
+    """A block for each entry of `hidden`; all entries are the same width."""
     width = parameters.hidden[0]
     blocks = [ResidualBlock(width, parameters.dropout) for _ in parameters.hidden]
     output = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, shape.num_outputs))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class InputShape:
-    """Inputs, levels of each categorical column, outputs; and what a network wants to know of the inputs.
+    """The number of inputs, the levels of each categorical column, the number of outputs, and bins.
 
     `bins` holds the edges (Q,) of each numeric input for piecewise-linear embeddings; it is empty for
     networks without them.

@@ -115,7 +115,7 @@ class FirstBlock(MLPBlock):
 
     def __init__(self, widths: Sequence[int], num_outputs: int, dropout: float, *, members: int) -> None:
         super().__init__(sum(widths), num_outputs, dropout)
-        # A member weighs all inputs that stem from one column alike, at the start.
+        # At the start, a member weighs all inputs from one column equally.
         self.adapter = _published().affine(
             (members, sum(widths)), bias=False, scaling_init="normal", scaling_init_chunks=list(widths)
         )
@@ -126,7 +126,7 @@ class FirstBlock(MLPBlock):
     def forward(self, x_BD: Tensor) -> Tensor:
         linear = self.linear
         if self.may_merge and len(x_BD) > linear.out_features:
-            # (D, M, D') of all members, side by side.
+            # (D, M, D'): all members side by side.
             weight_DMD = self.adapter.get_parameter("weight").t().unsqueeze(2) * linear.weight.t().unsqueeze(
                 1
             )
@@ -138,7 +138,7 @@ class FirstBlock(MLPBlock):
 
 
 def build_tabm(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
-    """A block for each width in `hidden`; `shape` has the bins."""
+    """A block for each width in `hidden`; `shape` holds the bins."""
     hidden, dropout, members = parameters.hidden, parameters.dropout, parameters.members
     first = TabMInput(shape, embedding_dim=parameters.embedding_dim)
     blocks: list[nn.Module] = [FirstBlock(first.widths, hidden[0], dropout, members=members)]

@@ -42,7 +42,7 @@ def place_rows(
 
 
 def pool_rows(config: NeuralParameters, schema: TableSchema) -> int:
-    """Rows of a pool of the stream: what some hundred MiB hold, and several batches at least."""
+    """The rows of one pool of the stream: a few hundred MiB, but at least several batches."""
     return max(16 * config.batch_size, int(_POOL_BYTES / (_row_bytes(schema) * _ROW_OVERHEAD)))
 
 

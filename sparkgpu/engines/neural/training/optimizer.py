@@ -86,7 +86,7 @@ def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) 
 def set_progress(
     optimizer: torch.optim.Optimizer, config: NeuralParameters, recipe: Recipe, done: float
 ) -> None:
-    """Set learning rates and weight decays for a step taken when a share `done` of training is over."""
+    """Set learning rates and weight decays for a step at share `done` of the training."""
     rate = config.learning_rate * SCHEDULES[config.schedule](done)
     decay = config.weight_decay * recipe.weight_decay(done)
     for group in optimizer.param_groups:

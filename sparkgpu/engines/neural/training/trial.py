@@ -163,7 +163,7 @@ def _train(
     report: Callable[[str], Report],
     checkpoints: Checkpoints,
 ) -> tuple[TabularModel | None, Training]:
-    """Train; the finished model on the leading rank, None on the others."""
+    """Train. Returns the finished model on the leading rank, None on the others."""
     config = trial.parameters
     net = build_net(config, fitted.shape)
     strategy.spread(net, fitted.objective)

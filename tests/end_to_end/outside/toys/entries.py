@@ -1,4 +1,4 @@
-"""The entries: light, since every process of a run may read them."""
+"""The entries, with few imports, since every process of a run may read them."""
 
 from sparkgpu.config.engines import EngineEntry
 from sparkgpu.config.formats import FormatEntry

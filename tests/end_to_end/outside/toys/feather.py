@@ -10,5 +10,5 @@ from sparkgpu.table.source import Source
 
 
 def open_feather(session: SparkSession, source: Source, files: FileColumns | None) -> DataFrame:
-    """The table by way of pandas: for tables that fit the driver."""
+    """The table through pandas, for tables that fit the driver."""
     return session.createDataFrame(pyarrow.feather.read_table(source.location).to_pandas())

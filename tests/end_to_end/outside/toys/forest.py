@@ -55,7 +55,7 @@ class Forest(BoostingEngine):
 
 
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Codes for categories, and a number that no row has for a gap."""
+    """Codes for categories, and for a missing value a number that no row has."""
     codes = {name: frame[name].cat.codes for name in frame.select_dtypes("category")}
     return frame.assign(**codes).fillna(-1e9)
 
