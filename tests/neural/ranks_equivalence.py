@@ -1,6 +1,6 @@
 """Run by torchrun: trains one small network by every strategy and writes how far each is from `single`.
 
-    torchrun --nproc-per-node 4 ranks_equivalence.py OUT.json
+    torchrun --nproc-per-node 4 ranks_equivalence.py OUT.json CASE...
 
 One process start for all of them, since starting costs more than the training.
 """
@@ -133,7 +133,8 @@ def main() -> None:
     }  # fmt: skip
     join(NeuralConfig(), cpu, dist.FileStore(str(out.with_suffix(".store")), world_size), rank, world_size)
     found: dict[str, Any] = {}
-    for case, settings in CASES.items():
+    for case in sys.argv[2:]:
+        settings = CASES[case]
         task = TASKS.get(case, "multiclass")
         config = NeuralConfig(**{**base, **settings})
         reference = trained(Strategy(cpu, choose_precision(config, cpu, "cpu")), config, task)
