@@ -60,6 +60,7 @@ def test_every_node_has_rows_of_every_split(cluster: Cluster, flights: Path, tmp
     assert "alive" in kinds
 
 
+@pytest.mark.slow
 def test_a_failure_on_one_node_ends_the_run_with_what_h2o_met(
     cluster: Cluster, flights: Path, tmp_path: Path
 ) -> None:

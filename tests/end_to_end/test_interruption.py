@@ -49,7 +49,10 @@ def _interrupted(run: Running, *, has_table: bool) -> str:
     return f"sparkgpu: there was no table yet, so the run's folder was removed; its log is {log}\n{end}"
 
 
-@pytest.mark.parametrize("moment", ["while Spark starts", "while training"])
+# While Spark starts, further Ctrl-Cs are the test below.
+@pytest.mark.parametrize(
+    "moment", [pytest.param("while Spark starts", marks=pytest.mark.slow), "while training"]
+)
 def test_ctrl_c_ends_everything_within_five_seconds(wine: Path, tmp_path: Path, moment: str) -> None:
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *LONG]
     with started(command, tmp_path / "out", tmp_path) as run:

@@ -1,6 +1,6 @@
 """Run by torchrun: trains one small network with every strategy and writes each difference from `single`.
 
-    torchrun --nproc-per-node 4 ranks_equivalence.py OUT.json
+    torchrun --nproc-per-node 4 ranks_equivalence.py OUT.json CASE...
 
 All strategies share one process start, since starting takes longer than training.
 """
@@ -140,7 +140,8 @@ def main() -> None:
     }  # fmt: skip
     join(NeuralConfig(), cpu, dist.FileStore(str(out.with_suffix(".store")), world_size), rank, world_size)
     found: dict[str, Any] = {}
-    for case, settings in CASES.items():
+    for case in sys.argv[2:]:
+        settings = CASES[case]
         task = TASKS.get(case, "multiclass")
         config = resolved(**{**base, **settings})
         reference = trained(Strategy(cpu, choose_precision(config, cpu, "cpu")), config, task)

@@ -26,12 +26,17 @@ from sparkgpu.plan.plan import TrialSpec
 MOST_DIFFERENCE = 1e-5
 
 
+# One deep network, cut micro-batches, and blocks with members; the other forms take a minute more.
+QUICK = ("mlp", "mlp, micro-batches", "tabm")
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Any]:
+    cases = CASES if request.config.getoption("--slow") else QUICK
     out = tmp_path_factory.mktemp("ranks") / "found.json"
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
-        str(Path(__file__).with_name("ranks_equivalence.py")), str(out),
+        str(Path(__file__).with_name("ranks_equivalence.py")), str(out), *cases,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -43,7 +48,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("case", "strategy"),
-    [(case, strategy) for case in CASES for strategy in STRATEGIES if supports(case, strategy)],
+    [
+        pytest.param(case, strategy, marks=() if case in QUICK else pytest.mark.slow)
+        for case in CASES
+        for strategy in STRATEGIES
+        if supports(case, strategy)
+    ],
 )
 def test_gradients_losses_and_weights_are_those_of_one_device(
     found: dict[str, Any], case: str, strategy: str

@@ -119,6 +119,7 @@ def test_a_job_given_notice_saves_is_requeued_and_goes_on(
     assert fit["device_proof"]["num_ranks"] == 4
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_lost_fails_the_job_and_is_named_in_its_log(
     cluster: Cluster, sparkgpu: Command, rows: Path, setup: list[str], tmp_path: Path
 ) -> None:

@@ -61,7 +61,14 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
+SLOW = ("the first has more", "another order", "only the target is left")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [pytest.param(files, marks=pytest.mark.slow if name in SLOW else ()) for name, files in FILES.items()],
+    ids=FILES,
+)
 def test_a_folder_of_files_with_other_columns_is_prepared_alike_whoever_reads_it(prepare, folder, files):
     target = "x" if "price" in files[0].column_names else "y"  # classes and a number
     path = folder(files)

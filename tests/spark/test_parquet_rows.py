@@ -68,13 +68,13 @@ def test_the_place_of_a_row_is_the_same_by_spark_and_by_numpy(spark, seed):
     ("target", "files", "options"),
     [
         ("number", 1, {}),
-        ("text", 1, {"data.max_categories": 3}),
+        pytest.param("text", 1, {"data.max_categories": 3}, marks=pytest.mark.slow),
         ("text", 3, {"split.test": 0.5, "split.valid": 0.3}),
         ("flag", 1, {"split.folds": 3}),
         ("whole", 3, {"data.max_categories": 20, "seed": 11}),
         ("whole as double", 1, {"data.roles": {"id": "categorical", "always": "categorical"}}),
-        ("halves", 1, {"data.task": "binary"}),
-        ("number", 1, {"data.roles": {"x": "categorical"}}),
+        pytest.param("halves", 1, {"data.task": "binary"}, marks=pytest.mark.slow),
+        pytest.param("number", 1, {"data.roles": {"x": "categorical"}}, marks=pytest.mark.slow),
     ],
 )
 def test_a_table_is_prepared_alike_whoever_reads_it(prepare, file, target, files, options):
