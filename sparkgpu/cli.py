@@ -123,9 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
         # A batch system ends a job with SIGTERM. Treat it like Ctrl-C, so that the lanes end, too.
         signal.signal(signal.SIGTERM, _interrupt)
-        if (
-            signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ):  # otherwise Ctrl-C must stay ignored
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it must stay ignored
             signal.signal(signal.SIGINT, _interrupt)
         # If asked, it sends SIGUSR1 some time before that.
         signal.signal(signal.SIGUSR1, _give_notice)
