@@ -18,6 +18,7 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.toml import load
 from sparkgpu.host.watchdog import LOOK_EVERY_S, Vitals, leave_stacks
 from sparkgpu.lanes.launch import FAR, patience_s
+from sparkgpu.table.source import Source
 
 pytestmark = pytest.mark.process
 
@@ -196,7 +197,9 @@ def test_how_long_a_worker_may_be_silent(
     options: dict[str, float], branch: str, source: str, seconds: float
 ) -> None:
     config: RunConfig = load(options=options)
-    assert patience_s(config, branch, source) == seconds  # type: ignore[arg-type]
+    stored = None if source.startswith("table:") else "parquet"
+    found = Source(name="t", location=source, format=stored)
+    assert patience_s(config, branch, found) == seconds  # type: ignore[arg-type]
 
 
 def test_a_run_that_hangs_at_its_end_says_where_and_ends(tmp_path: Path) -> None:
