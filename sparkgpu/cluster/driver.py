@@ -30,6 +30,7 @@ from sparkgpu.engines.launchers.launcher import Launcher
 from sparkgpu.errors import ExecutorLostError, TrialError, described
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks
+from sparkgpu.jvm.environment import prepare_environment
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.executors import Executor, make_cluster_plan
@@ -223,6 +224,7 @@ def main() -> None:
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
     answer_with_stacks()
+    prepare_environment()
     paths = RunPaths(root=arguments.run)
     status = 1
     try:

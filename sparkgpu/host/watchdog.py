@@ -187,6 +187,7 @@ def looking_after_myself(patience_s: float, log: Path) -> Iterator[None]:
 
 def answer_with_stacks() -> None:
     """Make this process write its stacks to standard error on `STACK_SIGNAL`."""
+    faulthandler.enable(file=sys.__stderr__ or sys.stderr)
     faulthandler.register(STACK_SIGNAL, file=sys.__stderr__ or sys.stderr, all_threads=True)
 
 

@@ -64,7 +64,7 @@ def session_in(
     builder = SparkSession.builder.config(conf=conf)
     session = (builder.enableHiveSupport() if catalog else builder).getOrCreate()
     for variable in _GATEWAY_VARIABLES:  # no child process may connect to this JVM
-        del os.environ[variable]
+        os.environ[variable] = ""  # not deleted: to set it again would move the environment
     try:
         yield session
     finally:

@@ -102,6 +102,8 @@ class LaneCrew:
                 table_seen = True
                 on_table()
             for worker in ended:
+                if self._undone(worker) and worker.has_crashed() and self._started_again(worker):
+                    continue
                 running.remove(worker)
                 self._settle(worker, table_seen)
             for worker in running:
@@ -132,24 +134,31 @@ class LaneCrew:
     def _mend(self, worker: Worker) -> None:
         """End a worker that hangs, and start it once more unless that was done before."""
         lane = self._paths.lane(worker.lane.index)
-        what = worker.hangs[-1]
+        what = worker.faults[-1]
         worker.end_hung()
         if not self._undone(worker):
             return  # its trials are done: it hung while it closed Spark and H2O
         if worker.start is None:
-            raise ExecutorLostError(f"the driver hung: {what}; the stacks of its threads are in {lane.log}")
-        if not worker.may_restart:  # it is handled as a worker that has ended
+            raise ExecutorLostError(f"the driver {what}; the stacks of its threads are in {lane.log}")
+        if not self._started_again(worker):  # it is handled as a worker that has ended
             write_json(
                 lane.error(worker.branch), {"kind": TrialError.kind, "message": worker.given_up(self._paths)}
             )
-            return
+
+    def _started_again(self, worker: Worker) -> bool:
+        """Start a worker once more after its last fault, unless it had one before; whether that was done."""
+        if not worker.may_restart:
+            return False
+        end_groups([worker.process])
         for spec in self.plan.of(worker.lane.index, worker.branch):
             trial = self._paths.trial(spec.name)
             if not trial.done.exists():
                 trial.error.unlink(missing_ok=True)
-                self._notes[spec.name] = f"its worker hung, {what}, and was started once more"
+                what = worker.faults[-1].replace("hung: ", "hung, ")
+                self._notes[spec.name] = f"its worker {what}, and was started once more"
         worker.say_restarted(self._paths)
         worker.restart()
+        return True
 
     def _settle(self, worker: Worker, table_is_there: bool) -> None:
         """Handle a worker that has ended: its unfinished trials have failed with it."""

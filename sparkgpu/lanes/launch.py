@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,8 +32,10 @@ from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.source import Source
 
-_HUNG = "hung: "
-_MOST_HANGS = 2
+_RESTARTED = "; started once more"
+_MOST_FAULTS = 2
+# Faults of native code; SIGKILL is none of them, since the kernel sends it when memory runs out.
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 _GANG_FIRST_S = 20.0
 FAR = 5
 """Other machines and catalogs may keep a process waiting this many times as long."""
@@ -68,7 +71,7 @@ class Worker:
 
     `vitals` are its signs of life; without any for `patience_s` seconds it counts as hung. `start` starts
     another process in its place (None: its trials share a process with others). `phase` is its last reported
-    activity, `hangs` the description of each hang.
+    activity, `faults` the description of each hang or crash.
     """
 
     lane: LanePlan
@@ -82,14 +85,22 @@ class Worker:
     done: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     phase: str = "starting"
-    hangs: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
     def look(self) -> bool:
-        """Whether it hangs; the last entry of `hangs` then tells what it was doing."""
+        """Whether it hangs; the last entry of `faults` then tells what it was doing."""
         silent_s = self.vitals.look()
         if silent_s < self.patience_s:
             return False
-        self.hangs.append(f"nothing done for {silent_s:.0f} s while {self.phase}")
+        self.faults.append(f"hung: nothing done for {silent_s:.0f} s while {self.phase}")
+        return True
+
+    def has_crashed(self) -> bool:
+        """Whether a fault in native code ended it; the last entry of `faults` then names the signal."""
+        status = self.process.poll()
+        if status is None or -status not in _CRASHES:
+            return False
+        self.faults.append(f"crashed with signal {-status} while {self.phase}")
         return True
 
     def end_hung(self) -> None:
@@ -103,27 +114,27 @@ class Worker:
 
     @property
     def may_restart(self) -> bool:
-        return self.start is not None and len(self.hangs) < _MOST_HANGS
+        return self.start is not None and len(self.faults) < _MOST_FAULTS
 
     def given_up(self, paths: RunPaths) -> str:
         """The message if it is not started again."""
         log = paths.lane(self.lane.index).log
         return (
-            f"lane {self.lane.index}: the {self.branch} worker hung {_MOST_HANGS} times, at last with "
-            f"{self.hangs[-1]}; the stacks of its threads are in {log}."
+            f"lane {self.lane.index}: the {self.branch} worker failed {_MOST_FAULTS} times, at last it "
+            f"{self.faults[-1]}; the stacks of its threads are in {log}."
         )
 
     def say_restarted(self, paths: RunPaths) -> None:
         """Report the restart in the worker's name."""
         lane = paths.lane(self.lane.index)
         events = EventWriter(lane.events(self.branch), lane.phases(self.branch))
-        events.emit(Event(at=time.time(), kind="phase", text=f"{_HUNG}{self.hangs[-1]}; started once more"))
+        events.emit(Event(at=time.time(), kind="phase", text=f"{self.faults[-1]}{_RESTARTED}"))
         events.close()
 
     def take(self, event: Event) -> None:
         """Take note of one of its events."""
         self.vitals.heard()
-        if event.kind == "phase" and not event.text.startswith(_HUNG):
+        if event.kind == "phase" and not event.text.endswith(_RESTARTED):
             self.phase = event.text
         elif event.kind == "trial_done" and event.trial:
             self.done.add(event.trial)
@@ -131,7 +142,7 @@ class Worker:
             self.failed[event.trial] = event.text
 
     def restart(self) -> None:
-        """Start it once more after `end_hung`."""
+        """Start it once more in place of its ended process."""
         assert self.start is not None
         self.process, self.phase = self.start(), "starting"
         self.vitals = Vitals(self.process.pid)

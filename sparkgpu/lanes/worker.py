@@ -25,6 +25,7 @@ from sparkgpu.engines.engine import Platform, Trial, make_engine
 from sparkgpu.errors import described
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks
+from sparkgpu.jvm.environment import prepare_environment
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec, prepares_table
@@ -234,6 +235,7 @@ def main() -> None:
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
     answer_with_stacks()
+    prepare_environment()
     paths = RunPaths(root=arguments.run)
     try:
         worker = _Worker(paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source)

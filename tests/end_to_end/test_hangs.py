@@ -87,6 +87,31 @@ def test_nor_does_one_of_the_driver_on_a_cluster(wine: Path, tmp_path: Path) -> 
             assert status == 0, run.stdout + run.stderr
 
 
+def test_no_variable_is_added_to_the_environment_while_other_threads_run(wine: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "imports"
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL]
+    with started(command, tmp_path / "out", tmp_path, watching_imports(folder)) as run:
+        assert run.wait(150) == 0, run.stdout + run.stderr
+    found = {line for file in folder.glob("*.environment") for line in file.read_text().splitlines()}
+    assert found == set()
+
+
+@pytest.mark.slow
+def test_a_worker_that_crashes_is_started_once_more(wine: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL]
+    with started(command, tmp_path / "out", tmp_path) as run:
+        run.wait_for_phase("starting Spark", 0, "trees")
+        run.worker(0, "trees").send_signal(signal.SIGSEGV)
+        assert run.wait(150) == 0, run.stdout + run.stderr
+        assert run.left_behind() == []
+    notes = {trial["model"]: trial["notes"] for trial in run.metrics["trials"]}
+    assert notes["trees"] == [
+        "its worker crashed with signal 11 while starting Spark, and was started once more"
+    ]
+    log = run.paths.lane(0).log.read_text(encoding="utf-8", errors="replace")
+    assert "Fatal Python error: Segmentation fault" in log and "in start_jvm" in log
+
+
 def wait_for_restart(run: Running, branch: Branch) -> None:
     """Wait until the run reports that it started the worker once more."""
     reader = EventReader(run.paths.lane(0).events(branch))
@@ -188,8 +213,8 @@ def test_a_worker_that_hangs_twice_has_failed_and_the_other_branch_is_kept(
     assert status == {"trees": "failed", "neural": "done"}
     log = run.paths.lane(0).log
     assert re.search(
-        r"lane 0: the trees worker hung 2 times, at last with nothing done for \d+ s while .+; the stacks of "
-        rf"its threads are in {re.escape(str(log))}\.",
+        r"lane 0: the trees worker failed 2 times, at last it hung: nothing done for \d+ s while .+; the "
+        rf"stacks of its threads are in {re.escape(str(log))}\.",
         run.stdout,
     )
 

@@ -36,6 +36,13 @@ def _watch(folder: Path, hangs: str) -> None:
                 time.sleep(_FOR_EVER_S)
         return find_and_load(name, import_)
 
+    def audited(event: str, arguments: tuple) -> None:  # type: ignore[type-arg]
+        # `os.environ` knows a new variable only after it is set.
+        if event == "os.putenv" and threading.active_count() > 1 and arguments[0].decode() not in os.environ:
+            with (folder / f"{os.getpid()}.environment").open("a") as file:
+                file.write(f"{' '.join(sys.orig_argv)[:80]}: {arguments[0].decode()}\n")
+
+    sys.addaudithook(audited)
     bootstrap._find_and_load = watched
     (folder / f"{os.getpid()}.watched").touch()
 
