@@ -2,8 +2,8 @@
 
     python benchmarks/dataloader.py [--rows 200000] [--runs 3] [--workers 0 2] [--device cpu] [--threads N]
 
-One process, in turn (resident, DataLoader, resident, ...), one epoch each after one of warming up; quote the
-median of the ratios. MLP 256-256, batches of 1024, 30 numeric features, two classes.
+One process runs them in turn (resident, DataLoader, resident, ...), one epoch each after a warm-up epoch.
+Quote the median of the ratios. MLP 256-256, batches of 1024, 30 numeric features, two classes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import time
 
 import torch
 
-from sparkgpu.config.keys import DataLoaderConfig, NeuralConfig
-from sparkgpu.engines.neural.nets.build import build_net
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.config.keys import DataLoaderConfig
+from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.engines.neural.nets.network import build_net
+from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.rows.loader import LoadedSource
-from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource, Source
+from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentRows, ResidentSource
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.optimizer import RECIPES
+from sparkgpu.engines.neural.training.optimizer import Recipe
 from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.engines.neural.training.train import train
 
@@ -40,19 +41,20 @@ def make_rows(number: int) -> ResidentRows:
     )
 
 
-def rows_per_s(source: Source, valid: ResidentRows, device: torch.device) -> float:
-    """Training rows per second of one epoch, validation on a few rows included."""
-    config = NeuralConfig(
+def rows_per_s(source: BatchSource, valid: ResidentRows, device: torch.device) -> float:
+    """Training rows per second of one epoch, including validation on a few rows."""
+    config = NeuralParameters(
         architecture="mlp", hidden=(256, 256), dropout=0.0, epochs=1, batch_size=1024, patience=0,
-        learning_rate=1e-3, weight_decay=1e-4, precision="float32",
+        learning_rate=1e-3, weight_decay=1e-4, precision="float32", schedule="constant",
+        micro_batch_size=1024,
     )  # fmt: skip
     torch.manual_seed(0)
     strategy = Strategy(device, choose_precision(config, device, str(device)))
-    shape = Shape(num_numeric=NUM_FEATURES, num_levels=(), num_outputs=2)
+    shape = InputShape(num_numeric=NUM_FEATURES, num_levels=(), num_outputs=2)
     strategy.spread(build_net(config, shape), Objective(task="binary"))
     start = time.perf_counter()
     train(
-        strategy, source, valid, config=config, recipe=RECIPES["mlp"], seed=1,
+        strategy, source, valid, config=config, recipe=Recipe(), seed=1,
         report=lambda done, epoch, value: None,
     )  # fmt: skip
     return len(source) / (time.perf_counter() - start)

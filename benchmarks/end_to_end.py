@@ -3,11 +3,11 @@
     python benchmarks/end_to_end.py TABLE.parquet TARGET [--runs 3] [--baseline SCRIPT.py]
 
 Both train the same trees (200 of depth 6 at 0.1) and the same network (MLP 256-256, 10 epochs, batches of
-1024) on as many rows; each run is a whole process, from start to the last file. The trees take what the
-tutorial form leaves at H2O's defaults (all rows, all columns, min_rows 1, reg_lambda 1) in place of
-sparkgpu's own. Wall time is measured from outside, A B A B, so that a machine that slows down slows both;
-quote the median of the ratios. `--baseline` is another script with the command line of
-`benchmarks/tutorial.py` (``TABLE TARGET --out FILE``).
+1024) on the same number of rows. Each run is a whole process, from its start to its last file. The trees use
+H2O's defaults as the tutorial does (all rows, all columns, min_rows 1, reg_lambda 1), not sparkgpu's own.
+Wall time is measured from outside, in the order A B A B, so a machine that slows down slows both. Quote the
+median of the ratios. `--baseline` names another script with the command line of `benchmarks/tutorial.py`
+(``TABLE TARGET --out FILE``).
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import Results, read_results
+
 SAME_MODELS = (
     "trees.ntrees=200", "trees.max_depth=6", "trees.learn_rate=0.1", "trees.early_stopping_rounds=0",
     "trees.sample_rate=1.0", "trees.col_sample_rate=1.0", "trees.min_rows=1.0", "trees.reg_lambda=1.0",
@@ -32,7 +35,7 @@ SAME_MODELS = (
 
 
 def timed(command: list[str], log: Path) -> float:
-    """Wall seconds of a whole command; what it leaves lying about lies beside `log`."""
+    """Wall seconds of a whole command. It runs in the folder of `log`, so stray files land there."""
     start = time.perf_counter()
     with log.open("ab") as file:
         subprocess.run(
@@ -41,8 +44,8 @@ def timed(command: list[str], log: Path) -> float:
     return time.perf_counter() - start
 
 
-def ours(options: argparse.Namespace, folder: Path) -> tuple[float, dict[str, Any]]:
-    """One `sparkgpu run`: wall seconds and its metrics.json."""
+def ours(options: argparse.Namespace, folder: Path) -> tuple[float, Results]:
+    """One `sparkgpu run`: wall seconds and what it found."""
     out = folder / f"run-{time.time_ns()}"
     command = [
         sys.executable, "-m", "sparkgpu", "run", str(options.table.resolve()), "--target", options.target,
@@ -51,8 +54,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[float, dict[str, An
     for text in SAME_MODELS:
         command += ["--set", text]
     wall = timed(command, folder / "sparkgpu.log")
-    metrics: dict[str, Any] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    return wall, metrics
+    return wall, read_results(RunPaths(root=out))
 
 
 def theirs(options: argparse.Namespace, folder: Path) -> tuple[float, dict[str, Any]]:
@@ -82,10 +84,10 @@ def main() -> None:
         ours(options, folder)  # not counted: file caches, compiled Python
         for number in range(1, options.runs + 1):
             load = os.getloadavg()[0]
-            our_wall, metrics = ours(options, folder)
+            our_wall, results = ours(options, folder)
             their_wall, tutorial = theirs(options, folder)
             ratios.append(our_wall / their_wall)
-            peak = metrics["run"]["peak_rss_bytes"] / 2**30
+            peak = results.run.peak_rss_bytes / 2**30
             print(
                 f"{number}: sparkgpu {our_wall:.1f} s ({peak:.2f} GiB in all processes), "
                 f"tutorial {their_wall:.1f} s, ratio {ratios[-1]:.3f}; load {load:.2f}",
@@ -95,11 +97,11 @@ def main() -> None:
         f"ratio: median {statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f} "
         f"in {len(ratios)} pairs"
     )
-    for model in metrics["models"]:
-        print(f"sparkgpu {model['name']}: {_short(model['metrics']['test'])}")
+    for model in results.models:
+        print(f"sparkgpu {model.name}: {_short(model.metrics.test)}")
     for model, found in tutorial["test"].items():
         print(f"tutorial {model}: {_short(found)}")
-    for place, phases in metrics["phases_s"].items():
+    for place, phases in results.phases_s.items():
         print(f"{place}: " + ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in phases.items()))
     print(
         "tutorial: " + ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in tutorial["seconds"].items())

@@ -4,21 +4,19 @@
                                   [--seeds 3] [--set KEY=VALUE]...
 
 `DATA_FOLDER` holds adult.parquet, california_housing.parquet, diamonds.parquet and letter.parquet. Each table
-is one `sparkgpu run` with so many repeats, and LightGBM with nothing set is fitted on the rows of that run.
-Row order carries the split of adult (test from row 32,561 on) and california_housing (validation from 13,209,
-test from 16,512 on); the others are split at random by `sparkgpu run`. RMSE is in the target's unit.
+is one `sparkgpu run` with one repeat per seed. LightGBM with its defaults is fitted on the rows of that run.
+The row order gives the split of adult (test from row 32,561 on) and california_housing (validation from
+13,209, test from 16,512 on); `sparkgpu run` splits the others at random. RMSE is in the target's unit.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import lightgbm
 import numpy as np
@@ -27,6 +25,7 @@ import pyarrow.parquet as pq
 from sklearn.metrics import accuracy_score, roc_auc_score, root_mean_squared_error
 
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import read_results
 from sparkgpu.table.rows import read_rows
 from sparkgpu.table.schema import read_schema
 
@@ -37,7 +36,7 @@ SPLIT_COLUMN = "published split"
 
 
 def with_published_split(table: pa.Table, name: str) -> pa.Table | None:
-    """The table with a column that names each row's split; None where none is published."""
+    """The table with a column that names each row's split, or None if no split is published."""
     rows = np.arange(table.num_rows)
     if name == "adult":
         split = np.where(rows < 32_561, "train", "test")
@@ -49,7 +48,7 @@ def with_published_split(table: pa.Table, name: str) -> pa.Table | None:
 
 
 def lightgbm_defaults(paths: RunPaths) -> dict[str, float]:
-    """Test metrics of LightGBM with nothing set, on the run's own rows."""
+    """Test metrics of LightGBM with its defaults, on the run's own rows."""
     schema = read_schema(paths)
     train, test = read_rows(paths, schema, "train"), read_rows(paths, schema, "test")
     numeric = len(schema.numeric)
@@ -84,19 +83,18 @@ def run(name: str, options: argparse.Namespace, folder: Path) -> None:
     start = time.perf_counter()
     subprocess.run([*command, str(folder / f"{name}.parquet")], check=True, stdout=subprocess.DEVNULL)
     paths = RunPaths(root=folder / name)
-    metrics: dict[str, Any] = json.loads(paths.metrics.read_text(encoding="utf-8"))
+    results = read_results(paths)
     plain = lightgbm_defaults(paths)
     print(f"{name}, preset {options.preset}, {options.seeds} seeds, {time.perf_counter() - start:.0f} s")
-    for model in metrics["models"]:
-        spread = model.get("std", {}).get("test", {})
+    for model in results.models:
         cells = (
-            f"{metric} {model['metrics']['test'][metric]:.4f} ± {spread.get(metric) or 0:.4f}"
+            f"{metric} {model.metrics.test[metric]:.4f} ± {model.std.test.get(metric) or 0:.4f}"
             for metric in plain
         )
-        print(f"  {model['name']}: {', '.join(cells)}")
+        print(f"  {model.name}: {', '.join(cells)}")
     print(f"  LightGBM, defaults: {', '.join(f'{metric} {value:.4f}' for metric, value in plain.items())}")
-    for pair in metrics["comparison"]["pairs"]:
-        print(f"  {pair['sentence']}")
+    for pair in results.comparison.pairs:
+        print(f"  {pair.sentence}")
     sys.stdout.flush()
 
 

@@ -1,8 +1,8 @@
-"""Shows a folder a second time, each file operation slower: ``python slow_disk.py FOLDER MOUNT DELAY_MS``.
+"""Mounts a folder again with slower file operations: ``python slow_disk.py FOLDER MOUNT DELAY_MS``.
 
-An operation waits from nothing to twice DELAY_MS milliseconds before it is done. Ends when MOUNT is
-unmounted, or with the process that started it. Needs root, /dev/fuse, libfuse 2 or 3 and the package
-mfusepy; used by `benchmarks/soak.py`.
+Each operation first waits a random time from 0 to twice DELAY_MS milliseconds. The program ends when MOUNT is
+unmounted, or with the process that started it. It needs root, /dev/fuse, libfuse 2 or 3 and the package
+mfusepy. `benchmarks/soak.py` uses it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPACE = (
 
 
 class SlowDisk(mfusepy.Operations):  # type: ignore[misc]
-    """Every operation, handed on to the folder after a wait; libfuse calls them from several threads."""
+    """Passes every operation on to the folder after a wait; libfuse calls them from several threads."""
 
     use_ns = True
 
@@ -54,7 +54,7 @@ class SlowDisk(mfusepy.Operations):  # type: ignore[misc]
         return {name: getattr(found, name) for name in _SPACE}
 
     def open(self, path: str, flags: int) -> int:
-        return os.open(self._at(path), flags & ~os.O_APPEND)  # the kernel says where each write belongs
+        return os.open(self._at(path), flags & ~os.O_APPEND)  # the kernel gives the position of each write
 
     def create(self, path: str, mode: int) -> int:
         return os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC, mode)

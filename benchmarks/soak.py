@@ -1,22 +1,22 @@
-"""Starts small runs one after the other under load that shifts their timing; none may hang or leave anything.
+"""Starts small runs one after the other under load that shifts their timing; none may hang or leave a trace.
 
     python benchmarks/soak.py [TABLE.parquet:TARGET ...] [--runs 200] [--cold] [--no-load] [--seed N]
-    python benchmarks/soak.py --large 60 --cold --starts      # only starts, until the first tree stands
+    python benchmarks/soak.py --large 60 --cold --starts      # only starts, until the first tree is built
 
-Without tables it takes two small ones of scikit-learn; `--large N` adds N runs on a made-up table of a
-million rows and 30 columns. Each run has a load of its own, drawn from the seed and written down: busy
-processes that start and stop, a nice level, fewer cores, a slow file system under the table and the run;
-`--cold` empties the file cache before each start as well. What the machine does not allow is said and left
-out (root has the most; the slow file system needs /dev/fuse, libfuse and `pip install mfusepy`).
+Without tables it uses two small ones of scikit-learn. `--large N` adds N runs on a generated table of a
+million rows and 30 columns. The seed decides the load of each run, and the report records it: busy processes
+that start and stop, a nice level, fewer cores, a slow file system below the table and the run. `--cold` also
+empties the file cache before each start. The program names what the machine does not allow and does without
+it (root may do most; the slow file system needs /dev/fuse, libfuse and `pip install mfusepy`).
 
-One line a run: how it ended, its wall seconds, the seconds until its first tree, how many hung workers it
-healed, and what was left two seconds after its end (processes, ports, locks, scratch folders, shared
-memory). A run that takes longer than `--within` seconds has hung, unless it still asks for processor time
-(it is starved then, and has three times as long): the stacks of its processes are taken (those of Python by
-`py-spy`, where installed) and it is ended. The folder of every run that was not clean is kept in `--keep`,
-without its rows. Each result is added to `--out` as it comes; `--resume-report FILE` goes on from such a
-file: its runs count, and only the rest is done. Exit status 1 where a run hung, failed or left something,
-130 after Ctrl-C.
+It prints one line per run: how it ended, its wall seconds, the seconds until its first tree, how many hung
+workers it restarted, and what was left two seconds after its end (processes, ports, locks, scratch folders,
+shared memory). A run that takes longer than `--within` seconds counts as hung. If it still asks for processor
+time, it is only starved and gets three times as long. The stacks of a hung run's processes are saved (those
+of Python with `py-spy`, if installed) and the run is ended. `--keep` holds the folder of every run that was
+not clean, without its rows. Each result is added to `--out` at once. `--resume-report FILE` continues such a
+file: its runs count, and only the rest is run. Exit status 1 if a run hung, failed or left something, 130
+after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from soak_load import Load, Means, draw, drop_caches, find_means, loaded
 from soak_tables import Table, write_tables
 from soak_watch import MARK, Watch
 
-from sparkgpu.host.provenance import versions
+from sparkgpu.runs.provenance import versions
 
 _SAMPLE_S = 0.5
 _ENDING_S = 30.0
@@ -80,7 +80,7 @@ class Result:
 
 
 class Soak:
-    """The runs, one after the other, in a folder of their own; `options` are those of the command line."""
+    """Does the runs one after the other in their own folder; `options` come from the command line."""
 
     def __init__(self, options: argparse.Namespace, means: Means, folder: Path) -> None:
         self._options = options
@@ -90,7 +90,7 @@ class Soak:
         self._log = folder / "output.log"
 
     def run(self, number: int, table: Table) -> Result:
-        """One run from its load to its leavings; nothing of it is there any more afterwards."""
+        """Do one run, from its load to what it leaves behind, and remove everything afterwards."""
         seed = f"{self._options.seed}-{number}"
         load = Load(cold=self._options.cold)
         if not self._options.no_load:
@@ -122,7 +122,7 @@ class Soak:
         return result
 
     def _follow(self, process: subprocess.Popen[bytes], watch: Watch, result: Result) -> None:
-        """Wait for the end of the run or bring it about, and fill in `result`."""
+        """Wait for the end of the run, or end it, and fill in `result`."""
         start = time.monotonic()
         good = {0}
         try:
@@ -136,7 +136,7 @@ class Soak:
                     if self._is_late(start, 3.0):
                         result.notes.append("was busy or starved until three times --within")
                     watch.keep_stacks(self._kept(result) / "stacks.txt")
-                    self._keep(watch.paths.root, result)  # the end may take its folder along
+                    self._keep(watch.paths.root, result)  # the end may remove its folder
                     result.notes.append(watch.end(process, _ENDING_S))
                 else:
                     with suppress(subprocess.TimeoutExpired):
@@ -145,7 +145,7 @@ class Soak:
             watch.end(process, _ENDING_S)
             raise
         result.wall_s = round(time.monotonic() - start, 2)
-        watch.look(process.pid)  # for what was reported last
+        watch.look(process.pid)  # read the last reports
         result.status = process.returncode
         result.end = result.end or ("done" if result.status in good else "failed")
         result.retried = watch.retried
@@ -156,9 +156,9 @@ class Soak:
         return time.monotonic() - start > times * float(self._options.within)
 
     def _starves(self, process: subprocess.Popen[bytes], watch: Watch, start: float) -> bool:
-        """Whether an overdue run is slow rather than hung: it asks for processor time all the while.
+        """Whether an overdue run is slow rather than hung: it keeps asking for processor time.
 
-        A run that spins for ever would ask too, so that three times `--within` is the end of it.
+        A run in an endless loop would ask for it too, so three times `--within` is the limit.
         """
         if self._is_late(start, 3.0):
             return False
@@ -177,12 +177,12 @@ class Soak:
         kept = self._kept(result)
         shutil.copy(self._log, kept)
         if out.exists():
-            with suppress(shutil.Error):  # what vanished on the way; the rest is copied
+            with suppress(shutil.Error):  # some files vanish during the copy; the rest is copied
                 shutil.copytree(out, kept, ignore=shutil.ignore_patterns("*.parquet"), dirs_exist_ok=True)
 
 
 def summary(results: list[Result]) -> str:
-    """What all runs came to, by table."""
+    """The results of all runs, by table."""
     count = Counter(result.end for result in results)
     lines = [
         f"{len(results)} runs: {count['done']} done, {count['failed']} failed, {count['hung']} hung; "
@@ -214,7 +214,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("tables", nargs="*", metavar="TABLE:TARGET", default=[])
     parser.add_argument("--runs", type=int, help="on the small tables: 200, or none if only --large is given")
     parser.add_argument("--large", type=int, default=0, metavar="N")
-    parser.add_argument("--starts", action="store_true", help="end each run as its first tree stands")
+    parser.add_argument("--starts", action="store_true", help="end each run when its first tree is built")
     parser.add_argument("--cold", action="store_true", help="empty the file cache before each start")
     parser.add_argument("--no-load", action="store_true")
     parser.add_argument("--seed", type=int, default=7)
@@ -227,7 +227,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     for text in options.tables:
         if not all(text.rpartition(":")) or not Path(text.rpartition(":")[0]).exists():
-            parser.error(f"{text}: no table there. Say it as FILE:TARGET.")
+            parser.error(f"{text}: there is no such table. Give it as FILE:TARGET.")
     if options.runs is None:
         options.runs = 200 if options.tables or not options.large else 0
     if options.resume_report and not options.resume_report.exists():
@@ -242,7 +242,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = options_of()
-    # Also where a shell has started this in the background, and has children ignore Ctrl-C.
+    # A shell that starts this in the background makes its children ignore Ctrl-C; undo that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     file = options.resume_report or options.out

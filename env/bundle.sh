@@ -3,10 +3,12 @@
 #
 #     env/bundle.sh [--out FOLDER] [--part-size 60M]
 #
-# There, in an empty folder:   cat FOLDER/sparkgpu-bundle.tar.gz* | tar xz && source env/activate.sh
-# or, in a checkout of the same version, with the archive or its parts in it:   source env/activate.sh
+# On such a machine, in an empty folder:
+#     cat FOLDER/sparkgpu-bundle.tar.gz* | tar xz && source env/activate.sh
+# or, in a checkout of the same version that contains the archive or its parts:
+#     source env/activate.sh
 #
-# The other machine must be of the same kind (Linux, processor) and have the same Python 3.x with venv.
+# That machine must have the same system and processor type and the same Python 3.x with venv.
 
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -23,13 +25,13 @@ while [ $# -gt 0 ]; do
     case $1 in
         --out) out=${2:?--out needs a folder} ;;
         --part-size) part_size=${2:?--part-size needs a size such as 60M} ;;
-        *) fail "env/bundle.sh: unknown option $1; there are --out FOLDER and --part-size SIZE." ;;
+        *) fail "env/bundle.sh: unknown option $1; the options are --out FOLDER and --part-size SIZE." ;;
     esac
     shift 2
 done
 [[ $part_size =~ ^([1-9][0-9]*[KMG])?$ ]] || fail "--part-size $part_size: give a number and K, M or G, such as 60M."
 [ -x "$venv/bin/python" ] && [ -x "${JAVA_HOME:-}/bin/java" ] ||
-    status=3 fail 'the bundle is made of what is set up: source env/activate.sh first.'
+    status=3 fail 'the bundle needs an environment that is set up: source env/activate.sh first.'
 mkdir -p -- "$out"
 
 stage=$(mktemp -d "$out/.bundle-XXXXXX")
@@ -42,7 +44,7 @@ say "gathering the project, the packages of $venv and the Java of $JAVA_HOME"
 mkdir -p "$stage/.bundle/bin"
 printf '%s\n' "$python" >"$stage/.bundle/python"
 printf '%s\n' "$venv" >"$stage/.bundle/prefix"
-# Links where they can be made: the packages are gigabytes.
+# Links if possible, since the packages are gigabytes.
 cp -al -- "$packages" "$stage/.bundle/site-packages" 2>/dev/null ||
     { rm -rf -- "$stage/.bundle/site-packages" && cp -a -- "$packages" "$stage/.bundle/site-packages"; }
 rm -rf -- "$stage"/.bundle/site-packages/{sparkgpu-*.dist-info,__editable__*sparkgpu*}
@@ -51,11 +53,11 @@ for file in "$venv"/bin/*; do
     cp -a -- "$file" "$stage/.bundle/bin/"
 done
 case $(readlink -f -- "$JAVA_HOME") in
-    "$(readlink -f -- "$packages")"/*) ;; # comes with the packages
+    "$(readlink -f -- "$packages")"/*) ;; # already among the packages
     *)
-        cp -rL -- "$JAVA_HOME" "$stage/.bundle/java" 2>/dev/null || true # some links in it may lead nowhere
+        cp -rL -- "$JAVA_HOME" "$stage/.bundle/java" 2>/dev/null || true # some links in it may be broken
         "$stage/.bundle/java/bin/java" -version 2>/dev/null ||
-            status=3 fail "the Java of $JAVA_HOME does not run once it is copied; set JAVA_HOME to another Java 17."
+            status=3 fail "the Java of $JAVA_HOME does not run after copying; set JAVA_HOME to another Java 17."
         ;;
 esac
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks everything: style, floors between modules, types, tests. Stops at the first that fails.
 # `--fast` leaves out the tests that start a JVM, ranks or whole runs: a minute instead of ten.
-# What else is given goes to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
+# Other arguments go to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
 
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
@@ -30,5 +30,5 @@ step ruff format --check .
 step lint-imports
 step mypy
 printf '== pytest %s\n' "$*"
-# In place of this shell, so that pytest's closing line is the last one.
+# pytest replaces this shell, so that its closing line is the last one.
 exec python -m pytest "$@"

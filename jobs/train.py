@@ -1,7 +1,7 @@
-"""The `spark-submit` door: ``spark-submit jobs/train.py [SOURCE] --target NAME ...``, as ``sparkgpu run``.
+"""`sparkgpu run` under `spark-submit`: ``spark-submit jobs/train.py [SOURCE] --target NAME ...``.
 
-On a local master the JVM that spark-submit has started stays idle: each lane starts its own, on ports and
-a device of its own.
+With a local master the JVM of spark-submit stays idle: each lane starts its own JVM, with its own ports and
+device.
 """
 
 import sys

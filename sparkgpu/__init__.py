@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """The Python door, loaded at first use: ``import sparkgpu`` itself stays free of every dependency."""
+    """Load `run` and `RunResult` at first use, so that ``import sparkgpu`` needs no other package."""
     if name in ("run", "RunResult"):
         from sparkgpu import api
 

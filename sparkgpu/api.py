@@ -9,12 +9,15 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
+from sparkgpu.config.options import keyed
 from sparkgpu.errors import ConfigError, DataError
+from sparkgpu.rundir.results import Results
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.runs.resume import resumed_config
 from sparkgpu.table.source import TABLE_PREFIX
@@ -24,27 +27,37 @@ from sparkgpu.words import listed
 if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame as SparkDataFrame
+    from pyspark.sql import SparkSession
+
+    Data = str | Path | pandas.DataFrame | SparkDataFrame | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What a run found: its folder, its exit code (0, or 5 when a trial failed) and ``metrics.json``."""
+    """What a run found: its folder, its exit code (0, or 5 when a trial failed) and its results.
+
+    `metrics` is ``metrics.json`` as plain values.
+    """
 
     path: Path
     exit_code: int
-    metrics: Mapping[str, Any]
+    results: Results
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Any]:
+        return self.results.as_dict()
 
     def table(self) -> pandas.DataFrame:
         """The test metrics, one row per model (means over trials)."""
         import pandas
 
-        models = {model["name"]: model["metrics"]["test"] for model in self.metrics["models"]}
+        models = {model.name: model.metrics.test for model in self.results.models}
         return pandas.DataFrame.from_dict(models, orient="index")
 
     @property
     def verdicts(self) -> tuple[str, ...]:
         """The comparison in words."""
-        return tuple(pair["sentence"] for pair in self.metrics["comparison"]["pairs"])
+        return tuple(pair.sentence for pair in self.results.comparison.pairs)
 
     @property
     def report(self) -> Path:
@@ -78,21 +91,23 @@ def run(
 
     `data` is a path (or ``table:NAME``), a pandas or a Spark DataFrame; None is the built-in demo. `config`
     is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
-    ``{"trees.ntrees": 200}``). `resume` goes on with the stopped run in `out`: its own configuration holds,
-    only devices and strategy may be others. Raises a `sparkgpu.errors.SparkgpuError` (a ValueError) with one
-    sentence for anything that cannot be done; a run in which a trial failed returns with `exit_code` 5.
+    ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
+    the devices and the strategy may change. Raises `sparkgpu.errors.SparkgpuError` (a ValueError) with a
+    short message if the run is impossible; if a trial fails, the run returns with `exit_code` 5.
     """
     with _as_source(data) as source:
         options: dict[str, Any] = {
             **(dotted(config) if isinstance(config, Mapping) else {}),
-            "data.source": source,
-            "data.target": target,
-            "data.task": task,
-            "devices.gpus": gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
-            "devices.cpu_lanes": cpu_lanes,
-            "repeats": repeats,
-            "neural.strategy": strategy,
-            "preset": preset,
+            **keyed(
+                source=source,
+                target=target,
+                task=task,
+                gpus=gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
+                cpu_lanes=cpu_lanes,
+                repeats=repeats,
+                strategy=strategy,
+                preset=preset,
+            ),
         }
         file = Path(config) if isinstance(config, (str, Path)) else None
         folder = Path(out) if out else None
@@ -101,42 +116,39 @@ def run(
             outcome = orchestrate.run(
                 resolved, display, out=folder, title=_title(data, source), resume=resume
             )
-    assert outcome.metrics is not None
-    return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, metrics=outcome.metrics)
+    assert outcome.results is not None
+    return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, results=outcome.results)
 
 
-def _title(data: Any, source: str | None) -> str | None:
-    """How a run names data that is no file of the user's."""
+def _title(data: Data, source: str | None) -> str | None:
+    """The name of data that is not one of the user's files; None for a file."""
     if source is None or isinstance(data, Path) or str(data) == source:
         return None
     return data if isinstance(data, str) else f"{type(data).__module__.partition('.')[0]} DataFrame"
 
 
 @contextlib.contextmanager
-def _as_source(data: Any) -> Iterator[str | None]:
-    """The text of SOURCE for `data`; a DataFrame lies in a private folder for as long as it is needed."""
-    if (
-        data is None
-        or isinstance(data, Path)
-        or (isinstance(data, str) and not data.startswith(TABLE_PREFIX))
-    ):
+def _as_source(data: Data) -> Iterator[str | None]:
+    """The text of SOURCE for `data`; a DataFrame is kept in a private folder until the block ends."""
+    if data is None or isinstance(data, Path):
         yield None if data is None else str(data)
         return
-    kind = f"{type(data).__module__}.{type(data).__name__}"
-    session = _active_session() if isinstance(data, str) else None
+    session = _active_session() if isinstance(data, str) and data.startswith(TABLE_PREFIX) else None
     if isinstance(data, str) and session is None:
         yield data
         return
     folder = Path(tempfile.mkdtemp(prefix="sparkgpu-data-"))
     try:
         file = folder / "dataframe.parquet"
-        if kind.startswith("pandas."):
-            _write_pandas(data, file)
-        elif session is not None:
+        if isinstance(data, str):
+            assert session is not None
             _write_spark(session.table(data.removeprefix(TABLE_PREFIX)), file)
-        elif kind.startswith("pyspark.sql."):
+        elif _is_pandas(data):
+            _write_pandas(data, file)
+        elif _is_spark(data):
             _write_spark(data, file)
         else:
+            kind = f"{type(data).__module__}.{type(data).__name__}"
             raise ConfigError(
                 f"data is a {kind}; give a path, table:NAME, a pandas DataFrame or a Spark DataFrame."
             )
@@ -145,8 +157,17 @@ def _as_source(data: Any) -> Iterator[str | None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _active_session() -> Any:
-    """The Spark session of this process, if it has one: a table may be known to it alone."""
+# By name: a program that gives a path needs neither library.
+def _is_pandas(data: object) -> TypeGuard[pandas.DataFrame]:
+    return type(data).__module__.partition(".")[0] == "pandas"
+
+
+def _is_spark(data: object) -> TypeGuard[SparkDataFrame]:
+    return type(data).__module__.startswith("pyspark.sql.")
+
+
+def _active_session() -> SparkSession | None:
+    """The Spark session of this process, if any: it may know tables that no other session knows."""
     import sys
 
     if "pyspark.sql" not in sys.modules:
@@ -167,14 +188,14 @@ def _write_pandas(frame: pandas.DataFrame, file: Path) -> None:
     plain.columns = names
     try:
         plain.to_parquet(file, index=False)
-    except (ValueError, TypeError, ArithmeticError) as error:  # pyarrow's errors are of these families
+    except (ValueError, TypeError, ArithmeticError) as error:  # pyarrow's errors derive from these
         raise DataError(
             f"the DataFrame cannot be written as Parquet: {error}. Convert that column."
         ) from None
 
 
 def _write_spark(frame: SparkDataFrame, file: Path) -> None:
-    """Written in the order of the rows' content: a DataFrame has no order of its own to split by."""
+    """Write the rows ordered by their content: a DataFrame has no fixed order, and the split needs one."""
     from pyspark.sql import functions as F
 
     twice = [name for name, count in Counter(frame.columns).items() if count > 1]

@@ -1,4 +1,4 @@
-"""The command line. Reads options, hands them to the run, and turns every refusal into one line."""
+"""The command line. Reads options, passes them to the run, and turns every refusal into one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 from typer.exceptions import TyperException
@@ -29,11 +29,6 @@ app = typer.Typer(
 app.add_typer(slurm, name="slurm")
 
 
-@app.callback()
-def _root() -> None:
-    """Keeps `run` a command of its own while it is the only one."""
-
-
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -46,15 +41,17 @@ def run(
         str | None,
         typer.Argument(
             help="Parquet file or folder, CSV (plain or compressed), ORC, JSON lines, or table:NAME. "
-            "Left out: the built-in demo on real data."
+            "Without it, the built-in demo runs on real data."
         ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     task: Annotated[str | None, typer.Option(help="auto, binary, multiclass or regression.")] = None,
     gpus: Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,1, or all.")] = None,
-    cpu_lanes: Annotated[int | None, typer.Option(help="Lanes on the CPU, the cores shared out.")] = None,
+    cpu_lanes: Annotated[
+        int | None, typer.Option(help="Number of lanes on the CPU; they share the cores.")
+    ] = None,
     repeats: Annotated[
-        int | None, typer.Option(help="Repeats with seeds of their own; one per lane.")
+        int | None, typer.Option(help="Number of repeats, each with its own seed; default: one per lane.")
     ] = None,
     strategy: Annotated[
         str | None,
@@ -63,38 +60,37 @@ def run(
         ),
     ] = None,
     preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A run.toml to start from.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One configuration key; again for more."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory; a new or empty folder.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the stopped run in --out.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but the result and errors.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The run directory: a new or an empty folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and exit.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
-    from sparkgpu.config import toml as config_io
+    from sparkgpu.config import toml
+    from sparkgpu.config.options import keyed
     from sparkgpu.runs import run as orchestrate
     from sparkgpu.runs.resume import resumed_config
     from sparkgpu.terminal import open_display
 
-    options: dict[str, Any] = {
-        "data.source": source,
-        "data.target": target,
-        "data.task": task,
-        "devices.gpus": gpus,
-        "devices.cpu_lanes": cpu_lanes,
-        "repeats": repeats,
-        "neural.strategy": strategy,
-        "preset": preset,
-    }
+    options = keyed(
+        source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
+        strategy=strategy, preset=preset,
+    )  # fmt: skip
     if resume:
         if config is not None:
-            raise ConfigError(f"--resume and --config {config}: a run goes on with its own; leave one out.")
+            raise ConfigError(
+                f"--resume and --config {config}: a resumed run keeps its own settings; leave one out."
+            )
         resolved = resumed_config(out, options, assignments or ())
     else:
-        resolved = config_io.load(file=config, options=options, assignments=assignments or ())
+        resolved = toml.load(file=config, options=options, assignments=assignments or ())
     with open_display(quiet) as display:
         outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume)
     raise typer.Exit(outcome.exit_code)
@@ -107,40 +103,51 @@ def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finishe
     from sparkgpu.rundir.paths import RunPaths
 
     if not (run_dir / "metrics.json").is_file():
-        raise ConfigError(f"{run_dir}: no metrics.json there. Name the folder of a finished run.")
+        raise ConfigError(f"{run_dir}: it holds no metrics.json. Give the folder of a finished run.")
     typer.echo(reports.build(RunPaths(root=run_dir.resolve())))
+
+
+@app.command()
+def schema(
+    file: Annotated[Literal["run", "metrics"], typer.Argument(help="Of run.toml, or of metrics.json.")],
+) -> None:
+    """Print a JSON Schema: of the configuration for editors, or of the results for programs."""
+    from sparkgpu.config.json_schema import run_schema
+    from sparkgpu.rundir.results import metrics_schema
+
+    typer.echo(run_schema() if file == "run" else metrics_schema(), nl=False)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of ``sparkgpu``, ``python -m sparkgpu`` and ``jobs/train.py``; never returns."""
     if threading.current_thread() is threading.main_thread():
-        # A batch system ends a job with SIGTERM: it is taken like Ctrl-C, so that the lanes are ended too.
+        # A batch system ends a job with SIGTERM. Treat it like Ctrl-C, so that the lanes end, too.
         signal.signal(signal.SIGTERM, _interrupt)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it must stay ignored
             signal.signal(signal.SIGINT, _interrupt)
-        # Some time before, if it is asked to, it gives notice with SIGUSR1.
+        # If asked, it sends SIGUSR1 some time before that.
         signal.signal(signal.SIGUSR1, _give_notice)
     try:
         status = app(arguments, standalone_mode=False) or EXIT_DONE
-        if status == EXIT_INTERRUPTED:  # typer makes Ctrl-C a status, without a word
+        if status == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this status without a message
             raise KeyboardInterrupt
         sys.exit(status)
     except SparkgpuError as error:
         _say(str(error))
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted; every lane was ended.")
+        _say("interrupted; all lanes were stopped.")
         sys.exit(EXIT_INTERRUPTED)
     except TyperException as error:
         message = error.format_message().rstrip(".")
-        if message:  # without any argument the help was shown, and there is nothing to add
-            _say(f"{message}. Run `sparkgpu --help` for what there is.")
+        if message:  # without arguments, typer has already shown the help
+            _say(f"{message}. Run `sparkgpu --help` to see what you can use.")
         sys.exit(ConfigError.exit_code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         where = f" for {error.filename}" if error.filename else ""
-        _say(f"the disk has no room left{where}. Free some, or name a folder on another disk with --out.")
+        _say(f"the disk is full{where}. Free some space, or choose a folder on another disk with --out.")
         sys.exit(DeviceError.exit_code)
 
 
@@ -153,7 +160,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _give_notice(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # once is enough, and a second would end the saving
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a second signal would interrupt the saving
     raise NoticeToStop
 
 

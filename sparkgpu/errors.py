@@ -1,8 +1,8 @@
-"""The refusals a user can meet, each with the exit code of the contract.
+"""The errors that a user can meet, each with its documented exit code.
 
-A message is one sentence or two: what was asked, what was found, what to do. Whatever is raised from here
-reaches the terminal as that text alone; anything else is a defect of ours and keeps its traceback (in the
-lane's log, never on the terminal).
+A message is one or two sentences: what was asked, what was found, what to do. The terminal shows only the
+text of these errors. Any other error is a defect of ours and keeps its traceback, in the lane's log and never
+on the terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EXIT_INTERRUPTED = 130
 
 
 class SparkgpuError(ValueError):
-    """Base of every refusal; `kind` names it in ``error.json`` and `exit_code` is the process's."""
+    """Base of all these errors; `kind` names it in ``error.json``, `exit_code` is that of the process."""
 
     kind: ClassVar[str] = "trial"
     exit_code: ClassVar[int] = 5
@@ -28,14 +28,14 @@ class ConfigError(SparkgpuError):
 
 
 class DeviceError(SparkgpuError):
-    """A device, Java or another part of the environment that was asked for is not there."""
+    """A device, Java or another required part of the environment is missing."""
 
     kind = "device"
     exit_code = 3
 
 
 class DataError(SparkgpuError):
-    """The table cannot be read, or nothing can be learned from it as it stands."""
+    """The table cannot be read, or nothing can be learned from it in its present form."""
 
     kind = "data"
     exit_code = 4
@@ -49,13 +49,13 @@ class TrialError(SparkgpuError):
 
 
 class ExecutorLostError(TrialError):
-    """An executor of a Spark cluster went away, and with it the H2O cloud and the network's ranks."""
+    """An executor of a Spark cluster was lost, and with it the H2O cloud and the network's ranks."""
 
     kind = "lost"
 
 
 class NoticeToStop(KeyboardInterrupt):
-    """A batch system's word that the run's time is nearly over: like Ctrl-C, but networks are saved first."""
+    """A batch system warns that the run's time is nearly over: like Ctrl-C, but networks are saved first."""
 
 
 _BY_KIND: dict[str, type[SparkgpuError]] = {
@@ -64,12 +64,12 @@ _BY_KIND: dict[str, type[SparkgpuError]] = {
 
 
 def error_of_kind(kind: str, message: str) -> SparkgpuError:
-    """Rebuild in the parent what a worker process wrote to ``error.json``."""
+    """Rebuild in the parent the error that a worker wrote to ``error.json``."""
     return _BY_KIND.get(kind, TrialError)(message)
 
 
 def described(error: BaseException) -> dict[str, str]:
-    """An error as ``error.json`` holds it: kind, and one line for the user."""
+    """An error in the form of ``error.json``: its kind, and one line for the user."""
     if isinstance(error, SparkgpuError):
         return {"kind": error.kind, "message": str(error)}
     lines = str(error).strip().splitlines()

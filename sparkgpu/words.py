@@ -1,4 +1,4 @@
-"""How names, numbers and times read to a person, on the terminal and in the report: short, with units."""
+"""Names, numbers and times as text for people, on the terminal and in the report: short, with units."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def metric_title(metric: str) -> str:
 
 
 def clean(text: str) -> str:
-    """One printable line: a column name may hold line ends or the terminal's control codes."""
+    """One printable line: a column name may contain line ends or control codes."""
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
@@ -36,7 +36,7 @@ def gibibytes(size: int) -> str:
 
 
 def number_text(value: float | None, digits: int = 4) -> str:
-    """`value` with so many significant digits, and thousands separators instead of more than those."""
+    """`value` with `digits` significant digits; larger numbers get thousands separators instead."""
     if value is None or not math.isfinite(value):
         return "–"
     if value == 0:
@@ -73,7 +73,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[object], most: int = 8) -> str:
-    """``a, b, c and 12 more``: a list short enough for one sentence."""
+    """``a, b, c and 12 more``: at most `most` names, to fit one sentence."""
     shown = [str(name) for name in names]
     rest = len(shown) - most
     return ", ".join(shown[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""What all tests share: the options, the markers, one Spark session, and where real tables come from."""
+"""Shared by all tests: options, markers, one Spark session, and real tables."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sparkgpu.errors import DeviceError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# As lanes set it, and before anything loads MKL: its sums otherwise differ in their last bits by where in
-# memory a matrix happens to lie.
+# As lanes set it, before anything loads MKL. Otherwise the last bits of its sums depend on the memory address
+# of a matrix.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip with a reason what this call or this machine cannot run."""
+    """Skip, with a reason, tests that this call or this machine cannot run."""
     gpu_missing: str | None = None
     if any("gpu" in item.keywords for item in items):
         from sparkgpu.host.devices import find_machine
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def java() -> Path:
-    """The home of a Java 17. Without one a test fails in CI (CI=true) and is skipped elsewhere."""
+    """The home of a Java 17. Without one, a test fails in CI (CI=true) and is skipped elsewhere."""
     from sparkgpu.host.java import find_java
 
     try:
@@ -82,20 +82,20 @@ def real_table(tmp_path_factory: pytest.TempPathFactory) -> RealTables:
 
 
 class RealTables:
-    """Parquet files of real tables: the shared ones where they are, else two made from dependencies."""
+    """Parquet files of real tables: the shared ones if they exist, else two made from dependencies."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def path(self, name: str) -> Path:
-        """The file of a shared table; skips the test where the shared tables are not there."""
+        """The file of a shared table; skips the test if this machine does not have the shared tables."""
         file = _DATA / f"{name}.parquet"
         if not file.exists():
             pytest.skip(f"the shared table {name} is not on this machine")
         return file
 
     def mixed(self) -> tuple[Path, str]:
-        """A small table of numbers and texts with gaps, and its target: there on every machine."""
+        """A small table of numbers and texts with missing values, and its target; every machine has it."""
         file = _DATA / "penguins.parquet"
         return (file, "species") if file.exists() else (self._planes(), "engine")
 

@@ -1,8 +1,8 @@
 """What `source env/activate.sh` does to a shell: bash and, where it is installed, zsh.
 
-The script is the real one, in a copy of the project. The costly tools are stand-ins of a few lines: a Python
-whose venv and pip only make folders, and a Java that only knows its version. PATH holds these and a handful
-of links to system tools, so nothing of the machine's own Python and Java is found.
+The script is the real one, in a copy of the project. Small stand-ins replace the slow tools: a Python whose
+venv and pip only make folders, and a Java that only prints its version. PATH holds these and a few links to
+system tools, so the machine's own Python and Java are not found.
 """
 
 import os
@@ -66,7 +66,7 @@ def java(home: Path, version: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A copy of what activation reads, its stand-in tools, and the notes these leave."""
+    """A copy of the files that activation reads, the stand-in tools, and the notes that these write."""
 
     root: Path
     tools: Path
@@ -88,7 +88,7 @@ class Project:
         return self.shell("source env/activate.sh", shell=shell, user=user, **variables)
 
     def calls(self) -> list[str]:
-        """What pip was asked for last in each call, and `archive` for each start-up archive."""
+        """The last argument of each pip call, and `archive` for each start-up archive."""
         path = self.notes / "pip"
         text = path.read_text() if path.exists() else ""
         return text.replace(f"{self.root}[dev]", "project").split()
@@ -99,7 +99,7 @@ class Project:
 
 @pytest.fixture
 def project() -> Iterator[Project]:
-    # Not tmp_path, into which no other user may look: one test changes the user.
+    # Not tmp_path, which other users cannot read: one test changes the user.
     with tempfile.TemporaryDirectory(prefix="sparkgpu activation ") as folder:
         base = Path(folder)
         base.chmod(0o755)
@@ -124,7 +124,7 @@ def project() -> Iterator[Project]:
 
 
 def only_line(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line that a failed activation ends with, after those that say what it is doing."""
+    """The last line of a failed activation, after the lines about its progress."""
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     return done.stderr.splitlines()[-1]
@@ -254,7 +254,7 @@ def test_a_java_home_of_another_release_is_replaced_with_one_line(project: Proje
     )  # fmt: skip
     assert done.stdout == f"{project.java17}\n{project.root / 'java25'}\n"
     assert done.stderr == (
-        f"sparkgpu: JAVA_HOME gives Java 25 in {project.root / 'java25'}; sparkgpu runs on Java 17 only, "
+        f"sparkgpu: JAVA_HOME gives Java 25 in {project.root / 'java25'}; sparkgpu needs Java 17, "
         f"so this shell uses {project.java17}\n"
     )
 
@@ -298,7 +298,7 @@ def test_an_index_out_of_reach_is_one_sentence(project: Project) -> None:
     project.pip_does(NO_INDEX)
     assert only_line(project.source()) == (
         "sparkgpu: no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one "
-        "that can (or mend the network) and source again. pip said: 'Refused(no)': /simple/x/"
+        "that can (or repair the network) and source again. pip said: 'Refused(no)': /simple/x/"
     )
 
 
@@ -339,12 +339,12 @@ def test_an_interrupted_set_up_is_begun_anew(project: Project) -> None:
     (project.notes / "pip.sh").unlink()
     done = project.source()
     assert done.returncode == 0
-    assert "the .venv is incomplete or was moved; making it anew" in done.stderr
+    assert "the .venv is incomplete or was moved; making it again" in done.stderr
     assert not list(project.root.glob(".venv/lib/*/site-packages/half"))
 
 
 def test_an_interrupted_archive_is_built_at_the_next_activation(project: Project) -> None:
-    # The set-up is the grandparent here: it reads what the archive's builder prints.
+    # The set-up is the grandparent here, since it reads the output of the archive's builder.
     (project.notes / "cds.sh").write_text("read -r _ _ _ setup _ </proc/$PPID/stat; kill -KILL $setup")
     assert project.source().returncode == 1
     (project.notes / "cds.sh").unlink()
@@ -376,7 +376,7 @@ def test_changed_versions_are_installed_at_the_next_activation(project: Project)
     project.source()
     with (project.root / "env" / "constraints.txt").open("a") as file:
         file.write("# moved\n")
-    assert "the wanted packages have changed" in project.source().stderr
+    assert "the required packages have changed" in project.source().stderr
     assert project.calls() == ["project", "archive"] * 2
 
 
@@ -384,10 +384,10 @@ def test_an_environment_that_was_moved_or_lost_its_python_is_made_anew(project: 
     project.source()
     moved = project.root.rename(project.root.with_name("moved"))
     project = Project(root=moved, tools=project.tools, notes=project.notes, java17=project.java17)
-    assert "incomplete or was moved; making it anew" in project.source().stderr
+    assert "incomplete or was moved; making it again" in project.source().stderr
     (moved / ".venv" / "bin" / "python").unlink()
     (moved / ".venv" / "bin" / "python").symlink_to("/nowhere/python3.12")
-    assert "incomplete or was moved; making it anew" in project.source().stderr
+    assert "incomplete or was moved; making it again" in project.source().stderr
     assert project.source().stderr == ""
 
 

@@ -1,4 +1,4 @@
-"""The bundle makes a project on a machine without a network: unpacked elsewhere, activated, and run."""
+"""The bundle works on a machine without a network: it is unpacked elsewhere, activated, and run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shell(command: str, folder: Path, environ: dict[str, str]) -> str:
 
 
 def without_network(command: str) -> str:
-    """The command with nothing but loopback, where that can be had; elsewhere pip is told to use no index."""
+    """The command with only a loopback network, if possible; otherwise pip must use no index."""
     script = f"ip link set lo up && {command}"
     return f"unshare --net bash -c '{script}'" if os.geteuid() == 0 and shutil.which("ip") else command
 

@@ -1,4 +1,4 @@
-"""The monitor counts what a run's processes use, survives what vanishes, and sums up energy."""
+"""The monitor counts what a run's processes use, survives vanishing processes, and sums up energy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ time.sleep(60)
 
 @contextmanager
 def holder(mebibytes: int) -> Iterator[tuple[int, int]]:
-    """Process ids of a parent and of its child, which holds that much memory."""
+    """Process ids of a parent and of its child, which holds this much memory."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(mebibytes * MIB)], stdout=subprocess.PIPE, text=True,
         stdin=subprocess.PIPE,
@@ -65,7 +65,7 @@ def test_memory_is_summed_over_processes_and_their_descendants(tmp_path: Path) -
         wait_for(lambda: path.exists() and len(rows_of(path)) >= 2)
         single = psutil.Process(child).memory_info().rss + psutil.Process(parent).memory_info().rss
     assert single > 64 * MIB
-    # The child is named twice, as a process of the run and as a descendant, and counted once.
+    # The child appears twice, as a process of the run and as a descendant, and must count once.
     assert single - 4 * MIB < monitor.peak_rss_bytes < single + 4 * MIB
 
 
@@ -93,9 +93,9 @@ def test_a_row_has_the_time_the_load_and_blanks_for_absent_gpus(tmp_path: Path) 
 
 
 def test_a_run_shorter_than_the_interval_is_sampled_at_its_start_and_end(tmp_path: Path) -> None:
-    # Should it wait for its interval, pytest's timeout ends this.
+    # If it waited for its interval, pytest's timeout would end this.
     with Monitor(tmp_path / "t.csv", lambda: [os.getpid()], 3600.0, gpus=()) as monitor:
-        wait_for(lambda: (tmp_path / "t.csv").exists())
+        wait_for((tmp_path / "t.csv").exists)
     assert len(rows_of(tmp_path / "t.csv")) == 2
     assert monitor.peak_rss_bytes > 10 * MIB
 
@@ -148,9 +148,10 @@ def test_a_file_that_cannot_be_written_costs_the_samples_alone(tmp_path: Path) -
 
 
 class Nvml:
-    """Answers like NVML, for a GPU that draws what it is told; its memory cannot be read."""
+    """Answers like NVML for a GPU with a given power; its memory cannot be read."""
 
-    class NVMLError(Exception): ...
+    class NVMLError(Exception):
+        """Named as in pynvml."""
 
     watts: float | None = 100.0
 
@@ -172,7 +173,7 @@ def test_energy_is_the_integral_of_power_and_gaps_add_nothing(monkeypatch: pytes
     gpus._nvml, gpus._gpus = nvml, [_Gpu(index=3, handle=None)]
     assert gpus.measure() == [(3, 97, None, "100.0")]
     assert gpus.energy_wh is None
-    # Half an hour from 100 W to 300 W; then an hour without readings on either side of it.
+    # Half an hour from 100 W to 300 W, then a gap of an hour without readings.
     for seconds, watts in ((1800.0, 300.0), (5400.0, None), (9000.0, 500.0)):
         now, nvml.watts = seconds, watts
         gpus.measure()

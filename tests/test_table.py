@@ -1,4 +1,4 @@
-"""The prepared table into arrays, and predictions there and back."""
+"""The prepared table is read into arrays, and predictions survive a write and a read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def schema(
 def write_part(
     paths: RunPaths, part: int, row_ids: list[int], *, split: str = "train", **more: list[float]
 ) -> None:
-    """One file whose values follow from its row ids."""
+    """One file whose values depend on its row ids."""
     columns = {
         "row_id": pa.array(row_ids, pa.int64()),
         "label": pa.array([i % 2 for i in row_ids], pa.int32()),
@@ -149,10 +149,10 @@ def test_a_split_without_rows_is_refused_with_a_sentence(paths: RunPaths) -> Non
     with pytest.raises(DataError) as refused:
         read_rows(paths, schema(), "valid")
     assert str(refused.value) == (
-        f"{paths.table}: the prepared table holds no rows of split valid. Prepare it anew."
+        f"{paths.table}: the prepared table holds no rows of split valid. Prepare it again."
     )
     write_part(paths, 0, [1, 2], fold=[0, 0])
-    with pytest.raises(DataError, match=r"no rows of split valid of fold 1\. Prepare it anew\.$"):
+    with pytest.raises(DataError, match=r"no rows of split valid of fold 1\. Prepare it again\.$"):
         read_rows(paths, schema(folds=2), "valid", fold=1)
 
 

@@ -1,4 +1,4 @@
-"""The display tells a run's story on a terminal, in a log and quietly, and leaves the terminal as it was."""
+"""The display shows a run on a terminal, in a log and in quiet mode, and restores the terminal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
 from sparkgpu.rundir.events import Event
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import Results
 from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.terminal import Display, LiveDisplay, PlainDisplay, open_display
 from sparkgpu.terminal.progress import Progress
@@ -38,14 +39,14 @@ SCHEMA = TableSchema(
 
 
 class Terminal(StringIO):
-    """A stream that calls itself a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that only the test moves."""
 
     now = 100.0
 
@@ -89,23 +90,58 @@ def progress(done: float, at: float, **values: Any) -> Event:
     return Event(at=at, kind="progress", trial="trees-s7", done=done, **values)
 
 
-def metrics() -> dict[str, Any]:
+def results() -> Results:
     def model(name: str, auc: float, loss: float) -> dict[str, Any]:
         test = {"roc_auc": auc, "log_loss": loss, "f1": None}
-        std = {"test": {"roc_auc": 0.00123, "log_loss": None, "f1": None}} if name != "blend" else {}
-        return {"name": name, "status": "done", "metrics": {"test": test}, "std": std, "trials": []}
+        std = {"roc_auc": 0.00123, "log_loss": None, "f1": None} if name != "blend" else {}
+        return {
+            "name": name, "engine": "x", "status": "done", "trials": [], "metrics": {"test": test},
+            "std": {"test": std},
+        }  # fmt: skip
 
-    trial = {"model": "trees", "devices": ["cpu"]}
-    return {
-        "run": {"wall_s": 83.2},
-        "models": [model("trees", 0.75, 0.45), model("neural", 0.74, 0.46), model("blend", 0.76, 0.44)],
-        "trials": [
-            trial | {"name": "trees-s7", "status": "done", "fit_s": 10.0},
-            trial | {"name": "trees-s8", "status": "done", "fit_s": 14.0},
-            {"name": "neural-s8", "model": "neural", "status": "failed", "error": "lane 1 died:\nsignal [9]"},
-        ],
-        "comparison": {"pairs": [{"a": "trees", "b": "neural", "sentence": "trees ahead of neural by 0.01"}]},
+    def trial(name: str, **more: Any) -> dict[str, Any]:
+        return {
+            "name": name, "model": name.partition("-")[0], "engine": "x", "seed": 7, "fold": None, "lane": 0,
+            "strategy": "single", "devices": ["cpu"], "metrics": {}, **more,
+        }  # fmt: skip
+
+    took = {
+        "status": "done", "predict_s": 1.0, "train_rows_per_s": 1.0, "peak_host_bytes": 1,
+        "peak_device_bytes": None, "best_iteration": 1, "native_parameters": {}, "device_proof": {},
     }  # fmt: skip
+    host = {
+        "system": "",
+        "processor": "",
+        "cores": 2,
+        "available_memory_bytes": 1,
+        "gpus": [],
+        "driver": None,
+    }
+    pair = {"a": "trees", "b": "neural", "difference": 0.01, "ci95": [0.0, 0.02], "verdict": "a"}
+    return Results.model_validate(
+        {
+            "schema_version": 1,
+            "run": {
+                "name": "demo", "started_at": "2026-11-21T03:00:00Z", "wall_s": 83.2, "sparkgpu": "0.1.0",
+                "versions": {}, "host": host, "peak_rss_bytes": 1,
+            },
+            "data": {
+                "source": "x", "rows": 3, "rows_refused": 0, "num_features": 1, "target": "y",
+                "task": "binary", "classes": ["no", "yes"], "splits": {}, "fingerprint": "",
+            },
+            "models": [model("trees", 0.75, 0.45), model("neural", 0.74, 0.46), model("blend", 0.76, 0.44)],
+            "trials": [
+                trial("trees-s7", **took, fit_s=10.0),
+                trial("trees-s8", **took, fit_s=14.0),
+                trial("neural-s8", status="failed", error="lane 1 died:\nsignal [9]"),
+            ],
+            "comparison": {
+                "metric": "roc_auc", "leader": "blend",
+                "pairs": [pair | {"sentence": "trees ahead of neural by 0.01"}],
+            },
+            "cost": {"device_hours": 0.1, "energy_wh": None, "price": None},
+        }
+    )  # fmt: skip
 
 
 def plain(text: str) -> list[str]:
@@ -193,7 +229,7 @@ def test_time_left_follows_the_rate_of_the_current_trial_and_counts_down() -> No
     state.take(Event(at=60, kind="phase", text="training", trial="trees-s7"), 11.0)
     assert state.left_s(11.0) is None
     state.take(progress(0.25, 70.0), 21.0)
-    assert state.left_s(21.0) == pytest.approx(30.0)  # 10 s for a quarter, the loading left out
+    assert state.left_s(21.0) == pytest.approx(30.0)  # 10 s for a quarter, without the loading
     assert state.left_s(26.0) == pytest.approx(25.0)
     assert state.left_s(99.0) == 0.0
     state.take(Event(at=90, kind="phase", text="training", trial="trees-s8"), 41.0)
@@ -266,7 +302,7 @@ def test_a_failed_trial_stays_readable_on_a_terminal() -> None:
 @pytest.mark.parametrize("kind", [Display, PlainDisplay])
 def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: type[Display]) -> None:
     out = StringIO()
-    kind(out).finish(metrics(), PATHS)
+    kind(out).finish(results(), PATHS)
     lines = [re.sub(r" {2,}", "|", line.strip()) for line in out.getvalue().splitlines()]
     assert "test split|trees|neural|blend" in lines
     assert "ROC AUC|0.7500 ± 0.0012|0.7400 ± 0.0012|0.7600 *" in lines
@@ -302,7 +338,7 @@ def test_an_error_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[st
 def test_an_ascii_stream_does_not_end_a_run() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from test_terminal import *; "
-        "d = open_display(False); d.plan(plan(), 'données', 'prix'); d.finish(metrics(), PATHS)"
+        "d = open_display(False); d.plan(plan(), 'données', 'prix'); d.finish(results(), PATHS)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(Path(__file__).parent)], env={"PYTHONIOENCODING": "ascii", **path()},
@@ -322,5 +358,5 @@ def test_importing_the_terminal_is_cheap() -> None:
 
 
 def path() -> dict[str, str]:
-    """The module search path of this process, for children that inherit nothing else."""
+    """The module search path of this process, for children that inherit no other variables."""
     return {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}

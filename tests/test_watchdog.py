@@ -1,4 +1,4 @@
-"""The watchdog tells who works from who hangs: real processes, busy, crowded out, asleep or stopped."""
+"""The watchdog tells working processes from hung ones: busy, crowded out, asleep or stopped ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """A clock that only the test moves."""
 
     now = 0.0
 
@@ -33,7 +33,7 @@ class Clock:
 
 @contextmanager
 def running(code: str, *, nice: int = 0, count: int = 1) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that have said that they are ready."""
+    """Processes that have reported that they are ready."""
     program = f"import os, sys, time\nos.nice({nice})\nprint('ready', flush=True)\n{code}"
     found = [
         subprocess.Popen(
@@ -58,7 +58,7 @@ def running(code: str, *, nice: int = 0, count: int = 1) -> Iterator[list[subpro
 
 
 def idle_after_a_look(pid: int, really_s: float = 0.5) -> float:
-    """Silence after one look at what a process did in `really_s` seconds, which count as that long."""
+    """The silence after one check of what a process did in `really_s` seconds, counted as a longer time."""
     clock = Clock()
     vitals = Vitals(pid, clock=clock)
     begin = time.monotonic()
@@ -84,7 +84,7 @@ def test_a_process_that_computes_is_not() -> None:
 def test_nor_is_one_whose_child_computes() -> None:
     child = f"import subprocess; subprocess.run([sys.executable, '-c', {BUSY!r}])"
     with running(child) as (process,):
-        time.sleep(0.3)  # its child is there
+        time.sleep(0.3)  # until its child runs
         assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
 
 
@@ -167,7 +167,7 @@ main()
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGSTOP)  # such a one answers, too
+        process.send_signal(signal.SIGSTOP)  # a stopped process must answer, too
         leave_stacks(process.pid)
         process.kill()
         stacks = process.stderr.read()
@@ -180,7 +180,12 @@ main()
     [
         ({}, "trees", "t.parquet", 60.0),
         ({}, "neural", "t.parquet", 60.0),
-        ({"neural.rank_timeout_s": 100.0}, "neural", "t.parquet", 120.0),  # its gang's own watcher goes first
+        (
+            {"neural.rank_timeout_s": 100.0},
+            "neural",
+            "t.parquet",
+            120.0,
+        ),  # its gang's own watcher must act first
         ({"hang_after_s": 10.0}, "trees", "t.parquet", 10.0),
         ({}, "trees", "s3a://bucket/t.parquet", FAR * 60.0),
         ({}, "trees", "table:sales", FAR * 60.0),
@@ -206,5 +211,5 @@ with looking_after_myself(5.0, Path({str(log)!r})):
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 5
-    assert ended.stderr == f"sparkgpu: the run hung at its end; its stacks are in {log}.\n"
+    assert ended.stderr == f"sparkgpu: the run hung in its last steps; its stacks are in {log}.\n"
     assert "in score" in log.read_text(encoding="utf-8")

@@ -2,9 +2,10 @@
 
     python benchmarks/gpu/first_fit.py [--rows 1000000]
 
-Starts one lane's Spark and H2O on GPU 0, fits the same made-up table with ``backend="gpu"`` twice (the first
-fit pays for compiling the library's code for a GPU newer than it) and with ``backend="cpu"``, and prints
-the native parameters: ``tree_method=gpu_hist`` there is the proof. Exit status 1 where it is missing.
+Starts one lane's Spark and H2O on GPU 0 and fits the same generated table twice with ``backend="gpu"`` and
+once with ``backend="cpu"``. The first GPU fit includes compiling the library's code if the GPU is newer than
+the library. Prints the native parameters: ``tree_method=gpu_hist`` is the proof. Exit status 1 if it is
+missing.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def compare(file: str, trees: int) -> bool:
-    """Fit on the GPU twice and on the CPU once; whether the GPU was used both times."""
+    """Fit twice on the GPU and once on the CPU. Returns whether the GPU was used both times."""
     import h2o
     from h2o.estimators import H2OXGBoostEstimator
 

@@ -1,1 +1,1 @@
-"""The same run as one Spark application: its driver, its executors, and who follows them from outside."""
+"""The same run as one Spark application: its driver, its executors, and the crew that follows them."""

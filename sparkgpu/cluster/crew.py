@@ -1,7 +1,7 @@
-"""Follows a run on a Spark cluster: starts the application's driver, and once more when an executor is lost.
+"""Follows a run on a Spark cluster: starts the application's driver, and again when an executor is lost.
 
-What had finished by then is kept, a network goes on from its checkpoint, trees start again on a new H2O cloud
-over the executors that are left.
+Finished work is kept, a network continues from its checkpoint, and trees start again on a new H2O cloud over
+the remaining executors.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ExecutorLostError, SparkgpuError, TrialError, error_of_kind
 from sparkgpu.host.processes import end_groups
 from sparkgpu.host.watchdog import Vitals, leave_stacks
-from sparkgpu.lanes.crew import Crew, Outcome
+from sparkgpu.lanes.crew import LaneCrew, Outcome
 from sparkgpu.lanes.launch import FAR, Worker, outside_environment
 from sparkgpu.plan.plan import Plan, prepares_table
 from sparkgpu.rundir.events import Branch, Event, EventReader
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.unfinished import clear_unfinished
+from sparkgpu.table.source import Source
 
 _POLL_S = 0.1
 _CLOSING_S = 15.0
@@ -37,7 +38,7 @@ _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 
 class ClusterCrew:
-    """The application of a run, while it runs; `plan` is what it laid out over the executors it got."""
+    """The Spark application of a run, while it runs; `plan` is its layout over the executors it got."""
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class ClusterCrew:
         self._command = command
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._followed: Crew | None = None
+        self._followed: LaneCrew | None = None
         self.plan = self._start()
 
     def process_ids(self) -> list[int]:
-        """Of the driver, while it is alive."""
+        """The driver's process id while it is alive."""
         return [self._process.pid] if self._process is not None and self._process.poll() is None else []
 
     def follow(
@@ -66,7 +67,7 @@ class ClusterCrew:
         on_table: Callable[[], None],
         beside: Iterator[None],
     ) -> Outcome:
-        """Wait until every trial is done or failed, handing on what they report (see `Crew.follow`)."""
+        """Wait until every trial is done or failed, and pass on their reports (see `Crew.follow`)."""
         lost: list[str] = []
         tables = 0
 
@@ -93,23 +94,23 @@ class ClusterCrew:
                 return self._given_up(f"{lost[-1]}; then {error}")
 
     def leave_stacks_of_silent(self) -> None:
-        """Before an interruption: have a driver that may hang say where it stands."""
+        """Before an interruption: let a driver that may hang write its stacks."""
         if self._followed is not None:
             self._followed.leave_stacks_of_silent()
 
     def close(self) -> None:
-        """Give the driver the time to stop Spark in good order."""
+        """Give the driver time to stop Spark cleanly."""
         deadline = time.monotonic() + _CLOSING_S
         while self.process_ids() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
     def end(self) -> None:
-        """Leave no process of the application's on this machine; its executors end with the driver."""
+        """End every process of the application on this machine; its executors end with the driver."""
         if self._process is not None:
             end_groups([self._process])
 
     def _start(self) -> Plan:
-        """Start the driver and wait for its plan. Raises what it ends with instead."""
+        """Start the driver and wait for its plan. Raises the driver's error if it ends without one."""
         self._paths.plan.unlink(missing_ok=True)
         lane = self._paths.lane(0)
         lane.root.mkdir(parents=True, exist_ok=True)
@@ -123,7 +124,7 @@ class ClusterCrew:
                 stdout=log,
                 stderr=log,
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C reaches the parent alone, and the group can be ended whole
+                start_new_session=True,  # Ctrl-C reaches only the parent, and the whole group can be ended
             )
         vitals = Vitals(self._process.pid)
         while not self._paths.plan.exists():
@@ -136,7 +137,7 @@ class ClusterCrew:
             if self._process.poll() is not None:
                 if not lane.error("trees").exists():
                     lines = lane.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                    last = f"its last output: {lines[-1].strip()!r}" if lines else "it had written nothing"
+                    last = f"its last output: {lines[-1].strip()!r}" if lines else "it wrote nothing"
                     raise TrialError(
                         f"{self._master}: the driver ended with status {self._process.returncode} before it "
                         f"had executors; {last}."
@@ -146,7 +147,7 @@ class ClusterCrew:
             time.sleep(_POLL_S)
         return Plan.model_validate(read_json(self._paths.plan))
 
-    def _crew(self) -> Crew:
+    def _crew(self) -> LaneCrew:
         assert self._process is not None
         vitals = Vitals(self._process.pid)
         workers = [
@@ -163,7 +164,7 @@ class ClusterCrew:
             for branch in _BRANCHES
             if prepares_table(self._paths, lane.index, branch) or self._is_left(lane.index, branch)
         ]
-        return Crew(self._paths, self.plan, workers)
+        return LaneCrew(self._paths, self.plan, workers)
 
     def _is_left(self, lane: int, branch: Branch) -> bool:
         return any(not self._paths.trial(spec.name).done.exists() for spec in self.plan.of(lane, branch))
@@ -183,20 +184,19 @@ def cluster_crew(
     config: RunConfig,
     *,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source,
     dry_run: bool,
     environ: Mapping[str, str],
 ) -> Iterator[ClusterCrew]:
-    """Start the application of a run; none of its processes here is alive after the block.
+    """Start the application of a run; all its processes on this machine end with the block.
 
-    `source` is the location of the table as executors see it. Raises what the driver refuses.
+    Executors must see the source where it lies. Raises what the driver refuses.
     """
     own = scratch / "driver"
-    # In the scratch folder, which is private: settings of Spark can hold secrets.
+    # The scratch folder is private, and Spark settings can hold secrets.
     file = scratch / "cluster.json"
     write_json(file, {**asdict(settings), "executors": config.cluster.executors})
-    # As it was asked for: what was filled in since holds for the executors of the first start.
+    # The configuration as asked for: values filled in since then fit only the executors of the first start.
     asked = scratch / "run.toml"
     shutil.copy(paths.config, asked)
     shared = paths.root / "exchange"
@@ -204,7 +204,7 @@ def cluster_crew(
     command = [
         sys.executable, "-m", "sparkgpu.cluster.driver", "--run", str(paths.root),
         "--config", str(asked), "--settings", str(file),
-        "--scratch", str(own), "--shared", str(shared), "--source", source, "--title", title,
+        "--scratch", str(own), "--shared", str(shared), "--source", source.model_dump_json(),
         "--parent", str(os.getpid()), *(["--plan-only"] if dry_run else []),
     ]  # fmt: skip
     environment = {**outside_environment(environ), "TMPDIR": str(own), "PYTHONUNBUFFERED": "1"}

@@ -1,9 +1,9 @@
 """The driver of a run's Spark application: ``python -m sparkgpu.cluster.driver --run DIR --scratch DIR ...``.
 
-Prepares the table on the executors, trains the trees on an H2O cloud across them and, at the same time, the
-networks as gangs of ranks in their slots. It writes the plan, since only here the executors are known. When
-one of them is lost, everything that lives in executors is, too: this process then ends with that reason, and
-the parent starts another one, which keeps what had finished.
+It prepares the table on the executors and trains the trees on an H2O cloud across them and, at the same time,
+the networks as gangs of ranks in their slots. It writes the plan, since only this process knows the
+executors. If an executor is lost, everything in executors is lost, too: this process then ends with that
+reason, and the parent starts another driver, which keeps finished work.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparkgpu.cluster.executor_lanes import run_lanes
 from sparkgpu.cluster.signs_of_life import SignsOfLife
-from sparkgpu.config import toml as config_io
+from sparkgpu.config import toml
+from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.engines.launchers import barrier as cluster_gang
+from sparkgpu.engines.engine import NeuralTrial, ParametersT, Platform, Trial, make_cluster_engine
+from sparkgpu.engines.launchers import barrier
+from sparkgpu.engines.launchers.launcher import Launcher
 from sparkgpu.errors import ExecutorLostError, TrialError, described
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks
@@ -37,14 +39,13 @@ from sparkgpu.rundir.events import Branch, Event, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.demo import DEMO, write_demo
+from sparkgpu.table.demo import at_hand
 from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.table.source import find_source
+from sparkgpu.table.source import Source
 from sparkgpu.words import counted
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
-    from pyspark.ml.torch.distributor import TorchDistributor
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.5
@@ -52,7 +53,7 @@ _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 
 class _Application:
-    """What the driver knows and does."""
+    """The state and the work of the driver."""
 
     def __init__(
         self,
@@ -65,8 +66,7 @@ class _Application:
         self.session = session
         self.paths = RunPaths(root=arguments.run)
         self.config = config
-        self.source = arguments.source
-        self.title = arguments.title
+        self.source: Source = arguments.source
         self.scratch: Path = arguments.scratch
         self.shared: Path = arguments.shared
         self.events = events
@@ -74,7 +74,7 @@ class _Application:
         self.failed = False
 
     def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
-        """Prepare the table where it is not there yet, then train what is not done."""
+        """Prepare the table if it does not exist yet, then train the unfinished trials."""
         if self.config.cluster.lanes == "executors":
             self._table()
             self.failed = not run_lanes(self.session, self.paths, [found.host for found in executors])
@@ -82,66 +82,61 @@ class _Application:
             self._run_cloud(plan, executors)
 
     def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
-        """One H2O cloud and one gang of ranks over all executors."""
+        """One model over all executors: trees and, at the same time, a gang of ranks."""
         trials = {branch: plan.of(0, branch) for branch in _BRANCHES}
         trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
-        by_h2o = self.config.trees.engine == "h2o-xgboost"
-        # Made in this thread, which has the session.
-        distributor = cluster_gang.make_distributor(
+        # Made in this thread, which owns the session.
+        distributor = barrier.make_distributor(
             plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
         )
-        # H2O starts by tasks of its own, for which the ranks leave no slot: before them, and meanwhile the
-        # table is prepared.
+        # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
+        # while the table is prepared.
+        by_h2o = ENGINES.find(self.config.trees.engine).needs_h2o
         cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
         schema = self._table()
-        config = plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
+        resolved = plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
         self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
         context = None
         if cloud:
             with self.events["trees"].phase("starting H2O"):
                 context = cloud.result()
+        launcher = barrier.Barrier(distributor)
         networks = InBackground(
-            lambda: self._run_trials(
-                "neural",
-                trials["neural"],
-                lambda spec: self._train_network(distributor, spec, config),
-            )
+            lambda: self._run_trials("neural", plan, schema, resolved.neural, self._starting(launcher))
         )
-        if context is not None:
-            self._train_trees(context, plan, schema, config, trials["trees"])
-        elif trees_left:
-            from sparkgpu.engines.trees import spark_xgboost
+        if trees_left:
+            from sparkgpu.jvm.h2o_context import stopping
 
-            self._run_trials(
-                "trees",
-                trials["trees"],
-                lambda spec: spark_xgboost.run_trial(
-                    self.session, spec, config.trees, schema, self.paths, self.shared, self.events["trees"],
-                    num_workers=sum(executor.slots for executor in executors),
-                ),
-            )  # fmt: skip
+            with stopping(context) if context is not None else nullcontext():
+                workers = sum(executor.slots for executor in executors)
+                platform = Platform(session=self.session, on_cluster=True, num_workers=workers)
+                engine = make_cluster_engine(self.config.trees.engine, platform)
+                with self.signs.of(engine.gets_on):
+                    self._run_trials("trees", plan, schema, resolved.trees, engine.run)
         networks.result()
 
     def _table(self) -> TableSchema:
         if self.paths.schema.exists():
             return read_schema(self.paths)
-        found = str(write_demo(self.shared)) if self.source == DEMO else self.source
-        source = replace(find_source(found), name=self.title)
         return prepare(
             self.session,
             config=self.config,
-            source=source,
+            source=at_hand(self.source, self.shared),
             scratch=self.shared,
             paths=self.paths,
             events=self.events["trees"],
         )
 
-    def _train_network(self, distributor: TorchDistributor, spec: TrialSpec, config: RunConfig) -> FitRecord:
-        # The seconds are told by the leading rank, which writes the lane's phases.
-        self.events["neural"].emit(
-            Event(at=time.time(), kind="phase", text="starting the ranks", trial=spec.name)
-        )
-        return cluster_gang.run_trial(distributor, spec, config.neural, self.paths)
+    def _starting(self, launcher: Launcher) -> Callable[[NeuralTrial], FitRecord]:
+        """The launcher's `run` with an announcement; the leading rank reports the seconds."""
+
+        def run(trial: NeuralTrial) -> FitRecord:
+            trial.events.emit(
+                Event(at=time.time(), kind="phase", text="starting the ranks", trial=trial.name)
+            )
+            return launcher.run(trial)
+
+        return run
 
     def _start_cloud(self, executors: tuple[Executor, ...]) -> H2OContext:
         from sparkgpu.jvm.h2o_context import start_cloud
@@ -155,49 +150,32 @@ class _Application:
             loopback=all(executor.host == "127.0.0.1" for executor in executors),
         )
 
-    def _train_trees(
+    def _run_trials(
         self,
-        context: H2OContext,
+        branch: Branch,
         plan: Plan,
         schema: TableSchema,
-        config: RunConfig,
-        trials: tuple[TrialSpec, ...],
-    ) -> None:
-        from sparkgpu.engines.trees import h2o_cloud, h2o_frames, h2o_jobs, h2o_xgboost
-        from sparkgpu.jvm.h2o_context import stopping
-
-        stands_still: TrialError | None = None
-
-        def run_trial(spec: TrialSpec) -> FitRecord:
-            nonlocal stands_still
-            if stands_still is not None:  # and so would this one
-                raise stands_still
-            try:
-                return h2o_xgboost.run_trial(
-                    spec, config.trees, schema, tables, self.paths, plan.lanes[0], self.events["trees"],
-                    predicting=nullcontext(), cloud=cloud,
-                )  # fmt: skip
-            except h2o_jobs.StandStillError as error:
-                stands_still = error
-                raise
-
-        cloud = h2o_cloud.Cloud()
-        with stopping(context), self.signs.of(cloud.gets_on):
-            tables = h2o_frames.H2OTables(self.paths, schema, self.shared)
-            self._run_trials("trees", trials, run_trial)
-
-    def _run_trials(
-        self, branch: Branch, trials: tuple[TrialSpec, ...], run_trial: Callable[[TrialSpec], FitRecord]
+        parameters: ParametersT,
+        run: Callable[[Trial[ParametersT]], FitRecord],
     ) -> None:
         def run_unless_lost(spec: TrialSpec) -> FitRecord:
+            trial = Trial(
+                spec=spec,
+                parameters=parameters,
+                schema=schema,
+                run=self.paths,
+                lane=plan.lanes[0],
+                events=self.events[branch],
+                scratch=self.shared,
+            )
             try:
-                return run_trial(spec)
+                return run(trial)
             except Exception:
-                # It may be the first sign of a lost executor; then the watcher ends this process.
-                time.sleep(cluster_gang.RESTART_S)
+                # This may be the first sign of a lost executor; in that case the watcher ends this process.
+                time.sleep(barrier.RESTART_S)
                 raise
 
-        if not run_trials(trials, self.paths, self.events[branch], run_unless_lost):
+        if not run_trials(plan.of(0, branch), self.paths, self.events[branch], run_unless_lost):
             self.failed = True
 
 
@@ -207,7 +185,7 @@ def _watch(
     ended: threading.Event,
     give_up: Callable[[Exception], Any],
 ) -> None:
-    """Call `give_up` when an executor is gone: the H2O cloud would hang, and Spark may do so, too."""
+    """Call `give_up` when an executor is lost: the H2O cloud would hang, and Spark may hang, too."""
     from sparkgpu.cluster.session import executors_of
 
     known = {executor.id: executor for executor in executors}
@@ -222,7 +200,7 @@ def _watch(
 
 
 def _give_up(paths: RunPaths, error: BaseException) -> NoReturn:
-    """Leave the reason for the parent and end this process; its JVM ends with it."""
+    """Write the reason for the parent and end this process; its JVM ends with it."""
     traceback.print_exception(error)
     for branch in _BRANCHES:
         write_json(paths.lane(0).error(branch), described(error))
@@ -232,15 +210,14 @@ def _give_up(paths: RunPaths, error: BaseException) -> NoReturn:
 
 
 def main() -> None:
-    """Run the application; exit status 0 when all its trials are done, 5 when one failed, 1 when it broke."""
+    """Run the application. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--settings", type=Path, required=True)
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--shared", type=Path, required=True)
-    parser.add_argument("--source", required=True)
-    parser.add_argument("--title", required=True)
+    parser.add_argument("--source", type=Source.model_validate_json, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--plan-only", action="store_true")
     arguments = parser.parse_args()
@@ -258,7 +235,7 @@ def main() -> None:
 
 
 def _import_for_threads(config: RunConfig) -> None:
-    """Import what the threads beside the main one will use, before the first of them starts."""
+    """Import what other threads will use, before the first of them starts."""
     from sparkgpu.jvm.preload import preload
 
     by_h2o = config.trees.engine == "h2o-xgboost"
@@ -274,7 +251,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
     from sparkgpu.cluster.executor_work import ExecutorWork
     from sparkgpu.cluster.session import await_executors, check_executors, cluster_session
 
-    config = config_io.load(file=arguments.config)
+    config = toml.load(file=arguments.config)
     settings = read_json(arguments.settings)
     lane = paths.lane(0)
     events = {branch: EventWriter(lane.events(branch), lane.phases(branch)) for branch in _BRANCHES}
@@ -305,7 +282,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
         try:
             with signs.of(ExecutorWork(session).gets_on), signs.told():
                 application.run(plan, executors)
-        except Py4JError as error:  # while the JVM is there to say what it is
+        except Py4JError as error:  # while the JVM can still describe the error
             traceback.print_exc()
             raise TrialError(described(error)["message"]) from None
         finally:

@@ -1,7 +1,7 @@
 """Lanes on the executors of a Spark application: one barrier task in each holds a lane's two workers.
 
-They are the workers of a run on one machine, with a Spark, an H2O and a network of their own on the
-executor's device; what they leave lies in the run directory, which all machines share.
+The workers are the same as on one machine: each lane has its own Spark, H2O and network on the executor's
+device. They write to the run directory, which all machines share.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _POLL_S = 0.2
 
 
 def run_lanes(session: SparkSession, paths: RunPaths, hosts: Sequence[str]) -> bool:
-    """Run each lane of the plan on an executor until its trials are over; whether all are done.
+    """Run each lane of the plan on an executor until its trials end. Returns whether all are done.
 
-    `hosts` are those of the lanes' executors. Raises `DeviceError` where Spark puts two on one executor.
+    `hosts` are the hosts of the lanes' executors. Raises `DeviceError` if Spark puts two lanes on one
+    executor.
     """
     count = len(hosts)
     rows = session.sparkContext.parallelize(range(count), count)
     answers = rows.barrier().mapPartitions(_task(str(paths.root), hosts)).collect()
     if None in answers:
         raise DeviceError(
-            f'cluster.lanes = "executors": Spark gave {count} lanes fewer executors than that. Set '
-            "spark.task.cpus to as many cores as an executor has."
+            f'cluster.lanes = "executors": Spark put several of the {count} lanes on one executor. Set '
+            "spark.task.cpus to the number of cores of an executor."
         )
     return all(answers)
 
@@ -55,7 +56,7 @@ def _task(root: str, hosts: Sequence[str]) -> Callable[[Iterable[int]], Iterator
         if len(set(places)) < len(places):
             yield None
             return
-        # A task does not learn its executor's id, only its machine: executors of one machine are alike.
+        # A task knows its machine but not its executor's id; executors on one machine are alike.
         lanes = sorted(range(len(hosts)), key=lambda index: (hosts[index], index))
         lane = lanes[sorted(places).index(places[context.partitionId()])]
         gpus = context.resources().get("gpu")
@@ -65,7 +66,7 @@ def _task(root: str, hosts: Sequence[str]) -> Callable[[Iterable[int]], Iterator
 
 
 def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
-    """Run one lane on this machine; whether all its trials are done."""
+    """Run one lane on this machine. Returns whether all its trials are done."""
     plan = Plan.model_validate(read_json(paths.plan))
     config = config_io.load(file=paths.config)
     hosts = [lane.device_name.rpartition(" ")[2] for lane in plan.lanes]
@@ -80,7 +81,7 @@ def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
         workers: list[Worker] = []
         try:
             workers = start_lane(
-                paths, plan, lane, config, scratch=scratch, source="", title="", environ=os.environ,
+                paths, plan, lane, config, scratch=scratch, source=None, environ=os.environ,
                 visible=lambda _: ",".join(gpus),
             )  # fmt: skip
             while any(worker.process.poll() is None for worker in workers):
@@ -95,7 +96,7 @@ def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
 
 
 def _look_after(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:
-    """End a worker that hangs, and start it once more the first time."""
+    """End a worker that hangs; the first time, start it again."""
     for event in worker.reader.new():
         worker.take(event)
     if worker.process.poll() is not None or not worker.look():
@@ -112,7 +113,7 @@ def _look_after(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:
 
 
 def _explain(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:
-    """Leave a reason where a worker could not do so itself."""
+    """Write the reason of a failure if the worker could not write it."""
     file = paths.lane(lane.index).error(worker.branch)
     status = worker.process.returncode
     if status not in (0, 5) and not file.exists():

@@ -1,4 +1,4 @@
-"""How much the executors of an application have done, as its driver knows it."""
+"""How much work the executors of an application have done, as far as its driver knows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class ExecutorWork:
-    """Says whether executors have got on since it was asked before: tasks that ended, rows that were read.
+    """Tells whether executors made progress since the last question: tasks ended, rows were read.
 
-    Executors report those of a running task every 10 seconds. What their Python workers do between two rows
-    does not show.
+    Executors report the rows of a running task every 10 seconds. The work of their Python workers between two
+    rows is invisible.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -26,7 +26,7 @@ class ExecutorWork:
         try:
             now = self._counted()
         except (Py4JError, Py4JNetworkError, OSError):
-            return False  # Spark is being stopped, or its JVM is gone, which others find out
+            return False  # Spark is stopping, or its JVM is gone; others notice that
         moved = now != self._seen
         self._seen = now
         return moved

@@ -1,4 +1,4 @@
-"""A Spark session on a cluster, and what its executors are and have."""
+"""A Spark session on a cluster, and facts about its executors."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def cluster_session(
     scratch: Path,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[SparkSession]:
-    """A JVM of our own as the driver of an application on the cluster; both are gone when the block ends.
+    """Start our own JVM as the driver of an application on the cluster; both end with the block.
 
-    `spark` are the user's settings of Spark and win over ours, but for what a run relies on. `meanwhile` is
-    called while the JVM starts. Raises `DeviceError` when the cluster cannot be reached.
+    `spark` holds the user's Spark settings. They override ours, except those that a run relies on.
+    `meanwhile` is called while the JVM starts. Raises `DeviceError` if the cluster cannot be reached.
     """
     settings = JvmSettings(
         heap_bytes=_bytes(spark.get("spark.driver.memory", "1g")),
@@ -59,7 +59,7 @@ def cluster_session(
 
 
 def _check_master(master: str) -> None:
-    """See that a standalone master is there: Spark itself takes two minutes to find out that none is."""
+    """Check that a standalone master answers; Spark itself takes two minutes to notice that none does."""
     if not master.startswith("spark://"):
         return
     refusals = []
@@ -71,13 +71,13 @@ def _check_master(master: str) -> None:
         except (OSError, ValueError) as error:
             refusals.append(f"{place}: {error}")
     raise DeviceError(
-        f"no Spark master answers at {master} ({'; '.join(refusals)}). Look at its address, and whether it "
-        "is up."
+        f"no Spark master answers at {master} ({'; '.join(refusals)}). Check its address and that it "
+        "is running."
     )
 
 
 def _class_path(spark: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
-    """What the driver needs besides: where Hadoop and YARN are described, and the jars asked for."""
+    """More class path for the driver: the configuration of Hadoop and YARN, and the jars asked for."""
     folders = [environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if environ.get(name)]
     asked = spark.get("spark.jars", "").split(",")
     jars = [name.removeprefix("file://").removeprefix("file:") for name in asked]
@@ -91,23 +91,23 @@ def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
         **SQL_SETTINGS,
         "spark.ui.enabled": "false",
         "spark.local.dir": str(scratch),
-        # The same install on every machine: then no executor has to fetch 240 MB, and driver and executors
-        # load Sparkling Water the same way, without which neither understands the other's tasks.
+        # Every machine uses the same install. So no executor fetches 240 MB, and driver and executors load
+        # Sparkling Water the same way; otherwise they could not read each other's tasks.
         "spark.executor.extraClassPath": str(assembly_jar()),
         **spark,
         "spark.ui.showConsoleProgress": "false",
-        # The H2O cloud and the network's ranks live in executors: none may come, go or run twice.
+        # The H2O cloud and the network's ranks live in executors, so none may come, go or run twice.
         "spark.dynamicAllocation.enabled": "false",
         "spark.speculation": "false",
         "spark.executor.extraJavaOptions": " ".join([options, *missing]).strip(),
-        # Ranks that do not all fit are refused in seconds, not after ten minutes.
+        # Refuse ranks that do not all fit after seconds, not after ten minutes.
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "3s",
         "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "2",
     }
 
 
 def _bytes(text: str) -> int:
-    """Spark's way of writing an amount of memory (``4g``); MiB without a unit."""
+    """Read an amount of memory in Spark's notation (``4g``); without a unit it is in MiB."""
     digits, unit = text.rstrip("bB"), "m"
     if digits and digits[-1].lower() in _MEMORY:
         digits, unit = digits[:-1], digits[-1].lower()
@@ -115,9 +115,9 @@ def _bytes(text: str) -> int:
 
 
 def await_executors(session: SparkSession, *, wanted: int | None) -> tuple[Executor, ...]:
-    """Wait until `wanted` executors are there, or, with None, until no more come.
+    """Wait until `wanted` executors have registered or, with None, until no more come.
 
-    Raises `DeviceError` after a minute, saying how many there are.
+    Raises `DeviceError` after a minute, with the number that registered.
     """
     deadline = time.monotonic() + _WAIT_S
     found: tuple[Executor, ...] = ()
@@ -133,14 +133,14 @@ def await_executors(session: SparkSession, *, wanted: int | None) -> tuple[Execu
             asked = f", not the {wanted} of cluster.executors" if wanted else ""
             raise DeviceError(
                 f"{master} gave this application {counted(len(found), 'executor')} within {_WAIT_S:.0f} s"
-                f"{asked}. Look whether its workers are up and have the cores, memory and GPUs that the "
+                f"{asked}. Check that its workers are up and have the cores, memory and GPUs that the "
                 "spark.executor settings ask for."
             )
         time.sleep(_LOOK_EVERY_S)
 
 
 def executors_of(session: SparkSession) -> tuple[Executor, ...]:
-    """The executors that are alive, in the order of their ids."""
+    """The living executors, ordered by id."""
     context: Any = session.sparkContext._jsc.sc()
     listed = context.statusStore().executorList(True)
     task_cpus = int(session.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
@@ -148,7 +148,7 @@ def executors_of(session: SparkSession) -> tuple[Executor, ...]:
     for position in range(listed.size()):
         executor = listed.apply(position)
         host = executor.hostPort().rpartition(":")[0]
-        if executor.id() == "driver" or not host:  # it has one once it can be used
+        if executor.id() == "driver" or not host:  # an executor has a host as soon as it is usable
             continue
         gpus = executor.resources().get("gpu")
         addresses = tuple(gpus.get().addresses()) if gpus.isDefined() else ()
@@ -165,9 +165,9 @@ def executors_of(session: SparkSession) -> tuple[Executor, ...]:
 
 
 def check_executors(session: SparkSession, executors: Sequence[Executor], folder: Path) -> None:
-    """See that executors have our packages and the run directory; they are used for little else.
+    """Check that executors have our packages and see the run directory.
 
-    Raises `DeviceError` naming the first host that has not.
+    Raises `DeviceError` with the first host that lacks one of them.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -185,8 +185,8 @@ def check_executors(session: SparkSession, executors: Sequence[Executor], folder
         missing = "ModuleNotFoundError" in str(error)
         raise DeviceError(
             "the executors cannot run sparkgpu: "
-            + ("their Python has no such package" if missing else str(error).strip().splitlines()[0])
-            + ". Install it there as here, and point PYSPARK_PYTHON at it (now "
+            + ("the package is missing from their Python" if missing else str(error).strip().splitlines()[0])
+            + ". Install it there under the same path as here, and set PYSPARK_PYTHON to its Python (now "
             + f"{os.environ['PYSPARK_PYTHON']})."
         ) from None
     finally:
@@ -200,7 +200,7 @@ def check_executors(session: SparkSession, executors: Sequence[Executor], folder
         if not has_jar:
             raise DeviceError(
                 f"the executor on {host} has no {assembly_jar()}. Install sparkgpu under the same path on "
-                "every machine, or say with spark.executor.extraClassPath where that file lies."
+                "every machine, or name that file's path in spark.executor.extraClassPath."
             )
 
 

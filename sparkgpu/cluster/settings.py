@@ -1,8 +1,8 @@
-"""Which Spark cluster a run goes to, if any, and with which settings of Spark.
+"""Which Spark cluster a run uses, if any, and with which Spark settings.
 
-Named by the configuration (``cluster.master``), or by a spark-submit around this process: the JVM that it
-has started is asked over the door it left open, and then stays idle, since a run starts its own with a class
-path and options of its own.
+The configuration names it (``cluster.master``), or a spark-submit around this process does. In that case this
+process asks the JVM that spark-submit started, through its py4j port. That JVM then stays idle, since a run
+starts its own JVM with its own class path and options.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from sparkgpu.errors import ConfigError
 
 _ANSWER_S = 30.0
 _LOOPBACK = ("127.", "localhost", "::1")
-# What describes the outer JVM itself, not the application.
+# Settings that describe the outer JVM itself, not the application.
 _NOT_HANDED_ON = ("spark.app.", "spark.submit.", "spark.repl.", "spark.driver.extra", "spark.master")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """The master, and settings of Spark for the application, ``spark.driver.host`` among them."""
+    """The master, and the application's Spark settings, including ``spark.driver.host``."""
 
     master: str
     spark: Mapping[str, str]
 
 
 def cluster_settings(config: ClusterConfig, environ: Mapping[str, str]) -> ClusterSettings | None:
-    """The cluster that this run goes to; None for this machine.
+    """The cluster of this run; None for this machine.
 
     Raises `ConfigError` for a way of submitting that cannot work.
     """
@@ -42,12 +42,12 @@ def cluster_settings(config: ClusterConfig, environ: Mapping[str, str]) -> Clust
     if not re.match(r"(spark|k8s)://|yarn$", master):
         hint = f" Did you mean spark://{master}?" if ":" in master and "//" not in master else ""
         raise ConfigError(
-            f"cluster.master = {master!r} names no Spark master.{hint} Write spark://HOST:PORT, yarn, "
+            f"cluster.master = {master!r} is not a Spark master.{hint} Write spark://HOST:PORT, yarn, "
             "k8s://URL or local."
         )
     if outer.get("spark.submit.deployMode") == "cluster":
         raise ConfigError(
-            "--deploy-mode cluster: the program around a run has to stay on the machine that holds the run "
+            "--deploy-mode cluster: the parent process of a run must stay on the machine that holds the run "
             "directory. Submit with --deploy-mode client."
         )
     kept = {
@@ -65,7 +65,7 @@ def cluster_settings(config: ClusterConfig, environ: Mapping[str, str]) -> Clust
 
 
 def _submitted(environ: Mapping[str, str]) -> dict[str, str]:
-    """The properties of the JVM that spark-submit has started around this process."""
+    """The properties of the JVM that spark-submit started around this process."""
     port, secret = environ.get("PYSPARK_GATEWAY_PORT"), environ.get("PYSPARK_GATEWAY_SECRET")
     if not port or not secret:
         return {}
@@ -77,7 +77,7 @@ def _submitted(environ: Mapping[str, str]) -> dict[str, str]:
     try:
         properties = gateway.jvm.java.lang.System.getProperties()
         return {str(name): str(properties.getProperty(name)) for name in properties.stringPropertyNames()}
-    except (Py4JError, Py4JNetworkError, OSError):  # the variables are left over from a JVM that has gone
+    except (Py4JError, Py4JNetworkError, OSError):  # the variables are left over from a JVM that has ended
         return {}
     finally:
         gateway.close()
@@ -88,7 +88,7 @@ def _is_local(master: str) -> bool:
 
 
 def _own_address(master: str) -> str:
-    """The address of this machine on its way to the master: what executors can reach it by."""
+    """This machine's address on the route to the master; executors reach it there."""
     found = urlsplit(master.removeprefix("k8s://"))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

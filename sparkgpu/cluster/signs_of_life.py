@@ -1,7 +1,7 @@
-"""Tells the parent of a run on a cluster that the cluster gets on, which no process of its own machine shows.
+"""Tells the parent that a cluster makes progress, which no process on the parent's machine shows.
 
-Executors are no children of the driver, so the parent sees none of their work. A thread asks every few
-seconds and writes an event when something was done since; when nothing is, the parent finds out by itself.
+Executors are not children of the driver, so the parent sees none of their work. A thread asks every few
+seconds and writes an event if there was progress. If there was none, no event comes, and the parent notices.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sparkgpu.rundir.events import EventWriter
 ASK_EVERY_S = 5.0
 
 GetsOn = Callable[[], bool]
-"""Says whether work was done since it was asked before."""
+"""Tells whether work was done since the last question."""
 
 
 class SignsOfLife:
-    """Writes ``alive`` to all of `events` whenever one of those asked has got on."""
+    """Writes ``alive`` to all of `events` whenever one of its sources made progress."""
 
     def __init__(self, events: Collection[EventWriter]) -> None:
         self._events = events
@@ -28,7 +28,7 @@ class SignsOfLife:
 
     @contextmanager
     def of(self, gets_on: GetsOn) -> Iterator[None]:
-        """Ask `gets_on`, too, within the block. It must raise nothing."""
+        """Also ask `gets_on` within the block. It must not raise."""
         self._asked.append(gets_on)
         try:
             yield
@@ -37,18 +37,18 @@ class SignsOfLife:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Ask and tell within the block, in a thread of its own."""
+        """Ask and report within the block, in a separate thread."""
         thread = threading.Thread(target=self._tell, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            # Not joined: whoever is asked may never answer.
+            # Not joined, since a source may never answer.
             self._ended.set()
 
     def _tell(self) -> None:
         while not self._ended.wait(ASK_EVERY_S):
-            # All are asked, since each measures from one question to the next.
+            # Ask all of them, since each measures from one question to the next.
             answers = [gets_on() for gets_on in list(self._asked)]
             if any(answers):
                 for writer in self._events:

@@ -1,7 +1,7 @@
-"""The configuration of a run: its sections and keys, what each may hold and what it is when left out.
+"""The configuration of a run: its sections and keys, with their allowed values and defaults.
 
-`sparkgpu.config.toml` reads and writes it. A value left out (None) is decided later, from the task, the table
-and the device (`sparkgpu.plan.plan`).
+`sparkgpu.config.toml` reads and writes it. A value that is left out (None) is chosen later, from the task,
+the table and the device (`sparkgpu.plan.plan`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections.abc import Mapping
 from datetime import time
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.networks import NETWORKS
+from sparkgpu.config.strategies import STRATEGIES
 
 Preset = Literal["fast", "balanced", "best"]
 Role = Literal["numeric", "categorical", "boolean", "timestamp", "ignore"]
-TreeEngine = Literal["h2o-xgboost", "xgboost", "lightgbm"]
 TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
-Architecture = Literal["tabm", "realmlp", "mlp", "resnet"]
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Schedule = Literal["constant", "cosine", "coslog4"]
 Model = Literal["trees", "neural"]
-Strategy = Literal["auto", "single", "dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"]
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=1)]
@@ -29,8 +30,36 @@ NotNegative = Annotated[float, Field(ge=0.0)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
+def _tree_engine(name: str) -> str:
+    return ENGINES.find(name, lambda entry: entry.branch == "trees").name
+
+
+def _known_or_auto(name: str) -> str:
+    return name if name == "auto" else STRATEGIES.find(name).name
+
+
+def _ours(*names: str) -> WithJsonSchema:
+    """For editors: our own names to choose from, and any other name, which a package may add."""
+    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string"}]})
+
+
+TreeEngine = Annotated[
+    str,
+    AfterValidator(_tree_engine),
+    _ours(*(entry.name for entry in ENGINES.own() if entry.branch == "trees")),
+]
+Architecture = Annotated[
+    str,
+    AfterValidator(lambda name: NETWORKS.find(name).name),
+    _ours(*(entry.name for entry in NETWORKS.own())),
+]
+Strategy = Annotated[
+    str, AfterValidator(_known_or_auto), _ours("auto", *(entry.name for entry in STRATEGIES.own()))
+]
+
+
 def _gpu_names(value: Any) -> Any:
-    """GPUs as a file or ``--set`` may spell them: ``[0, 1]``, ``"0,1"``, ``0`` or ``"all"``."""
+    """GPUs in the spellings of a file or of ``--set``: ``[0, 1]``, ``"0,1"``, ``0`` or ``"all"``."""
     if value is None or (isinstance(value, str) and value.strip() == "all"):
         return value and "all"
     names = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else (value,)
@@ -40,32 +69,32 @@ def _gpu_names(value: Any) -> Any:
 
 
 def _time_limit(value: Any) -> Any:
-    """A limit that TOML takes for a time of day (``04:00:00``) or a number of minutes, as Slurm spells it."""
+    """A time limit in Slurm's spelling, also if TOML read it as a time of day (``04:00:00``) or a number."""
     if isinstance(value, time):
         return value.isoformat()
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _spark_settings(value: Any) -> Any:
-    """Settings of Spark by their whole names, from TOML's dotted keys (``spark.executor.memory = "4g"``)."""
+    """Spark settings by their full names, from TOML's dotted keys (``spark.executor.memory = "4g"``)."""
     if not isinstance(value, Mapping):
         return value
     named = [(name.removeprefix("spark."), item) for name, item in dotted(value).items()]
     if not all(isinstance(item, (str, bool, int, float)) for _, item in named):
-        raise ValueError("each setting of Spark is a text, a number, true or false")
+        raise ValueError("each Spark setting must be a text, a number, true or false")
     return {
         f"spark.{name}": str(item).lower() if isinstance(item, bool) else str(item) for name, item in named
     }
 
 
 class Section(BaseModel):
-    """Base of the sections: immutable, unknown keys refused, no value of another type taken for its own."""
+    """Base of the sections: immutable; refuses unknown keys and values of a wrong type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class DataConfig(Section):
-    """``[data]``. `source` None is the built-in demo; `roles` maps a column to a role of its own."""
+    """``[data]``. `source` None means the built-in demo; `roles` maps columns to roles."""
 
     source: str | None = None
     target: str | None = None
@@ -88,24 +117,24 @@ class SplitConfig(Section):
 
 
 class DevicesConfig(Section):
-    """``[devices]``. Both None: every visible GPU, and one CPU lane where there is none."""
+    """``[devices]``. If both are None: every visible GPU, or one CPU lane if there is none."""
 
     gpus: Annotated[Literal["all"] | tuple[str, ...] | None, BeforeValidator(_gpu_names)] = None
     cpu_lanes: Count | None = None
 
 
 class ClusterConfig(Section):
-    """``[cluster]``: where a run goes past one machine.
+    """``[cluster]``: runs on more than one machine.
 
     `master` is a Spark master (``spark://host:7077``, ``yarn``, ``k8s://...``; under spark-submit that of the
-    command) and `spark` are settings of Spark for it. `lanes` says what executors are: one H2O cloud and
-    one gang of ranks over all of them, or a lane each. `executors` is how many to wait for (None: those that
-    come).
+    command), and `spark` are Spark settings for it. `lanes` chooses the use of executors: one H2O cloud and
+    one gang of ranks over all of them, or one lane on each. `executors` is the number to wait for (None:
+    those that come within seconds).
 
-    `nodes` are the machines that one network trains on, started by a launcher (`sparkgpu.host.launcher`).
-    `interface` names the network interface between them, `infiniband` whether NCCL may use InfiniBand and
-    `p2p_level` how far apart two GPUs may be that talk past the host's memory, in NCCL's words; None leaves
-    each to NCCL and gloo.
+    `nodes` is the number of machines for one network; a launcher (`sparkgpu.host.launcher`) starts its ranks.
+    `interface` names the network interface between them, `infiniband` tells whether NCCL may use InfiniBand,
+    and `p2p_level` is NCCL's limit for the distance of two GPUs that communicate without the host's memory.
+    None leaves the choice to NCCL and gloo.
     """
 
     master: str | None = None
@@ -119,11 +148,11 @@ class ClusterConfig(Section):
 
 
 class SlurmConfig(Section):
-    """``[slurm]``: what `sparkgpu slurm write` puts into its scripts; a run itself reads none of it.
+    """``[slurm]``: settings for the scripts of `sparkgpu slurm write`; a run itself reads none of them.
 
-    `cpu_partition` is for trees without GPUs (None: `partition`). `cpus_per_node` None takes whole nodes.
-    `modules` are loaded, then the lines of `setup` run (None: this project's activation). `notice_s` is how
-    long before the time limit a run is told to save and stop.
+    `cpu_partition` is for trees without GPUs (None: `partition`). `cpus_per_node` None means whole nodes. The
+    scripts load `modules`, then run the lines of `setup` (None: this project's activation). `notice_s`
+    seconds before the time limit, a run is told to save and stop.
     """
 
     partition: str | None = None
@@ -137,7 +166,10 @@ class SlurmConfig(Section):
 
 
 class TreesConfig(Section):
-    """``[trees]``, in H2O's spelling. `tree_method="gpu_hist"` means hist on the lane's GPU."""
+    """``[trees]``, with H2O's names. `tree_method="gpu_hist"` means hist on the lane's GPU.
+
+    `max_depth` 0 means no limit, as in the engines' documentation.
+    """
 
     engine: TreeEngine = "h2o-xgboost"
     ntrees: Count | None = None
@@ -156,7 +188,7 @@ class TreesConfig(Section):
 
 
 class DataLoaderConfig(Section):
-    """``[neural.dataloader]``, in torch's spelling."""
+    """``[neural.dataloader]``, with torch's names."""
 
     num_workers: Annotated[int, Field(ge=0)] = 0
     pin_memory: bool = True
@@ -167,17 +199,17 @@ class DataLoaderConfig(Section):
 class NeuralConfig(Section):
     """``[neural]``.
 
-    `hidden` are the widths of the blocks. Of tabm, `members` is the number of predictions of a row (the k of
-    its paper), `num_bins` and `embedding_dim` belong to the piecewise-linear embeddings of numbers.
-    `schedule` is how the learning rate changes over `epochs`; `patience` counts epochs without gain (0: no
-    early stopping). `batch_size` is that of a step, whatever spreads it; `micro_batch_size` is how many of
-    its rows a device computes at once (None: all). `data` says where training rows lie: on the device, in
-    the table's files, or behind a DataLoader for comparison. `compile` is torch.compile, off because on the
-    CPU compiling takes longer than it saves. `model_parallel` is over how many devices one
-    copy of the network is cut by tp, pp and their hybrids (None: all, or 2 in a hybrid).
-    `checkpoint_minutes` is the time between two checkpoints within an epoch; an epoch ends with one if the
-    last is 10 seconds old. A rank without progress for `rank_timeout_s` seconds counts as hung; after a lost
-    rank training starts again from its checkpoint, `max_restarts` times.
+    `hidden` are the widths of the blocks. For tabm, `members` is the number of predictions per row (k in its
+    paper); `num_bins` and `embedding_dim` set its piecewise-linear embeddings of numbers. `schedule` is how
+    the learning rate changes over `epochs`; `patience` is the number of epochs without gain before early
+    stopping (0: none). `batch_size` is that of a whole step, under every strategy; a device computes
+    `micro_batch_size` rows of it at once (None: all). `data` is the place of the training rows: on the
+    device, in the table's files, or behind a DataLoader for comparison. `compile` is torch.compile; it is off
+    because on the CPU compiling takes longer than it saves. With tp, pp and their hybrids, one copy of the
+    network is cut over `model_parallel` devices (None: all, or 2 in a hybrid). `checkpoint_minutes` is the
+    time between two checkpoints within an epoch; an epoch ends with a checkpoint if the last one is 10
+    seconds old. A rank without progress for `rank_timeout_s` seconds counts as hung. After a lost rank,
+    training starts again from its checkpoint, at most `max_restarts` times.
     """
 
     architecture: Architecture = "tabm"
@@ -206,10 +238,10 @@ class NeuralConfig(Section):
 
 
 class RunConfig(Section):
-    """One run. `repeats` None: one per lane. `preset` None: fast on CPU, balanced on GPU.
+    """One run. `repeats` None means one per lane, `preset` None means fast on CPU and balanced on GPU.
 
-    `models` are what is trained; with one alone there is nothing to compare, and no blend. A worker that for
-    `hang_after_s` seconds neither reports, computes, reads nor writes counts as hung; 0: none ever does.
+    `models` are the models to train; with only one there is no comparison and no blend. A worker that neither
+    reports, computes, reads nor writes for `hang_after_s` seconds counts as hung; 0 turns this off.
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 7
@@ -227,7 +259,7 @@ class RunConfig(Section):
 
 
 def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys; a mapping whose keys are the user's stays one value."""
+    """Nested mappings as dotted keys; a mapping with the user's own keys stays one value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"

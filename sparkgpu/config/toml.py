@@ -1,7 +1,7 @@
-"""Reads the configuration of a run from ``run.toml``, ``--set`` and the command line, and writes it.
+"""Reads a run's configuration from ``run.toml``, ``--set`` and the command line, and writes it.
 
-`load` merges the sources (a later one wins: file, command line, ``--set``) into one immutable `RunConfig`,
-checked once, here; `dump` writes it back as TOML such that loading it again gives an equal object.
+`load` merges the sources (a later one wins: file, command line, ``--set``) into one immutable `RunConfig` and
+checks it once. `dump` writes it as TOML; loading that again gives an equal object.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.words import nearest
+
+SCHEMA_FILE = "run.schema.json"
 
 
 def load(
@@ -26,8 +29,8 @@ def load(
     """Build the configuration of a run.
 
     `options` are dotted keys from the command line or the Python door (``{"data.target": "income"}``; None
-    values are skipped); `assignments` are ``KEY=VALUE`` texts of ``--set``, the value in TOML or, failing
-    that, taken as a plain string. Raises `ConfigError` for anything that does not exist or fit.
+    values are skipped). `assignments` are ``KEY=VALUE`` texts of ``--set``; the value is TOML or, if it is
+    not valid TOML, a plain string. Raises `ConfigError` for anything that does not exist or fit.
     """
     values: dict[str, Any] = _read(file) if file else {}
     for key, value in (options or {}).items():
@@ -42,7 +45,7 @@ def load(
 
 
 def check(values: Mapping[str, Any], *, origin: str) -> RunConfig:
-    """Turn plain values into a `RunConfig`; the first thing wrong becomes one sentence."""
+    """Turn plain values into a `RunConfig`; the first fault becomes one sentence."""
     try:
         config = RunConfig.model_validate(_tuples(values))
     except ValidationError as error:
@@ -52,8 +55,13 @@ def check(values: Mapping[str, Any], *, origin: str) -> RunConfig:
 
 
 def dump(config: RunConfig) -> str:
-    """The configuration as TOML; keys without a value are left out."""
-    return tomli_w.dumps(_plain(config.model_dump(mode="json", exclude_none=True)))
+    """The configuration as TOML; keys without a value are left out.
+
+    Its first line names the schema in the same folder (`SCHEMA_FILE`) for editors.
+    """
+    return f"#:schema ./{SCHEMA_FILE}\n" + tomli_w.dumps(
+        _plain(config.model_dump(mode="json", exclude_none=True))
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -72,7 +80,7 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {file}: cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"--config {file}: not valid TOML ({error}). Mend that line.") from None
+        raise ConfigError(f"--config {file}: not valid TOML ({error}). Correct that line.") from None
 
 
 def _assign(values: dict[str, Any], key: str, value: Any, origin: str) -> None:
@@ -109,7 +117,7 @@ def _keys(path: tuple[str, ...]) -> list[str]:
     return list(model.model_fields)
 
 
-# What pydantic says in Python's words, in those of a TOML file.
+# TOML's words for pydantic's messages, which use Python's words.
 _EXPECTED = {
     "model_type": "it is a section; set one of its keys",
     "tuple_type": "input should be a list",
@@ -118,7 +126,7 @@ _EXPECTED = {
 
 
 def _sentence(error: ValidationError) -> str:
-    # A union reports one error per member; the shortest path is the user's own key.
+    # A union reports one error per member; the shortest path is the key that the user set.
     first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", len(item["loc"])))
     path = tuple(str(part) for part in first["loc"])
     key = ".".join(path)
@@ -130,11 +138,12 @@ def _sentence(error: ValidationError) -> str:
         return f"unknown key {key!r}.{nearest(key, dotted)} {place} has {', '.join(names)}."
     found = json.dumps(first["input"], default=str, ensure_ascii=False)
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-    return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}."
+    end = "" if message.endswith("?") else "."
+    return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}{end}"
 
 
 def _check_together(config: RunConfig, origin: str) -> None:
-    """What no single key can tell."""
+    """Check rules that involve several keys."""
     split, devices, trees = config.split, config.devices, config.trees
     if split.test + split.valid >= 1.0:
         raise ConfigError(
@@ -159,7 +168,7 @@ def _check_together(config: RunConfig, origin: str) -> None:
     if config.cluster.nodes > 1 and config.cluster.master is not None:
         raise ConfigError(
             f"{origin}: cluster.nodes = {config.cluster.nodes} spreads one run's network over machines, and "
-            f"cluster.master = {config.cluster.master!r} takes all of it to a Spark cluster; leave one out."
+            f"cluster.master = {config.cluster.master!r} moves all of it to a Spark cluster; leave one out."
         )
     on_cpu = devices.cpu_lanes is not None
     if trees.tree_method == "gpu_hist" and on_cpu:
@@ -167,7 +176,7 @@ def _check_together(config: RunConfig, origin: str) -> None:
             f'{origin}: trees.tree_method = "gpu_hist" needs a GPU, but cpu_lanes = {devices.cpu_lanes} '
             'asks for CPU lanes; set it to "hist" or name GPUs.'
         )
-    if trees.tree_method == "gpu_hist" and trees.engine == "lightgbm":
+    if trees.tree_method == "gpu_hist" and not ENGINES.find(trees.engine).on_gpu:
         raise ConfigError(
-            f'{origin}: trees.engine = "lightgbm" trains on CPU only; choose tree_method "hist".'
+            f'{origin}: trees.engine = "{trees.engine}" trains on CPU only; choose tree_method "hist".'
         )

@@ -1,1 +1,1 @@
-"""The adapters of learners. An engine trains one trial and leaves its files; it scores nothing itself."""
+"""The adapters of learners. An engine trains one trial and writes its files; it scores nothing itself."""

@@ -1,7 +1,7 @@
-"""The devices of this machine, and which of them a run may use.
+"""The devices of this machine, and the choice of those for a run.
 
-GPUs are read through NVML, which needs no CUDA context and no torch, so that the parent process never
-touches a GPU. An index counts the visible GPUs as ``nvidia-smi`` orders them (by PCI bus), or, where
+GPUs are read through NVML, which needs neither a CUDA context nor torch, so the parent process never touches
+a GPU. An index counts the visible GPUs in the order of ``nvidia-smi`` (by PCI bus) or, if
 ``CUDA_VISIBLE_DEVICES`` is set, the entries of that list.
 """
 
@@ -33,7 +33,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Cores and memory this process may use, and the GPUs with the driver's version."""
+    """The cores and the memory that this process may use, the GPUs, and the driver's version."""
 
     cores: int
     memory_bytes: int
@@ -45,8 +45,8 @@ class Machine:
 class Device:
     """A device chosen for a lane.
 
-    `name` is ``cuda:<index>`` or ``cpu``; `visible` is what the lane's ``CUDA_VISIBLE_DEVICES`` is set to
-    (an empty string hides every GPU from a CPU lane).
+    `name` is ``cuda:<index>`` or ``cpu``. `visible` is the value of the lane's ``CUDA_VISIBLE_DEVICES`` (an
+    empty string hides every GPU from a CPU lane).
     """
 
     kind: Literal["cuda", "cpu"]
@@ -56,7 +56,7 @@ class Device:
 
 
 def find_machine() -> Machine:
-    """Look at the machine. A GPU driver that is absent or broken shows as no GPUs."""
+    """Inspect the machine. An absent or broken GPU driver counts as no GPUs."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpus, driver = _nvml_gpus()
     return Machine(cores=_cgroup_cores(cores), memory_bytes=_memory_bytes(), gpus=gpus, driver=driver)
@@ -93,7 +93,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _cgroup_cores(cores: int) -> int:
-    """Cores under a container's CPU quota (cgroup v2), which the affinity mask does not show."""
+    """The number of cores that a container's CPU quota allows (cgroup v2); the affinity mask ignores it."""
     try:
         quota, period = (_CGROUP / "cpu.max").read_text(encoding="ascii").split()
         return min(cores, max(1, int(quota) // int(period))) if quota != "max" else cores
@@ -102,7 +102,7 @@ def _cgroup_cores(cores: int) -> int:
 
 
 def _memory_bytes() -> int:
-    """Memory that can be had now: what the host has available, or less under a container's limit."""
+    """The memory available now: that of the host, or less under a container's limit."""
     available = int(psutil.virtual_memory().available)
     try:
         limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
@@ -119,16 +119,16 @@ def choose_devices(
     cpu_lanes: int | None,
     environ: Mapping[str, str],
 ) -> tuple[Device, ...]:
-    """One device per lane, in the order asked for.
+    """One device per lane, in the requested order.
 
-    `gpus` are indices or UUIDs (or their unambiguous beginnings), ``"all"``, or None for every visible GPU
-    and one CPU lane where there is none. Raises `DeviceError` naming what is there; a GPU that was asked
-    for is never replaced by the CPU.
+    `gpus` are indices, UUIDs (or their unambiguous beginnings) or ``"all"``. None means every visible GPU, or
+    one CPU lane if there is none. Raises `DeviceError` with the devices that exist; the CPU never replaces a
+    GPU that was asked for.
     """
     if cpu_lanes is not None:
         if cpu_lanes > machine.cores:
             raise DeviceError(
-                f"--cpu-lanes {cpu_lanes}: this machine lends {machine.cores} cores and a lane needs at "
+                f"--cpu-lanes {cpu_lanes}: {machine.cores} cores are usable here and each lane needs at "
                 f"least one; ask for at most {machine.cores}."
             )
         return tuple(_cpu() for _ in range(cpu_lanes))
@@ -171,7 +171,7 @@ def _find(name: str, visible: Sequence[Gpu]) -> int | None:
 
 
 def _visible(machine: Machine, environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA would show; as in CUDA, the list ends at its first invalid or repeated entry."""
+    """The GPUs that CUDA shows; as in CUDA, the list ends at its first invalid or repeated entry."""
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return machine.gpus
@@ -193,7 +193,7 @@ def _what_is_there(visible: Sequence[Gpu], environ: Mapping[str, str]) -> str:
 
 
 def _cuda(index: int, gpu: Gpu) -> Device:
-    # The UUID, not the index: it means the same device whatever order or list the child's CUDA works with.
+    # The UUID, not the index: it names the same device for any order or list of devices in the child.
     return Device(kind="cuda", name=f"cuda:{index}", title=gpu.title, visible=gpu.uuid)
 
 

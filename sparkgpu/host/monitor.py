@@ -1,9 +1,9 @@
-"""Samples memory, CPU time and GPUs of a run once a second, into ``telemetry.csv``.
+"""Samples memory, CPU time and GPUs of a run once a second and writes ``telemetry.csv``.
 
 Limits: memory is the resident set (RSS) summed over the processes, so a page that two of them share counts
-twice; PSS would not, but costs tens of milliseconds for every process. What lives and dies between two
-samples is not seen. Energy is that of the GPUs alone. Nothing that goes wrong here ends a run: a process
-that vanishes, a driver without power readings or a full disk leave a blank or a shorter file.
+twice; PSS would count it once, but costs tens of milliseconds per process. A process that lives only between
+two samples is not seen. Energy is that of the GPUs alone. No failure here ends a run: a process that
+vanishes, a driver without power readings or a full disk only leave a blank or a shorter file.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ import psutil
 COLUMNS = (
     "at", "elapsed_s", "rss_bytes", "cpu_s", "load1", "gpu", "gpu_util", "gpu_mem_bytes", "gpu_power_w",
 )  # fmt: skip
-_WALK_SHARE = 1 / 200  # of the time may go into looking for descendants, which reads all of /proc
+_WALK_SHARE = 1 / 200  # share of the time for finding descendants, which reads all of /proc
 
 
 class Monitor:
     """Context manager around a sampling thread.
 
-    `pids` is asked at every sample for the processes of the run; their descendants are counted with them.
-    `gpus` are the UUIDs of the GPUs to watch: None for all of the machine, empty for none. Read
-    `peak_rss_bytes` and `energy_wh` (None where no GPU told its power) after the end.
+    `pids` is called at every sample for the processes of the run; their descendants are included. `gpus` are
+    the UUIDs of the GPUs to watch: None for all of the machine, empty for none. Read `peak_rss_bytes` and
+    `energy_wh` (None if no GPU reported its power) after the end.
 
     A row is one sample of one GPU (or of none, with blank GPU fields): seconds since the epoch, seconds since
     the start, bytes, CPU seconds used so far by the processes of the run, the system's load over one minute,
-    NVML's index of the GPU, per cent of time busy, bytes in use on it by anyone, watts.
+    NVML's index of the GPU, per cent of time busy, bytes in use on it by all processes, watts.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Monitor:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join(timeout=5.0)  # a hung driver must not hold up the end of a run
+        self._thread.join(timeout=5.0)  # a hung driver must not delay the end of a run
 
     def _run(self) -> None:
         start = time.monotonic()
@@ -76,7 +76,7 @@ class Monitor:
         try:
             stopping = False
             while not stopping:
-                # The last sample comes after the request to stop, so that short runs have two.
+                # The last sample comes after the request to stop, so even short runs have two.
                 due = time.monotonic() + self._interval_s
                 self._sample(time.monotonic() - start)
                 stopping = self._stop.is_set()
@@ -94,9 +94,9 @@ class Monitor:
     def _append(self, rows: list[tuple[Any, ...]]) -> None:
         text = StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        with suppress(OSError):  # a full disk costs samples, not the run
+        with suppress(OSError):  # a full disk must cost only samples, not the run
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Opened anew for each sample: a resumed run appends, and a folder moved away is no error.
+            # Opened again for each sample: a resumed run appends, and a moved folder is no error.
             with self._path.open("a", encoding="ascii") as file:
                 if file.tell() == 0:
                     writer.writerow(COLUMNS)
@@ -110,7 +110,7 @@ class _ProcessTree:
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._known: dict[int, psutil.Process] = {}
-        self._cpu_s: dict[psutil.Process, float] = {}  # of ended processes too: what they used stays used
+        self._cpu_s: dict[psutil.Process, float] = {}  # includes ended processes, so that the sum never falls
         self._roots: set[int] = set()
         self._next_walk = 0.0
 
@@ -118,7 +118,7 @@ class _ProcessTree:
         """Resident bytes now, and CPU seconds used since the processes began."""
         try:
             roots = set(self._pids())
-        except Exception:  # a caller's list that changes while it is read must not end the sampling
+        except Exception:  # the caller's list may change while it is read; that must not end the sampling
             roots = set()
         if time.monotonic() >= self._next_walk or roots - self._roots:
             self._walk(roots)
@@ -164,7 +164,7 @@ class _Gpus:
         self._opened = False
         self._nvml: Any = None
         if uuids is None or uuids:
-            import pynvml  # here, in the thread of whoever asks, and not in the one that samples
+            import pynvml  # import in the caller's thread, not in the sampling thread
 
             self._nvml = pynvml
         self.energy_wh: float | None = None
@@ -193,7 +193,7 @@ class _Gpus:
 
     def _measure(self, gpu: _Gpu, nvml: Any) -> tuple[Any, ...]:
         busy = memory = power_w = None
-        # Each reading for itself: what one driver or a virtual GPU lacks, another may have.
+        # Try each reading separately: drivers and virtual GPUs lack different ones.
         with suppress(nvml.NVMLError):
             busy = nvml.nvmlDeviceGetUtilizationRates(gpu.handle).gpu
         with suppress(nvml.NVMLError):
@@ -202,7 +202,7 @@ class _Gpus:
             power_w = nvml.nvmlDeviceGetPowerUsage(gpu.handle) / 1000
         now = time.monotonic()
         if power_w is not None and gpu.power_w is not None:
-            # Trapezoid between two samples; a gap in the readings adds nothing.
+            # Trapezoidal rule between two samples; a gap in the readings adds nothing.
             joule = (power_w + gpu.power_w) / 2 * (now - gpu.at)
             self.energy_wh = (self.energy_wh or 0.0) + joule / 3600
         gpu.power_w, gpu.at = power_w, now

@@ -1,8 +1,8 @@
-"""Blocks of TCP ports for lanes, held so that no other run on this machine takes them.
+"""Blocks of TCP ports for lanes, reserved against other runs on this machine.
 
-Below the range that the kernel hands out to clients: a port chosen there can be taken by any outgoing
-connection a moment later. A block is held by a lock on a file, which the kernel drops with the process,
-and every port in it is tried before it is handed out.
+The ports are below the range that the kernel gives to clients, where any outgoing connection could take a
+port a moment later. A lock on a file reserves a block; the kernel releases it with the process. Every port of
+a block is tried before the block is given out.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import IO
 from sparkgpu.errors import DeviceError
 
 BLOCK = 8
-"""Ports in a block; a lane uses five (see `sparkgpu.jvm.session`), the rest is room."""
+"""Ports in a block; a lane uses five (see `sparkgpu.jvm.session`), the rest is spare."""
 
 _FIRST, _END = 21000, 31000
 
 
 @contextmanager
 def reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
-    """The first ports of `count` free blocks, held until the block ends."""
+    """The first ports of `count` free blocks, reserved until the ``with`` block ends."""
     folder = Path(tempfile.gettempdir()) / f"sparkgpu-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as held:
@@ -43,7 +43,7 @@ def reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
         else:
             raise DeviceError(
                 f"{count} lanes need {count} blocks of {BLOCK} free TCP ports between {_FIRST} and {_END}; "
-                f"found {len(found)}. End other runs, or ask for fewer lanes."
+                f"found {len(found)}. Stop other runs, or ask for fewer lanes."
             )
         yield tuple(found)
 
@@ -60,7 +60,7 @@ def _lock(path: Path) -> IO[str] | None:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # Not SO_REUSEADDR on a listening port: that would call a port free that another process listens on.
+        # No SO_REUSEADDR: with it, a port that another process listens on would look free.
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

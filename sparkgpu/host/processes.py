@@ -1,4 +1,4 @@
-"""Processes that never outlive the run, and that end when told to."""
+"""Makes processes end with the run, and ends them on request."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _KILLED_S = 10.0
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when the thread that started it ends (Linux).
+    """Ask the kernel to kill this process when the thread that started it ends (Linux).
 
-    `parent` is the process that should be there: if it is gone already, this process ends at once. The
-    order closes the gap between being started and asking.
+    `parent` is the expected parent process: if it has already ended, this process ends at once. Checking
+    after the request closes the gap between this process's start and its request.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
@@ -30,9 +30,10 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 def end_groups(processes: Iterable[subprocess.Popen[bytes]], grace_s: float = _GRACE_S) -> None:
-    """End each process and all of its group: asked first, killed after `grace_s` seconds.
+    """End each process and its whole group: ask first, kill after `grace_s` seconds.
 
-    Each process must lead its group. A group whose leader has ended is ended too: its members may live.
+    Each process must lead its group. A group whose leader has ended is ended as well, since its members may
+    live.
     """
     waiting = list(processes)
     for process in waiting:
@@ -46,7 +47,7 @@ def end_groups(processes: Iterable[subprocess.Popen[bytes]], grace_s: float = _G
 
 
 def reap(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that was killed, but not for ever: one that waits for a dead disk does not die."""
+    """Wait for a killed process, but not forever: one that waits for a dead disk does not die."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=_KILLED_S)
 
@@ -57,10 +58,10 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def peak_resident_bytes() -> int:
-    """The most memory this process and its children ever held resident, summed (0 where it is not told).
+    """The peak resident memory of this process and its children, summed (0 if unknown).
 
-    Each peak is the kernel's own (VmHWM), so nothing between two looks is missed; children that have
-    ended do not count, and pages shared by two processes count twice.
+    Each peak comes from the kernel (VmHWM), so no short peak is missed. Ended children do not count, and a
+    page that two processes share counts twice.
     """
     own = psutil.Process()
     return sum(_peak(process.pid) for process in (own, *own.children(recursive=True)))

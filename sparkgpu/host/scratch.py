@@ -1,7 +1,8 @@
-"""A private folder for what a run needs only while it lasts, and the sweeping of those left behind.
+"""A private folder for the temporary files of a run; also removes such folders of dead runs.
 
-A run killed outright leaves its folder (H2O alone unpacks 150 MB of native libraries into it). Each
-folder holds a lock that the kernel drops with the run, so the next run can tell a dead one and remove it.
+A run that is killed leaves its folder (H2O alone unpacks 150 MB of native libraries into it). Each folder
+holds a lock that the kernel releases with the run, so the next run can recognise a dead run's folder and
+remove it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ def scratch_folder() -> Iterator[Path]:
     try:
         new = folder / f".{_LOCK}"
         with new.open("w", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else knows the file
-            new.rename(folder / _LOCK)  # only now: a lock that is not held yet would be a dead run's
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no other process knows the file yet
+            new.rename(folder / _LOCK)  # rename only now: a lock that nobody holds means a dead run
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep() -> None:
-    """Remove the folders of runs that are gone."""
+    """Remove the folders of dead runs."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError), (folder / _LOCK).open("r", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,11 +1,11 @@
-"""Tells a process that works from one that hangs, from outside: by its reports and by what the kernel counts.
+"""Tells from outside whether a process works or hangs, by its reports and by the kernel's counters.
 
-A hang is silence. Whoever works reports something, uses a processor or waits for one that others use, reads
-or writes, or waits for a disk; a process does so if any of its descendants does. Not everything that goes
-wrong is silent: work that never gets anywhere, in a loop without end, cannot be told from work.
+A hang is silence. A process that works reports something, uses a processor or waits for a busy one, reads or
+writes, or waits for a disk. The work of a descendant counts as well. Not every fault is silent: an endless
+loop looks like work.
 
-Linux only, like the runs themselves; a kernel without scheduler statistics (``schedstat``) leaves out the
-waiting for a processor.
+Linux only, like the runs themselves. On a kernel without scheduler statistics (``schedstat``), waiting for a
+processor does not count.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pathlib import Path
 import psutil
 
 STACK_SIGNAL = signal.SIGUSR2
-"""Has a worker write the Python stacks of all its threads to its log, whatever they wait for."""
+"""On this signal a worker writes the Python stacks of all its threads to its log, even while they wait."""
 
 LOOK_EVERY_S = 3.0
 _BUSY = 0.15
-"""Of one processor's time, used. An idle Spark and H2O take .02."""
+"""Share of one processor's time that counts as work. An idle Spark and H2O use .02."""
 _RUNNABLE, _RUNNING_THREADS = 0.7, 3
-"""Of the time, used or waited for by the busiest threads. Who computes always does one of them; an idle
-thread that looks at the clock waits some moments each time, on a crowded machine long ones."""
+"""Share of the time in which the busiest threads use a processor or wait for one. A computing thread always
+does one of the two. An idle thread that checks the clock also waits, and on a crowded machine for long."""
 _BYTES_PER_S = 100_000
-"""Read and written in all. An idle JVM that is asked how it is moves 30,000."""
+"""Bytes read and written per second. An idle JVM that answers status questions moves 30,000."""
 _STORED_PER_S = 16_384
-"""Read from and written to disks alone."""
-_DISK_S = 600.0  # in which a thread may wait for a disk that answers nothing: it cannot be killed either
+"""Bytes per second to and from disks only."""
+_DISK_S = 600.0  # limit for waiting for a disk that does not answer; such a thread cannot be killed either
 _STACKS_S = 1.5
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -44,8 +44,8 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 class Vitals:
     """The signs of life of a process and its descendants.
 
-    `idle_s` counts the seconds of silence. Time in which nobody looked (a laptop that slept, a run that was
-    stopped as a whole) does not count, since it says nothing.
+    `idle_s` counts the seconds of silence. Time without a check (a sleeping laptop, a suspended run) does not
+    count, since nothing is known about it.
     """
 
     def __init__(self, pid: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,11 +57,11 @@ class Vitals:
         self._before = _measured(pid)
 
     def heard(self) -> None:
-        """The process has reported something, or has a reason to wait."""
+        """Record that the process reported something, or has a reason to wait."""
         self.idle_s = 0.0
 
     def look(self) -> float:
-        """Take a look where one is due; returns `idle_s`."""
+        """Check the processes if a check is due. Returns `idle_s`."""
         now = self._clock()
         passed = now - self._looked
         if passed < LOOK_EVERY_S:
@@ -89,8 +89,7 @@ class Vitals:
 
 @dataclass(kw_only=True)
 class _Measured:
-    """What a process tree had used by some moment: seconds of processors by thread, used and waited for, and
-    bytes in all."""
+    """What a process tree has used so far: processor seconds, used and waited for, by thread; and bytes."""
 
     processes: set[int] = field(default_factory=set)
     used_s: dict[int, float] = field(default_factory=dict)
@@ -101,11 +100,11 @@ class _Measured:
     is_debugged: bool = False
 
     def used_until(self, later: _Measured) -> float:
-        """Seconds of processors used since, by the threads that are there later."""
+        """Processor seconds used since then, by the threads that still exist."""
         return sum(_since(self.used_s, later.used_s).values())
 
     def runnable_until(self, later: _Measured) -> float:
-        """Seconds of processors used or waited for since, by the busiest of those threads."""
+        """Processor seconds used or waited for since then, by the busiest of those threads."""
         used, waited = _since(self.used_s, later.used_s), _since(self.waited_s, later.waited_s)
         busiest = sorted((used[thread] + waited[thread] for thread in used), reverse=True)
         return sum(busiest[:_RUNNING_THREADS])
@@ -136,12 +135,11 @@ def _measured(pid: int) -> _Measured:
 
 
 def _threads(folder: Path) -> Iterator[tuple[int, str, float, float]]:
-    """Each thread of a process: its id, its state, the seconds for which it used a processor, and those for
-    which it waited for one."""
+    """Each thread of a process: id, state, and the seconds that it used a processor or waited for one."""
     with contextlib.suppress(OSError):
         for task in (folder / "task").iterdir():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                # The name, in brackets, may hold anything.
+                # The name, in brackets, may contain any character.
                 words = (
                     (task / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
                 )
@@ -152,7 +150,7 @@ def _threads(folder: Path) -> Iterator[tuple[int, str, float, float]]:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and its descendants, as far as they are there."""
+    """A process and its descendants, as far as they still exist."""
     with contextlib.suppress(psutil.Error):
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
@@ -161,9 +159,9 @@ def family(pid: int) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def looking_after_myself(patience_s: float, log: Path) -> Iterator[None]:
-    """Within, end this process with status 5 when it is silent for `patience_s` seconds, its stacks in `log`.
+    """Within the block, end this process with status 5 after `patience_s` silent seconds; stacks go to `log`.
 
-    For the last steps of a run, when nobody else looks after it.
+    For the last steps of a run, when no other process watches it.
     """
     ended = threading.Event()
     vitals = Vitals(os.getpid())
@@ -173,7 +171,10 @@ def looking_after_myself(patience_s: float, log: Path) -> Iterator[None]:
             if vitals.look() >= patience_s:
                 with log.open("a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)
-                os.write(2, f"sparkgpu: the run hung at its end; its stacks are in {log}.\n".encode())
+                os.write(
+                    2,
+                    f"sparkgpu: the run hung in its last steps; its stacks are in {log}.\n".encode(),
+                )
                 os._exit(5)
 
     thread = threading.Thread(target=look, name="watchdog", daemon=True)
@@ -185,15 +186,15 @@ def looking_after_myself(patience_s: float, log: Path) -> Iterator[None]:
 
 
 def answer_with_stacks() -> None:
-    """Have this process write its stacks to standard error when it is sent `STACK_SIGNAL`."""
+    """Make this process write its stacks to standard error on `STACK_SIGNAL`."""
     faulthandler.register(STACK_SIGNAL, file=sys.__stderr__ or sys.stderr, all_threads=True)
 
 
 def leave_stacks(pid: int) -> None:
-    """Have a worker, and the JVMs below it, write the stacks of all their threads to where they print.
+    """Make a worker and the JVMs below it print the stacks of all their threads.
 
-    The worker must have called `answer_with_stacks`: others die of the signal. Processes that were stopped go
-    on, since they could not answer otherwise.
+    The worker must have called `answer_with_stacks`, since the signal kills other processes. Stopped
+    processes are continued, since they could not answer otherwise.
     """
     for process in family(pid):
         with contextlib.suppress(psutil.Error):

@@ -1,1 +1,1 @@
-"""Spark and H2O in a JVM of ours: the only place that starts one."""
+"""Spark and H2O in our own JVM. Only this room starts a JVM."""

@@ -1,9 +1,9 @@
 """Builds the class archive (AppCDS) that halves the start of a lane's JVM: ``python -m sparkgpu.jvm.cds``.
 
-A JVM with Spark and H2O loads some 15,000 classes, parsing and verifying each one anew. An archive made
-once holds them ready to map. It is made in two steps: a JVM does a small run of everything a lane does
-and lists the classes it loaded; a second one dumps those classes. The archive is only a matter of speed: a
-JVM that cannot use it starts without it.
+A JVM with Spark and H2O loads some 15,000 classes, and each start parses and verifies all of them. An archive
+holds them ready to map. It is made in two steps: one JVM does a small run of everything a lane does and lists
+the classes it loaded; a second JVM dumps those classes. The archive only saves time: a JVM that cannot use it
+starts without it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import pyarrow.parquet as pq
 from sparkgpu.host.java import find_java
 from sparkgpu.jvm.startup import archive_path, class_path
 
-# Listed classes that a dump cannot hold: generated at run time, or (Icer) resolved by H2O's own weaver.
+# Classes that an archive cannot hold: generated at run time, or (Icer) resolved by H2O's own weaver.
 _LEFT_OUT = ("Icer", "Lambda$", "javassist", "$$Lambda", "$Proxy", "GeneratedClass")
 _DUMP_TIMEOUT_S = 900
 
 
 def build() -> Path:
-    """Make the archive for the present Java and class path, unless it is there; returns its path.
+    """Make the archive for the present Java and class path if it is missing. Returns its path.
 
-    Raises `RuntimeError` with the last line printed when either step fails.
+    Raises `RuntimeError` with the last printed line if a step fails.
     """
     java_home = find_java()
     archive = archive_path(java_home)
@@ -68,7 +68,7 @@ def build() -> Path:
 
 
 def _write_table(file: Path) -> None:
-    """A table with a column of every kind, so that the small run loads what a real one will."""
+    """A table with a column of every kind, so that the small run loads the same classes as a real run."""
     rows = range(600)
     start = datetime(2024, 1, 1, tzinfo=UTC)
     table = pa.table(
@@ -96,16 +96,16 @@ def _run(command: list[str], environ: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Build the archive and say so in one line, whether it worked or not."""
+    """Build the archive and report success or failure in one line."""
     start = time.monotonic()
     try:
         before = archive_path(find_java()).exists()
         archive = build()
     except (RuntimeError, ValueError, OSError, subprocess.TimeoutExpired) as error:
-        print(f"sparkgpu: no class archive was built, runs will start some seconds later ({error})")
+        print(f"sparkgpu: no class archive was built, so runs start a few seconds later ({error})")
         sys.exit(1)
     if before:
-        print(f"sparkgpu: class archive is there ({archive.stat().st_size / 2**20:.0f} MiB)")
+        print(f"sparkgpu: the class archive exists ({archive.stat().st_size / 2**20:.0f} MiB)")
     else:
         seconds = time.monotonic() - start
         print(f"sparkgpu: class archive built in {seconds:.0f} s ({archive.stat().st_size / 2**20:.0f} MiB)")

@@ -1,4 +1,4 @@
-"""H2O inside a Spark session, behind a login of this run's own: a lane's node, or a cloud of executors."""
+"""H2O inside a Spark session, behind a login made for this run: a lane's node, or a cloud of executors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _USER = "sparkgpu"
-# H2O's own list less its last entry, every path with a hidden folder in it: runs may lie in one.
+# H2O's default list without its last entry, paths with a hidden folder: a run may be in one.
 _DENIED_FILES = "{/bin/*,/etc/*,/var/*,/usr/*,/proc/*}"
 
 
 def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int, threads: int) -> H2OContext:
     """Start H2O in the session's JVM and connect its Python client.
 
-    H2O 3.46 has published remote code executions behind its REST interface, so nothing of it may be
-    reachable: it listens on loopback, asks for a random login (handed over inside the JVM, never on a
-    command line), and runs without Flow, REPL, node port and Flow proxy (see ``jvm/``). Each process can
-    do this once: a second context in one JVM's life ends the JVM.
+    H2O 3.46 has published remote code executions behind its REST interface, so nobody else may reach it. It
+    listens on loopback, asks for a random login (passed inside the JVM, never on a command line), and runs
+    without Flow, REPL, node port and Flow proxy (see ``jvm/jars``). Each process can do this only once: a
+    second context in one JVM ends the JVM.
     """
     for folder in ("h2o-log", "h2o-flows", "h2o-ice"):
         (scratch / folder).mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int
         .setFlowDir(str(scratch / "h2o-flows"))
         .setBasePort(port_base)
         .setNthreads(threads)
-        # -disable_net leaves out the port between nodes, which no login guards; one node needs none.
+        # -disable_net closes the port between nodes, which has no login; a single node does not need it.
         .setExtraProperties(
             "-ip 127.0.0.1 -web_ip 127.0.0.1 -disable_net -disable_flow "
             f"-ice_root {scratch / 'h2o-ice'} -file_deny_glob {_DENIED_FILES}"
@@ -50,19 +50,20 @@ def start_cloud(
 ) -> H2OContext:
     """Start one H2O node in each of `num_nodes` executors and connect its Python client to the cloud.
 
-    Its REST interface asks for the login, and nodes speak TLS to each other with keys made for this run, as
-    far as H2O can: XGBoost's own connections while it trains are open, so executors belong into a private
-    network (SECURITY.md). The driver is no node of it.
+    Its REST interface asks for the login, and the nodes use TLS with keys made for this run. XGBoost's own
+    connections during training stay open, since H2O cannot protect them, so executors belong in a private
+    network (SECURITY.md). The driver is not a node of the cloud.
     """
-    # A node's REST interface listens wherever its machine does, unless all are this machine.
+    # A node's REST interface listens on all interfaces, unless all nodes are on this machine.
     listening = "-web_ip 127.0.0.1 " if loopback else ""
     conf = (
         _guarded(name, scratch)
         .setNumH2OWorkers(num_nodes)
         .setNthreads(threads)
-        .setLogLevel("INFO")  # into each executor's own working folder
+        .setLogLevel("INFO")  # logs go to each executor's own working folder
         .setInternalSecureConnectionsEnabled()
-        # A cloud that lost a node is given up here, with its application; Sparkling Water would end the JVM.
+        # The driver gives up a cloud that lost a node, with its application; Sparkling Water would end the
+        # JVM.
         .setKillOnUnhealthyClusterDisabled()
         .setExtraProperties(
             f"{listening}-disable_flow -allow_insecure_xgboost -file_deny_glob {_DENIED_FILES}"
@@ -73,15 +74,15 @@ def start_cloud(
 
 @contextlib.contextmanager
 def native_predictions(session: SparkSession) -> Iterator[None]:
-    """Within, the H2O in this session's JVM predicts by XGBoost's own library instead of in Java.
+    """Within the block, H2O in this session's JVM predicts with XGBoost's own library instead of in Java.
 
-    The library wants the rows in a form of its own first, and has the trees' threads only. That pays where a
-    row meets thousands of trees, as with many classes; with hundreds of trees over many one-hot columns it
-    costs more than it saves, and so it does when H2O scores the rows it has trained on.
+    The library first converts the rows, and uses only the trees' threads. That is faster if each row passes
+    thousands of trees, as with many classes. It is slower with hundreds of trees over many one-hot columns,
+    and also when H2O scores the training rows.
     """
     java = session.sparkContext._jvm
     assert java is not None
-    key = "sys.ai.h2o.xgboost.predict.native.enable"  # read anew for each table that is scored
+    key = "sys.ai.h2o.xgboost.predict.native.enable"  # H2O reads it for each table that it scores
     java.java.lang.System.setProperty(key, "true")
     try:
         yield
@@ -90,8 +91,8 @@ def native_predictions(session: SparkSession) -> Iterator[None]:
 
 
 def _guarded(name: str, scratch: Path) -> H2OConf:
-    """Settings of any H2O of ours: a login of its own, no REPL, and its files in `scratch`."""
-    # Not through the package `pysparkling`: importing that starts another Python to compare versions.
+    """The settings of every H2O that we start: its own login, no REPL, files in `scratch`."""
+    # Not through the package `pysparkling`: its import starts another Python to compare versions.
     from ai.h2o.sparkling.H2OConf import H2OConf
 
     password = secrets.token_urlsafe(32)
@@ -115,15 +116,15 @@ def _connected(conf: H2OConf) -> H2OContext:
     from ai.h2o.sparkling.H2OContext import H2OContext
     from h2o.utils.progressbar import ProgressBar
 
-    # The client asks after each job at first every 0.2 s; a trial has a dozen jobs shorter than that.
+    # The client first polls each job every 0.2 s; a trial has a dozen shorter jobs.
     ProgressBar.MIN_PROGRESS_CHECK_INTERVAL = 0.02
-    # The connection's banner goes to the lane's log, like everything else this process prints.
+    # The connection's banner goes to the lane's log, like all output of this process.
     return H2OContext.getOrCreate(conf)
 
 
 @contextlib.contextmanager
 def stopping(context: H2OContext) -> Iterator[H2OContext]:
-    """Stop H2O at the end of the block, before the session it lives in goes."""
+    """Stop H2O at the end of the block, before its session ends."""
     try:
         yield context
     finally:

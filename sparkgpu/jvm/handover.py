@@ -1,4 +1,4 @@
-"""Many texts from Python to the JVM in one call; py4j itself takes a round trip for each."""
+"""Passes many texts from Python to the JVM in one call; py4j alone needs a round trip for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def java_texts_by_column(session: SparkSession, columns: Sequence[Sequence[str]]) -> Any:
-    """The texts of each column as a Java ``String[][]``, whatever characters they hold."""
+    """The texts of each column as a Java ``String[][]``; the texts may contain any characters."""
     java = session.sparkContext._jvm
     assert java is not None
     mapper = java.com.fasterxml.jackson.databind.ObjectMapper()

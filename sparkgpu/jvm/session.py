@@ -1,4 +1,4 @@
-"""One Spark session in local mode, with everything it opens bound to loopback and in a folder of its own."""
+"""One Spark session in local mode; its ports are bound to loopback and its files are in one folder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from sparkgpu.jvm.startup import Gateway, JvmSettings, catalog_class_path, jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PORTS_PER_LANE = 8
-"""Ports of a lane, counted from its base: 0 H2O's REST, 1 its node, 2 spare, 3 Spark's driver, 4 its
-block manager. H2O takes the port after its base by itself, so the base must leave room."""
 
 _GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 
@@ -32,12 +29,11 @@ def spark_session(
     catalog: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[SparkSession]:
-    """Start a JVM and a Spark session in it; both are gone when the block ends.
+    """Start a JVM and a Spark session in it; both end with the block.
 
-    `scratch` must be private to the user (mode 0700): temporary files, shuffle data and Sparkling Water's
-    login file lie there. `catalog` opens the user's table catalog (Hive support and the site
-    configuration of ``SPARK_CONF_DIR``). `meanwhile` is called while the JVM starts. Raises `DeviceError`
-    when no JVM can be started.
+    `scratch` must be private to the user (mode 0700): it holds temporary files, shuffle data and Sparkling
+    Water's login file. `catalog` opens the user's table catalog (Hive support and the site configuration of
+    ``SPARK_CONF_DIR``). `meanwhile` is called while the JVM starts. Raises `DeviceError` if no JVM starts.
     """
     settings = JvmSettings(
         heap_bytes=heap_bytes,
@@ -46,7 +42,7 @@ def spark_session(
         class_path=catalog_class_path() if catalog else (),
     )
     with jvm(settings, meanwhile=meanwhile) as gateway:
-        os.environ["PYSPARK_PYTHON"] = sys.executable  # for the tasks that write the table
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # used by the tasks that write the table
         conf = _settings(scratch, threads, port_base, catalog)
         with session_in(gateway, name, f"local[{threads}]", conf, catalog=catalog) as session:
             yield session
@@ -56,7 +52,7 @@ def spark_session(
 def session_in(
     gateway: Gateway, name: str, master: str, settings: Mapping[str, str], *, catalog: bool = False
 ) -> Iterator[SparkSession]:
-    """A session in the JVM behind `gateway`, stopped when the block ends."""
+    """A session in the JVM behind `gateway`; it stops when the block ends."""
     os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
     from pyspark import SparkConf
@@ -67,7 +63,7 @@ def session_in(
         conf.set(key, value)
     builder = SparkSession.builder.config(conf=conf)
     session = (builder.enableHiveSupport() if catalog else builder).getOrCreate()
-    for variable in _GATEWAY_VARIABLES:  # nothing started from here may talk to this JVM
+    for variable in _GATEWAY_VARIABLES:  # no child process may connect to this JVM
         del os.environ[variable]
     try:
         yield session
@@ -77,13 +73,13 @@ def session_in(
 
 SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # Column names are the user's own: `a` and `A` are two columns.
+    # `a` and `A` are two columns of the user's table.
     "spark.sql.caseSensitive": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "snappy",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-"""What a prepared table relies on, on whatever master."""
+"""The settings that a prepared table relies on, for every master."""
 
 
 def _settings(scratch: Path, threads: int, port_base: int, catalog: bool) -> dict[str, str]:
@@ -100,13 +96,13 @@ def _settings(scratch: Path, threads: int, port_base: int, catalog: bool) -> dic
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.local.dir": str(scratch),
-        # Few partitions: a shuffle on one machine with the default 200 is mostly scheduling.
+        # Few partitions: with the default of 200, a shuffle on one machine is mostly scheduling.
         "spark.sql.shuffle.partitions": str(max(2, threads)),
     }
 
 
 def _user_defaults() -> dict[str, str]:
-    """``spark-defaults.conf`` of the user, which Spark's own launcher would have read."""
+    """The user's ``spark-defaults.conf``, which Spark's own launcher would read."""
     folder = os.environ.get("SPARK_CONF_DIR")
     file = Path(folder) / "spark-defaults.conf" if folder else None
     if file is None or not file.is_file():

@@ -1,13 +1,13 @@
-"""Names and texts as Spark's SQL writes them."""
+"""Names and texts in the syntax of Spark's SQL."""
 
 from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """A column name as SQL writes it, whatever characters it holds."""
+    """A column name in SQL syntax; it may contain any characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def text_literal(text: str) -> str:
-    """A text as SQL writes it."""
+    """A text in SQL syntax."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

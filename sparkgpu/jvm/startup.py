@@ -1,9 +1,9 @@
-"""How a lane's JVM is started: the one place that knows every flag, and why it is there.
+"""How a lane's JVM is started: the only place with its flags and their reasons.
 
-Spark's own launcher (a shell script that starts a JVM to print a command that starts a JVM) is passed
-over: the command is built here, so that the class path is the same to the letter each time (the class
-archive depends on it), the JVM dies with its parent, and no second JVM is paid for. What the flags save is
-measured in docs/performance.md.
+It does not use Spark's own launcher, a shell script that starts a JVM to print a command that starts a JVM.
+The command is built here. So the class path is always exactly the same (the class archive needs that), the
+JVM ends with its parent, and no second JVM is started. docs/performance.md has the measured effect of the
+flags.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparkgpu.host.processes import die_with_parent, reap
 _START_TIMEOUT_S = 120.0
 _JDBC_DRIVERS = ("derby-", "hive-jdbc-")
 
-# The packages of the JDK that Spark 3.5 opens by reflection on Java 17 (its launcher's JavaModuleOptions).
+# JDK packages that Spark 3.5 opens by reflection on Java 17 (JavaModuleOptions of its launcher).
 _OPENED = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
     "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
@@ -38,15 +38,15 @@ _OPENED = (
 )  # fmt: skip
 
 NO_H2O_BENCHMARK = "-Dsys.ai.h2o.heartbeat.benchmark.enabled=false"
-"""Without it H2O, at some moment of its first half minute, measures on all cores how fast the machine is."""
+"""Stops H2O from measuring the machine's speed on all cores during its first half minute."""
 
 FASTER_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
-"""Spark keeps to the bounds of Arrow's buffers; having each value checked again takes a tenth of the time."""
+"""Skips Arrow's bounds checks, which take a tenth of the time; Spark already respects the bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JvmSettings:
-    """One JVM: heap in bytes, processors it may count on, and a private folder for all it writes."""
+    """One JVM: heap in bytes, the number of processors it may use, and a private folder for its files."""
 
     heap_bytes: int
     threads: int
@@ -62,10 +62,10 @@ def _package_folder(name: str) -> Path:
 
 
 def class_path() -> list[str]:
-    """Our one class, Sparkling Water's assembly, then Spark's jars, in an order that never changes.
+    """Our own class, Sparkling Water's assembly, then Spark's jars, always in the same order.
 
-    With the assembly here, Sparkling Water does not copy its 240 MB into Spark's file server at each start.
-    JDBC drivers are left out: H2O's published holes lead through them.
+    Because the assembly is here, Sparkling Water does not copy its 240 MB into Spark's file server at each
+    start. JDBC drivers are left out, since H2O's published holes need them.
     """
     jars = sorted(
         str(path)
@@ -76,22 +76,22 @@ def class_path() -> list[str]:
 
 
 def assembly_jar() -> Path:
-    """Sparkling Water with all it brings."""
+    """The jar of Sparkling Water with all its dependencies."""
     return _package_folder("sparkling_water") / "sparkling_water_assembly.jar"
 
 
 def catalog_class_path() -> list[str]:
-    """What a local table catalog needs besides: its database, and the user's site configuration."""
+    """More class path for a local table catalog: its database, and the user's site configuration."""
     jars = sorted((_package_folder("pyspark") / "jars").glob("*.jar"))
     found = [str(path) for path in jars if path.name.startswith(_JDBC_DRIVERS)]
     return [*found, os.environ["SPARK_CONF_DIR"]] if os.environ.get("SPARK_CONF_DIR") else found
 
 
 def archive_path(java_home: Path) -> Path:
-    """Where the class archive for this Java and class path belongs (it may not exist).
+    """The path of the class archive for this Java and class path (it may not exist).
 
-    Beside the packages it was made from where that folder can be written, else in the user's cache. The
-    name carries a digest of all that must match, so a stale archive is never found.
+    It is beside its packages if that folder is writable, else in the user's cache. The name contains a digest
+    of everything that must match, so an outdated archive is never found.
     """
     digest = hashlib.sha256()
     for name in (str(java_home), *class_path()):
@@ -106,20 +106,20 @@ def archive_path(java_home: Path) -> Path:
 
 
 def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list[str]:
-    """The command line of a JVM. It never carries a secret: other users can read command lines."""
+    """The command line of a JVM. It never contains a secret, since other users can read command lines."""
     options = [
         f"-Xmx{settings.heap_bytes // 2**20}m",
-        # Serial collection on few processors: no helper threads that compete with XGBoost and torch.
+        # On few processors the serial collector: it has no threads that compete with XGBoost and torch.
         "-XX:+UseSerialGC" if settings.threads <= 2 else "-XX:+UseParallelGC",
         f"-XX:ActiveProcessorCount={settings.threads}",
-        # The quick compiler only: a lane lives for seconds to minutes, and its hot loops are native.
+        # Only the quick compiler: a lane lives for seconds to minutes, and its hot loops are native.
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
         "-Xss4m",
         "-XX:+IgnoreUnrecognizedVMOptions",
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
         "-Djdk.reflect.useDirectMethodHandle=false",
-        # Sparkling Water's REST client reads this package of the JDK.
+        # Sparkling Water's REST client uses this package of the JDK.
         "--add-exports=java.base/sun.net.www.protocol.http=ALL-UNNAMED",
         NO_H2O_BENCHMARK,
         f"-Djava.io.tmpdir={settings.scratch}",
@@ -132,7 +132,7 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
     archive = archive_path(java_home)
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
-    # For experts, and for the archive's own making; Java's own variables are not handed on to lanes.
+    # For experts, and for building the archive; lanes do not get Java's own variables.
     options += os.environ.get("SPARKGPU_JVM_OPTIONS", "").split()
     path = os.pathsep.join([*class_path(), *settings.class_path])
     return [str(java_home / "bin" / "java"), *options, "-cp", path, main_class]
@@ -140,14 +140,14 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
 
 @dataclass(frozen=True, kw_only=True)
 class Gateway:
-    """A running JVM and the door to it (py4j on loopback, with a secret)."""
+    """A running JVM and the connection to it (py4j on loopback, with a secret)."""
 
     process: subprocess.Popen[bytes]
     port: int
     secret: str
 
     def close(self) -> None:
-        """End the JVM: it leaves when its standard input closes; one that does not is killed."""
+        """End the JVM: close its standard input, and kill it if it does not end then."""
         if self.process.stdin:
             self.process.stdin.close()
         try:
@@ -165,7 +165,7 @@ def jvm(
     environ: Mapping[str, str] = os.environ,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[Gateway]:
-    """A JVM with Spark's py4j server (see `start_jvm`), gone when the block ends."""
+    """A JVM with Spark's py4j server (see `start_jvm`) that ends with the block."""
     gateway = start_jvm(settings, address, environ, meanwhile)
     try:
         yield gateway
@@ -182,8 +182,8 @@ def start_jvm(
     """Start a JVM with Spark's py4j server and wait for it; Spark binds to `address`.
 
     Call it from the main thread: the kernel ends the JVM with the thread that started it. `meanwhile` is
-    called once Java has been started. What the JVM prints goes where this process prints. Raises
-    `DeviceError` when Java is missing or the JVM ends early.
+    called right after Java's start. The JVM prints to this process's output. Raises `DeviceError` if Java is
+    missing or the JVM ends early.
     """
     java_home = find_java(environ)
     settings.scratch.mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,7 @@ def start_jvm(
             "SPARK_HOME": str(_package_folder("pyspark")),
             "SPARK_LOCAL_IP": address,
         },
-        preexec_fn=_follow_parent,
+        preexec_fn=_follow_parent,  # noqa: PLW1509  no other thread forks here, and it only sets signals
     )
     try:
         meanwhile()
@@ -208,20 +208,20 @@ def start_jvm(
         process.kill()
         reap(process)
         raise
-    data = info.read_bytes()  # written under another name and renamed by Spark: complete once it exists
+    data = info.read_bytes()  # complete, since Spark writes it under another name and renames it
     info.unlink()
     port, length = struct.unpack_from("!ii", data)
     return Gateway(process=process, port=port, secret=data[8 : 8 + length].decode())
 
 
 def _await(info: Path, process: subprocess.Popen[bytes], java_home: Path) -> None:
-    """Wait until the JVM has said in the file `info` where it listens."""
+    """Wait until the JVM has written its port to the file `info`."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not info.exists():
         if process.poll() is not None:
             raise DeviceError(
                 f"the Java in {java_home} ended with status {process.returncode} before Spark was up; "
-                "the lane's log holds its last words."
+                "its last output is in the lane's log."
             )
         if time.monotonic() > deadline:
             raise DeviceError(f"the Java in {java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s.")
@@ -229,9 +229,9 @@ def _await(info: Path, process: subprocess.Popen[bytes], java_home: Path) -> Non
 
 
 def _follow_parent() -> None:
-    """Runs in the child before Java: leave Ctrl-C to the parent, and never outlive it.
+    """Runs in the child before Java: ignore Ctrl-C, which the parent handles, and end with the parent.
 
-    The JVM also ends when its standard input closes, but a forked sibling can hold that pipe open.
+    The JVM also ends when its standard input closes, but a forked sibling can keep that pipe open.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()

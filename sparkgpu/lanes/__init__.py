@@ -1,1 +1,1 @@
-"""Worker processes bound to one device each: started, followed to their end, started again when they hang."""
+"""Worker processes, each bound to one device: they are started, followed, and restarted when they hang."""

@@ -1,4 +1,4 @@
-"""Work in a thread beside the main one, whose result somebody waits for."""
+"""Work in a thread beside the main one, with a result to wait for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ValueT = TypeVar("ValueT")
 
 
 class InBackground(Generic[ValueT]):
-    """Runs a function in a thread; `result` waits for it and raises what it raised."""
+    """Runs a function in a thread; `result` waits for it and re-raises its error."""
 
     def __init__(self, function: Callable[[], ValueT]) -> None:
         self._value: ValueT

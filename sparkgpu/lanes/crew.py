@@ -1,7 +1,7 @@
-"""Follows the workers of a run to their end, and sees that none is left behind.
+"""Follows the workers of a run to their end, and leaves none behind.
 
-A lane that dies is reported and the others go on. A worker that hangs is ended and started once more. Only
-when the preparation of the table fails is everything over.
+A lane that dies is reported, and the others continue. A worker that hangs is ended and started once more.
+Only a failed preparation of the table ends the whole run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
@@ -21,33 +22,59 @@ from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.events import Branch, Event
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.source import Source
 
 _POLL_S = 0.05
 _CLOSING_S = 5.0
-_WORTH_STACKS_S = 10.0  # of silence before an interruption
+_WORTH_STACKS_S = 10.0  # after this much silence, an interruption writes stacks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How the trials ended: names of those done, the reasons of those that failed, and what else is to be
-    known of a trial."""
+    """How the trials ended: names of those done, reasons of those that failed, and notes on trials."""
 
     done: frozenset[str]
     failed: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-class Crew:
+class Crew(Protocol):
+    """Follows the workers of a run to their end, wherever they are."""
+
+    @property
+    def plan(self) -> Plan:
+        """What the workers carry out; a crew that starts anew may have another one then."""
+
+    def process_ids(self) -> list[int]:
+        """The living processes on this machine from which all others descend."""
+
+    def follow(
+        self,
+        on_event: Callable[[int, Branch, Event], None],
+        on_table: Callable[[], None],
+        beside: Iterator[None],
+    ) -> Outcome:
+        """Wait until every trial is done or failed, and pass on what the workers report.
+
+        Calls `on_table` once the table exists; after that, `beside` does a piece of other work between two
+        looks. Raises the error with which the preparation of the table ended.
+        """
+
+    def leave_stacks_of_silent(self) -> None:
+        """Before an interruption: have workers that may hang write where they stand."""
+
+
+class LaneCrew:
     """The workers of a run, while they run."""
 
     def __init__(self, paths: RunPaths, plan: Plan, workers: list[Worker]) -> None:
         self._paths = paths
-        self._plan = plan
+        self.plan = plan
         self._workers = workers
         self._notes: dict[str, str] = {}
 
     def process_ids(self) -> list[int]:
-        """Of the workers that are alive (their children are found from them)."""
+        """The process ids of the living workers (their children are found through them)."""
         return [worker.process.pid for worker in self._workers if worker.process.poll() is None]
 
     def follow(
@@ -56,18 +83,18 @@ class Crew:
         on_table: Callable[[], None],
         beside: Iterator[None],
     ) -> Outcome:
-        """Wait until every trial is done or failed, handing on what the workers report.
+        """Wait until every trial is done or failed, and pass on the workers' reports.
 
-        `on_table` is called once the table is there; from then on `beside` does a piece of other work between
-        two looks. Workers may still be closing Spark when this returns.
+        `on_table` is called when the table exists; from then on `beside` does a piece of other work between
+        two checks. Workers may still be closing Spark when this returns.
 
-        Raises the error that the preparation of the table ended with.
+        Raises the error of a failed preparation of the table.
         """
         running = list(self._workers)
         table_seen = False
         while any(self._undone(worker) for worker in running):
             ended = [worker for worker in running if worker.process.poll() is not None]
-            for worker in running:  # after asking who ended, so that their last words are read
+            for worker in running:  # after the check for ended workers, so that their last events are read
                 for event in worker.reader.new():
                     worker.take(event)
                     on_event(worker.lane.index, worker.branch, event)
@@ -79,7 +106,7 @@ class Crew:
                 self._settle(worker, table_seen)
             for worker in running:
                 if not table_seen and not worker.prepares:
-                    # It waits for the table, whose maker is looked after, be it in the same process.
+                    # It waits for the table; the worker that makes it is watched instead.
                     if worker.start is not None:
                         worker.vitals.heard()
                 elif worker.look():
@@ -88,35 +115,35 @@ class Crew:
                 next(beside, None)
             time.sleep(_POLL_S)
         failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
-        names = (trial.name for trial in self._plan.trials)
+        names = (trial.name for trial in self.plan.trials)
         done = frozenset(name for name in names if self._paths.trial(name).done.exists())
         return Outcome(done=done, failed=failed, notes=self._notes)
 
     def _undone(self, worker: Worker) -> bool:
-        trials = self._plan.of(worker.lane.index, worker.branch)
+        trials = self.plan.of(worker.lane.index, worker.branch)
         return any(trial.name not in worker.done | worker.failed.keys() for trial in trials)
 
     def leave_stacks_of_silent(self) -> None:
-        """Before an interruption: have workers that may hang say where they stand."""
+        """Before an interruption: let workers that may hang write their stacks."""
         for worker in self._workers:
             if worker.process.poll() is None and worker.vitals.idle_s >= _WORTH_STACKS_S:
                 worker.end_hung()
 
     def _mend(self, worker: Worker) -> None:
-        """A worker hangs: end it, and start it once more unless that was done before."""
+        """End a worker that hangs, and start it once more unless that was done before."""
         lane = self._paths.lane(worker.lane.index)
         what = worker.hangs[-1]
         worker.end_hung()
         if not self._undone(worker):
-            return  # it hung while it closed Spark and H2O
+            return  # its trials are done: it hung while it closed Spark and H2O
         if worker.start is None:
             raise ExecutorLostError(f"the driver hung: {what}; the stacks of its threads are in {lane.log}")
-        if not worker.may_restart:  # it is settled as one that has ended
+        if not worker.may_restart:  # it is handled as a worker that has ended
             write_json(
                 lane.error(worker.branch), {"kind": TrialError.kind, "message": worker.given_up(self._paths)}
             )
             return
-        for spec in self._plan.of(worker.lane.index, worker.branch):
+        for spec in self.plan.of(worker.lane.index, worker.branch):
             trial = self._paths.trial(spec.name)
             if not trial.done.exists():
                 trial.error.unlink(missing_ok=True)
@@ -125,9 +152,9 @@ class Crew:
         worker.restart()
 
     def _settle(self, worker: Worker, table_is_there: bool) -> None:
-        """A worker has ended: its trials that are neither done nor failed have failed with it."""
+        """Handle a worker that has ended: its unfinished trials have failed with it."""
         end_groups([worker.process])
-        trials = self._plan.of(worker.lane.index, worker.branch)
+        trials = self.plan.of(worker.lane.index, worker.branch)
         left = [trial.name for trial in trials if trial.name not in worker.done | worker.failed.keys()]
         if not left and (table_is_there or not worker.prepares):
             return
@@ -147,39 +174,38 @@ class Crew:
 
 
 def ending(status: int) -> str:
-    """How a worker ended that did not say why."""
+    """In words, how a worker ended that gave no reason."""
     if status < 0:
         return f"was killed by signal {-status}" + (" (out of memory?)" if status == -9 else "")
-    return f"ended with status {status} without saying why"
+    return f"ended with status {status} without a reason"
 
 
 @contextmanager
-def crew(
+def lane_crew(
     paths: RunPaths,
     plan: Plan,
     config: RunConfig,
     *,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source,
     environ: Mapping[str, str],
-) -> Iterator[Crew]:
-    """Start every lane's workers; none of them, nor any process of theirs, is alive after the block."""
+) -> Iterator[LaneCrew]:
+    """Start every lane's workers; all of them and their descendants end with the block."""
     workers: list[Worker] = []
     try:
         for lane in plan.lanes:
             workers += start_lane(
-                paths, plan, lane, config, scratch=scratch, source=source, title=title, environ=environ,
+                paths, plan, lane, config, scratch=scratch, source=source, environ=environ,
                 visible=partial(plan.visible_devices, lane.index),
             )  # fmt: skip
-        yield Crew(paths, plan, workers)
+        yield LaneCrew(paths, plan, workers)
         _wait_closed(workers)
     finally:
         end_groups([worker.process for worker in workers])
 
 
 def _wait_closed(workers: list[Worker]) -> None:
-    """Give workers whose trials are over the time to close Spark and H2O in good order."""
+    """Give workers whose trials are over time to close Spark and H2O cleanly."""
     deadline = time.monotonic() + _CLOSING_S
     while any(worker.process.poll() is None for worker in workers) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

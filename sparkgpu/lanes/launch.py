@@ -1,7 +1,7 @@
-"""Starts the workers of a lane, and once more when they hang.
+"""Starts the workers of a lane, and starts them once more when they hang.
 
-A worker is a process of its own session with the lane's environment: only its device is visible to it,
-its threads are counted, nothing of an outer Spark is inherited.
+A worker is a process in its own session with the lane's environment: it sees only its device, has a fixed
+number of threads, and inherits nothing from an outer Spark.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.rundir.events import Branch, Event, EventReader, EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.source import TABLE_PREFIX
+from sparkgpu.table.source import Source
 
 _HUNG = "hung: "
 _MOST_HANGS = 2
 _GANG_FIRST_S = 20.0
 FAR = 5
-"""Times as long may machines and catalogs elsewhere keep a process waiting."""
+"""Other machines and catalogs may keep a process waiting this many times as long."""
 _BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
-# What an outer Spark, Slurm step or notebook may have set and a lane must not follow.
+# Variables that an outer Spark, Slurm step or notebook may have set, and that a lane must not inherit.
 _NOT_INHERITED = (
     "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH",
     "_PYSPARK_DRIVER_CONN_INFO_PATH", "_PYSPARK_DRIVER_CALLBACK_HOST", "SPARK_SUBMIT_OPTS",
@@ -47,18 +47,18 @@ _NOT_INHERITED = (
 )  # fmt: skip
 
 
-# What spark-submit puts before the Python packages: its own copies, which come without Spark's jars.
+# spark-submit puts its own copies before the Python packages; those have no Spark jars.
 _SPARK_PACKAGES = re.compile(r"(/pyspark\.zip|/py4j-[^/]+\.zip|/spark-core_[^/]+\.jar)$")
 
 _NEURAL_ENVIRONMENT = {
-    # MKL otherwise sums some gradients differently for one and for two threads, and the network takes more
+    # Otherwise MKL sums some gradients differently with one thread and with two, and the network gets more
     # threads when the trees are done.
     "MKL_CBWR": "AUTO,STRICT",
-    # Keep the memory of a step for the next one: handing it back costs hundreds of page faults a step.
+    # Keep the memory of a step for the next one: returning it costs hundreds of page faults per step.
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
 }
-# Ranks of one machine meet on loopback; nothing of theirs listens elsewhere.
+# Ranks on one machine connect on loopback and listen nowhere else.
 _ONE_MACHINE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
@@ -66,9 +66,9 @@ _ONE_MACHINE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 class Worker:
     """One running worker process.
 
-    `vitals` are its signs of life, without which it counts as hung after `patience_s` seconds; `start` starts
-    another process in its place (None: its trials run in a process that is not theirs alone). `phase` is
-    what it said last that it does, `hangs` how it hung.
+    `vitals` are its signs of life; without any for `patience_s` seconds it counts as hung. `start` starts
+    another process in its place (None: its trials share a process with others). `phase` is its last reported
+    activity, `hangs` the description of each hang.
     """
 
     lane: LanePlan
@@ -85,7 +85,7 @@ class Worker:
     hangs: list[str] = field(default_factory=list)
 
     def look(self) -> bool:
-        """Whether it hangs; what it was at is then the last of `hangs`."""
+        """Whether it hangs; the last entry of `hangs` then tells what it was doing."""
         silent_s = self.vitals.look()
         if silent_s < self.patience_s:
             return False
@@ -93,11 +93,11 @@ class Worker:
         return True
 
     def end_hung(self) -> None:
-        """Have its stacks written to the lane's log, then end it with all its descendants."""
+        """Write its stacks to the lane's log, then end it with all its descendants."""
         members = family(self.process.pid)
         leave_stacks(self.process.pid)
-        end_groups([self.process], grace_s=0.0)  # it answers nothing, so there is nothing to ask it
-        for member in members:  # such as Python workers of Spark, which lead groups of their own
+        end_groups([self.process], grace_s=0.0)  # it does not answer, so do not ask
+        for member in members:  # such as Spark's Python workers, which lead their own groups
             with suppress(psutil.Error):
                 member.kill()
 
@@ -106,7 +106,7 @@ class Worker:
         return self.start is not None and len(self.hangs) < _MOST_HANGS
 
     def given_up(self, paths: RunPaths) -> str:
-        """Why it is not started again."""
+        """The message if it is not started again."""
         log = paths.lane(self.lane.index).log
         return (
             f"lane {self.lane.index}: the {self.branch} worker hung {_MOST_HANGS} times, at last with "
@@ -114,14 +114,14 @@ class Worker:
         )
 
     def say_restarted(self, paths: RunPaths) -> None:
-        """Report its restart in its place."""
+        """Report the restart in the worker's name."""
         lane = paths.lane(self.lane.index)
         events = EventWriter(lane.events(self.branch), lane.phases(self.branch))
         events.emit(Event(at=time.time(), kind="phase", text=f"{_HUNG}{self.hangs[-1]}; started once more"))
         events.close()
 
     def take(self, event: Event) -> None:
-        """Note one of its events."""
+        """Take note of one of its events."""
         self.vitals.heard()
         if event.kind == "phase" and not event.text.startswith(_HUNG):
             self.phase = event.text
@@ -135,17 +135,17 @@ class Worker:
         assert self.start is not None
         self.process, self.phase = self.start(), "starting"
         self.vitals = Vitals(self.process.pid)
-        self.failed.clear()  # it tries again what is not done
+        self.failed.clear()  # it tries unfinished trials again
 
 
-def patience_s(config: RunConfig, branch: Branch, source: str) -> float:
-    """How many seconds a worker may be silent."""
+def patience_s(config: RunConfig, branch: Branch, source: Source | None) -> float:
+    """The seconds for which a worker may be silent."""
     if config.hang_after_s == 0:
         return math.inf
     seconds = config.hang_after_s
-    if branch == "neural":  # a hung rank of a gang is first named by the gang's own watcher
+    if branch == "neural":  # the gang's own watcher must have time to name a hung rank first
         seconds = max(seconds, config.neural.rank_timeout_s + _GANG_FIRST_S)
-    is_far = config.cluster.nodes > 1 or source.startswith(TABLE_PREFIX) or "://" in source
+    is_far = config.cluster.nodes > 1 or (source is not None and source.is_far)
     return seconds * (FAR if is_far else 1)
 
 
@@ -156,12 +156,11 @@ def start_lane(
     config: RunConfig,
     *,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source | None,
     environ: Mapping[str, str],
     visible: Callable[[Branch], str],
 ) -> list[Worker]:
-    """Start the workers of one lane that have something to do; `visible` is what CUDA may see in each."""
+    """Start the workers of one lane that have work; `visible` holds the devices that CUDA may see in each."""
     folder = paths.lane(lane.index)
     folder.root.mkdir(parents=True, exist_ok=True)
     write_json(folder.lane, lane)
@@ -175,7 +174,7 @@ def start_lane(
         environment = partial(
             lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
         )
-        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, title, environment))
+        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, environment))
     return workers
 
 
@@ -186,8 +185,7 @@ def _start(
     prepares: bool,
     config: RunConfig,
     scratch: Path,
-    source: str,
-    title: str,
+    source: Source | None,
     environment: Callable[[Path], dict[str, str]],
 ) -> Worker:
     folder = paths.lane(lane.index)
@@ -197,7 +195,7 @@ def _start(
         command = [
             sys.executable, "-m", "sparkgpu.lanes.worker", "--run", str(paths.root),
             "--lane", str(lane.index), "--branch", branch, "--scratch", str(own),
-            "--source", source, "--title", title, "--parent", str(os.getpid()),
+            "--parent", str(os.getpid()), *(["--source", source.model_dump_json()] if source else []),
         ]  # fmt: skip
         try:
             with folder.log.open("ab") as log:
@@ -207,7 +205,7 @@ def _start(
                     stdout=log,
                     stderr=log,
                     env=environment(own),
-                    start_new_session=True,  # Ctrl-C reaches the parent alone; the group can be ended whole
+                    start_new_session=True,  # Ctrl-C reaches only the parent; the whole group can be ended
                 )
         except OSError as error:
             raise TrialError(
@@ -236,10 +234,10 @@ def lane_environment(
     environ: Mapping[str, str],
     nodes: int = 1,
 ) -> dict[str, str]:
-    """The environment of a worker: set before it starts, since CUDA and OpenMP read it when they load.
+    """The environment of a worker, complete before its start, since CUDA and OpenMP read it when they load.
 
-    `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang; `nodes` how many machines
-    its networks train on.
+    `visible` is its CUDA_VISIBLE_DEVICES: its lane's device, or those of a gang. `nodes` is the number of
+    machines that its networks train on.
     """
     threads = str(lane.tree_threads if branch == "trees" else lane.neural_threads)
     return {
@@ -251,10 +249,10 @@ def lane_environment(
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": "1",
-        # A thread that waits must sleep, not spin: the lane's other branch wants the core.
+        # A waiting thread must sleep, not spin, since the lane's other branch needs the core.
         "OMP_WAIT_POLICY": "PASSIVE",
-        # After some 20 microseconds, that is: a network's steps have many short waits, and going to sleep
-        # in each of them took a third of its speed on two threads.
+        # It spins for about 20 microseconds first: a network's steps have many short waits, and sleeping in
+        # each of them costs a third of the speed on two threads.
         "GOMP_SPINCOUNT": "5000",
         "TMPDIR": str(scratch),
         "PYTHONUNBUFFERED": "1",
@@ -265,7 +263,7 @@ def lane_environment(
 
 
 def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what an outer Spark, Slurm step or notebook has set for itself."""
+    """The environment without the variables that an outer Spark, Slurm step or notebook set for itself."""
     inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
     if "PYTHONPATH" in environ:
         inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))

@@ -1,4 +1,4 @@
-"""A branch's trials one after the other, each leaving its record or the reason why there is none."""
+"""Runs a branch's trials one after the other; each writes its record or the reason of its failure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ def run_trials(
     events: EventWriter,
     run_trial: Callable[[TrialSpec], FitRecord],
 ) -> bool:
-    """Run the trials that are not done yet; whether all are now. A failed one does not keep the next from
-    running."""
+    """Run the trials that are not done yet, also after a failed one. Returns whether all are done now."""
     all_done = True
     for spec in trials:
         trial = paths.trial(spec.name)
-        if trial.done.exists():  # by the run that this one goes on with
+        if trial.done.exists():  # by the run that this one resumes
             events.trial_done(spec.name)
             continue
         try:

@@ -2,7 +2,7 @@
 
 A lane's two workers run at the same time. The tree worker of the first lane also prepares the table, in
 the Spark session it needs anyway, while H2O starts beside it; all others wait for ``table/schema.json``.
-Whatever goes wrong is written to the trial's or the lane's ``error.json``; the traceback goes to the log.
+Every error is written to the trial's or the lane's ``error.json``; its traceback goes to the log.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from sparkgpu.config import toml as config_io
+from sparkgpu.config import toml
+from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.engines.engine import Platform, Trial, make_engine
 from sparkgpu.errors import described
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks
@@ -30,9 +32,9 @@ from sparkgpu.rundir.events import Branch, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.demo import DEMO, DEMO_TITLE, write_demo
+from sparkgpu.table.demo import at_hand
 from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.table.source import TABLE_PREFIX, Source, find_source
+from sparkgpu.table.source import Source
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
@@ -45,89 +47,81 @@ _WAIT_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class _SourceBeside:
-    """The source, and what pyarrow reads in it, both found in the background."""
+    """The readable source, and pyarrow's figures of it; both come from the background."""
 
     found: InBackground[Source]
     scan: InBackground[ParquetScan | None]
 
 
 class _Worker:
-    """What one worker process knows and does."""
+    """The state and the work of one worker process."""
 
     def __init__(
-        self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: str, title: str
+        self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: Source | None
     ) -> None:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
-        self.config: RunConfig = config_io.load(file=paths.config)
-        # From its own file: only on the lane's machine are ports and memory known.
+        self.config: RunConfig = toml.load(file=paths.config)
+        # From the lane's own file: only the lane's machine knows its ports and memory.
         self.lane = LanePlan.model_validate(read_json(paths.lane(lane).lane))
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source
-        self.title = title
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
         self.prepares = prepares_table(paths, lane, branch)
 
     def run(self) -> None:
-        if self.branch == "neural":
-            self._run_neural()
-        elif self.config.trees.engine == "h2o-xgboost":
-            self._run_h2o()
-        else:
-            self._run_native()
+        if any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials):
+            self._run_with_h2o()
+            return
+        if self.prepares:
+            with self._spark(h2o=False) as (session, source):
+                assert source is not None
+                self._prepare(session, source)
+        self._run_trials(Platform())
 
-    def _run_neural(self) -> None:
-        from sparkgpu.engines.neural import engine  # imports torch while the table is being prepared
-
-        schema = self._wait_for_table()
-        config = self._resolved(schema)
-        self._run_trials(
-            lambda spec: engine.run_trial(
-                spec,
-                config.neural,
-                schema,
-                self.paths,
-                self.lane,
-                self.events,
-                scratch=self.scratch,
-                trees_ended=self._trees_ended,
-            )
-        )
-
-    def _trees_ended(self) -> bool:
-        """Whether this lane's other branch needs its cores no more."""
-        trials = (self.paths.trial(spec.name) for spec in self.plan.of(self.lane.index, "trees"))
-        return all(trial.done.exists() or trial.error.exists() for trial in trials)
-
-    def _run_h2o(self) -> None:
-        from sparkgpu.jvm.h2o_context import native_predictions, stopping
+    def _run_with_h2o(self) -> None:
+        from sparkgpu.jvm.h2o_context import stopping
 
         with self._spark(h2o=True) as (session, source):
             start = InBackground(lambda: self._start_h2o(session))
-            schema = self._prepare(session, source) if source else self._wait_for_table()
+            if source:
+                self._prepare(session, source)
+            else:
+                self._wait_for_table()
             with self.events.phase("starting H2O"):
                 context = start.result()
             with stopping(context):
-                from sparkgpu.engines.trees import h2o_frames, h2o_xgboost
+                self._run_trials(Platform(session=session))
 
-                config = self._resolved(schema)
-                is_native = schema.task == "multiclass" and self.lane.device == "cpu"
-                tables = h2o_frames.H2OTables(self.paths, schema, self.scratch)
-                self._run_trials(
-                    lambda spec: h2o_xgboost.run_trial(
-                        spec,
-                        config.trees,
-                        schema,
-                        tables,
-                        self.paths,
-                        self.lane,
-                        self.events,
-                        predicting=native_predictions(session) if is_native else nullcontext(),
-                    )
-                )
+    def _run_trials(self, platform: Platform) -> None:
+        # Made first, so that an engine imports its learner while another worker prepares the table.
+        engines = {name: make_engine(name, platform) for name in {spec.engine for spec in self.trials}}
+        schema = self._wait_for_table()
+        resolved = self.plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
+        parameters = resolved.trees if self.branch == "trees" else resolved.neural
+
+        def run_trial(spec: TrialSpec) -> FitRecord:
+            trial: Trial[Any] = Trial(
+                spec=spec,
+                parameters=parameters,
+                schema=schema,
+                run=self.paths,
+                lane=self.lane,
+                events=self.events,
+                scratch=self.scratch,
+                cores_are_free=self._other_branch_ended,
+            )
+            return engines[spec.engine].run(trial)
+
+        self.failed = not run_trials(self.trials, self.paths, self.events, run_trial)
+
+    def _other_branch_ended(self) -> bool:
+        other: Branch = "trees" if self.branch == "neural" else "neural"
+        trials = (self.paths.trial(spec.name) for spec in self.plan.of(self.lane.index, other))
+        return all(trial.done.exists() or trial.error.exists() for trial in trials)
 
     def _start_h2o(self, session: SparkSession) -> H2OContext:
         from sparkgpu.jvm.h2o_context import start_h2o
@@ -140,22 +134,9 @@ class _Worker:
             threads=self.lane.threads,
         )
 
-    def _run_native(self) -> None:
-        if self.prepares:
-            with self._spark(h2o=False) as (session, source):
-                assert source is not None
-                self._prepare(session, source)
-        schema = self._wait_for_table()
-        config = self._resolved(schema)
-        from sparkgpu.engines.trees import native
-
-        self._run_trials(
-            lambda spec: native.run_trial(spec, config.trees, schema, self.paths, self.lane, self.events)
-        )
-
     @contextmanager
     def _spark(self, *, h2o: bool) -> Iterator[tuple[SparkSession, _SourceBeside | None]]:
-        """A session, and the source where this worker prepares the table: it is read while Spark starts."""
+        """A session and, if this worker prepares the table, the source, which is read while Spark starts."""
         from sparkgpu.jvm.session import spark_session
 
         source: _SourceBeside | None = None
@@ -164,7 +145,8 @@ class _Worker:
             nonlocal source
             _import_for_threads(h2o=h2o)
             if self.prepares:
-                source = self._source()
+                assert self.source is not None
+                source = self._at_hand(self.source)
 
         with ExitStack() as stack:
             with self.events.phase("starting Spark"):
@@ -175,7 +157,7 @@ class _Worker:
                         heap_bytes=self.lane.heap_bytes,
                         scratch=self.scratch,
                         port_base=self.lane.port_base,
-                        catalog=self.source.startswith(TABLE_PREFIX),
+                        catalog=self.source is not None and self.source.is_catalog_table and self.prepares,
                         meanwhile=meanwhile,
                     )
                 )
@@ -185,7 +167,7 @@ class _Worker:
         from sparkgpu.prepare.prepare import prepare
         from sparkgpu.prepare.table_writer import warm_up
 
-        InBackground(lambda: warm_up(session))  # Spark's Python worker, which is to write the table
+        InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
         try:
             return prepare(
                 session,
@@ -197,42 +179,30 @@ class _Worker:
                 scan=source.scan.result,
             )
         except Exception as error:
-            # The run is over: say why at once, without waiting for H2O to start and for Spark to close.
+            # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
             _give_up(self.paths, self.lane.index, self.branch, error)
 
-    def _source(self) -> _SourceBeside:
-        """Find the source, and read it where pyarrow can, in the background."""
+    def _at_hand(self, source: Source) -> _SourceBeside:
+        """Make the source readable and, if pyarrow can, read it, in the background."""
         from sparkgpu.prepare.parquet_statistics import scan_parquet
 
-        found = InBackground(self._find_source)
+        found = InBackground(lambda: at_hand(source, self.scratch))
         return _SourceBeside(
             found=found,
             scan=InBackground(lambda: scan_parquet(found.result(), self.config.data.target)),
         )
 
-    def _find_source(self) -> Source:
-        if self.source != DEMO:
-            return replace(find_source(self.source), name=self.title)
-        return Source(name=DEMO_TITLE, location=str(write_demo(self.scratch)), format="parquet")
-
     def _wait_for_table(self) -> TableSchema:
-        """Wait for the prepared table; the parent ends this process should the preparation fail."""
+        """Wait for the prepared table; the parent ends this process if the preparation fails."""
         if not self.paths.schema.exists():
             with self.events.phase("waiting for the table"):
                 while not self.paths.schema.exists():
                     time.sleep(_WAIT_S)
         return read_schema(self.paths)
 
-    def _resolved(self, schema: TableSchema) -> RunConfig:
-        return self.plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
-
-    def _run_trials(self, run_trial: Callable[[TrialSpec], FitRecord]) -> None:
-        if not run_trials(self.trials, self.paths, self.events, run_trial):
-            self.failed = True
-
 
 def _import_for_threads(*, h2o: bool) -> None:
-    """Import what the threads beside the main one will use, before the first of them starts."""
+    """Import what other threads will use, before the first of them starts."""
     from sparkgpu.jvm.preload import preload
 
     preload(h2o=h2o)
@@ -244,7 +214,7 @@ def _import_for_threads(*, h2o: bool) -> None:
 
 
 def _give_up(paths: RunPaths, lane: int, branch: Branch, error: BaseException) -> NoReturn:
-    """Leave the reason for the parent and end this process; its JVM ends with it."""
+    """Write the reason for the parent and end this process; its JVM ends with it."""
     traceback.print_exception(error)
     write_json(paths.lane(lane).error(branch), described(error))
     sys.stdout.flush()
@@ -253,29 +223,26 @@ def _give_up(paths: RunPaths, lane: int, branch: Branch, error: BaseException) -
 
 
 def main() -> None:
-    """Run one worker; exit status 0 when all its trials are done, 5 when one failed, 1 when it broke."""
+    """Run one worker. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--lane", type=int, required=True)
     parser.add_argument("--branch", choices=("trees", "neural"), required=True)
     parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--source", required=True)
-    parser.add_argument("--title", required=True)
+    parser.add_argument("--source", type=Source.model_validate_json)
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
     answer_with_stacks()
     paths = RunPaths(root=arguments.run)
     try:
-        worker = _Worker(
-            paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source, arguments.title
-        )
+        worker = _Worker(paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source)
         worker.run()
     except BaseException as error:
         _give_up(paths, arguments.lane, arguments.branch, error)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads of native libraries can keep an interpreter from ending; all files are closed by now.
+    # Threads of native libraries can keep an interpreter alive; all files are closed here.
     os._exit(5 if worker.failed else 0)
 
 

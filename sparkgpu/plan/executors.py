@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkgpu.config.keys import Preset, RunConfig, Strategy
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.keys import Preset, RunConfig
+from sparkgpu.config.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, lay_out_trials, spread
 from sparkgpu.plan.trees import check_tree_device
@@ -13,7 +15,7 @@ from sparkgpu.words import counted
 
 
 class Executor(Record):
-    """One executor as the cluster gives it: its cores, those that a task takes, and its GPUs' addresses."""
+    """One executor of the cluster: its cores, the cores of a task, and the addresses of its GPUs."""
 
     id: str
     host: str
@@ -23,21 +25,22 @@ class Executor(Record):
 
     @property
     def slots(self) -> int:
-        """How many ranks it can hold: one on each GPU, or one for each task's worth of cores."""
+        """The number of ranks that it can hold: one on each GPU, or one for each task's cores."""
         return len(self.gpus) or max(1, self.cores // self.task_cpus)
 
 
 def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, master: str) -> Plan:
-    """Lay the run out over `executors`, of which there is at least one.
+    """Plan the run over `executors`, of which there is at least one.
 
-    Raises `DeviceError` where GPUs were asked for that the executors do not have or that would not be used.
+    Raises `DeviceError` if GPUs were asked for that the executors do not have or that would not be used.
     """
     assert executors
     on_gpu = all(executor.gpus for executor in executors)
     _check_devices(config, executors, on_gpu=on_gpu)
     reasons = {"devices": _words(executors)}
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
-    check_tree_device(config, reasons, on_gpu=on_gpu)
+    alone = config.cluster.lanes == "executors" or len(executors) == 1
+    check_tree_device(config, reasons, on_gpu=on_gpu and alone)
     lanes = tuple(_lane(index, executor) for index, executor in enumerate(executors))
     if config.cluster.lanes == "executors":
         return _lane_each(config, lanes, preset, reasons, master)
@@ -47,7 +50,7 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
 def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) -> None:
     if config.devices.cpu_lanes is not None or config.devices.gpus not in (None, "all"):
         raise ConfigError(
-            "--gpus and --cpu-lanes name devices of one machine; on a cluster they are the executors'. Set "
+            "--gpus and --cpu-lanes name devices of one machine; on a cluster the executors own them. Set "
             "spark.executor.resource.gpu.amount and spark.task.resource.gpu.amount instead."
         )
     if config.devices.gpus == "all" and not on_gpu:
@@ -56,16 +59,17 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
             "--conf spark.executor.resource.gpu.amount=1 --conf spark.task.resource.gpu.amount=1."
         )
     in_cloud = config.cluster.lanes == "cloud" and len(executors) > 1
-    if in_cloud and config.trees.tree_method == "gpu_hist" and config.trees.engine == "h2o-xgboost":
+    engine = ENGINES.find(config.trees.engine)
+    if in_cloud and config.trees.tree_method == "gpu_hist" and not engine.gpu_in_cluster:
         raise DeviceError(
-            f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost turns to the '
-            'CPU without a word. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
+            f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost silently '
+            'uses the CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
             'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
         )
-    if config.cluster.lanes == "cloud" and config.trees.engine == "lightgbm":
+    if config.cluster.lanes == "cloud" and engine.on_cluster is None:
         raise ConfigError(
-            'trees.engine = "lightgbm" trains on one machine; on a cluster set cluster.lanes = "executors", '
-            'or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.'
+            f'trees.engine = "{engine.name}" trains on one machine; on a cluster set cluster.lanes = '
+            '"executors", or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.'
         )
 
 
@@ -78,7 +82,7 @@ def _words(executors: Sequence[Executor]) -> str:
 
 
 def _lane(index: int, executor: Executor) -> LanePlan:
-    """An executor as a lane; memory and ports are Spark's affair, or that of the lane's own machine."""
+    """An executor as a lane; Spark, or the lane's own machine, decides its memory and ports."""
     on_gpu = bool(executor.gpus)
     threads = executor.cores
     return LanePlan(
@@ -105,24 +109,24 @@ def _cloud(
     """One H2O cloud and one gang of ranks over all executors; trials one after the other."""
     num_ranks = sum(executor.slots for executor in executors)
     repeats = config.repeats or 1
-    strategy: Strategy = spread(
+    strategy = spread(
         config, preset, reasons, device=lanes[0].device, num_devices=num_ranks, trials=1, memory_bytes=None
     )
     if config.neural.strategy == "auto" and strategy == "ddp":
         reasons["strategy"] = f"ddp: {counted(num_ranks, 'rank')}, one in each slot of the executors"
-    if strategy == "dp":
+    if STRATEGIES.find(strategy).devices == "threads":
         raise ConfigError(
-            'neural.strategy = "dp" uses the devices of one process; on a cluster choose "ddp", or another '
-            "that has one process for each."
+            f'neural.strategy = "{strategy}" uses the devices of one process; on a cluster choose "ddp", or '
+            "another that has one process for each."
         )
     if strategy == "single":
         num_ranks = 1
-    if lanes[0].device != "cpu" and len(lanes) > 1 and config.trees.engine == "h2o-xgboost":
+    if lanes[0].device != "cpu" and len(lanes) > 1 and not ENGINES.find(config.trees.engine).gpu_in_cluster:
         reasons["trees"] = (
             "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
             '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'
         )
-    # A rank has the cores of one task; the trees' threads beside it are H2O's.
+    # A rank has the cores of one task; H2O decides the threads of the trees beside it.
     ranked = tuple(
         lane.model_copy(update={"neural_threads": executor.task_cpus})
         for lane, executor in zip(lanes, executors, strict=True)
@@ -140,7 +144,7 @@ def _lane_each(
     reasons: dict[str, str],
     master: str,
 ) -> Plan:
-    """A lane on each executor, as many repeats as executors, as on one machine with so many devices."""
+    """A lane on each executor, and as many repeats as executors, like a machine with that many devices."""
     if config.neural.strategy not in ("auto", "single"):
         raise ConfigError(
             f'neural.strategy = "{config.neural.strategy}": with cluster.lanes = "executors" each network '
@@ -150,7 +154,7 @@ def _lane_each(
     repeats = config.repeats or (1 if config.split.folds else len(lanes))
     if config.repeats is None:
         reasons["repeats"] = f"{repeats}" + (
-            ", the folds go round the executors" if config.split.folds else ", one for each executor"
+            ", the executors share the folds" if config.split.folds else ", one for each executor"
         )
     trials = lay_out_trials(config, repeats, len(lanes), "single")
     return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons, master=master)

@@ -1,18 +1,20 @@
-"""Who does what where: lanes, their share of the machine, and the trials on each; and every automatic choice.
+"""The plan of a run: lanes, their share of the machine, the trials on each, and every automatic choice.
 
-`make_plan` is a pure function of the configuration and of what the machine has; `Plan.resolved` fills what
-the configuration left open once the task and the number of rows are known. Both are the same in every
-process, so the parent and the workers never have to exchange them.
+`make_plan` is a pure function of the configuration and the machine. `Plan.resolved` fills the open keys of
+the configuration when the task and the number of rows are known. Both give the same result in every process,
+so the parent and the workers need not exchange it.
 """
 
 from __future__ import annotations
 
-from sparkgpu.config.keys import Preset, RunConfig, Strategy
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.keys import Preset, RunConfig
+from sparkgpu.config.strategies import STRATEGIES
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
-from sparkgpu.plan.defaults import fill, neural_defaults, resolve_parameters
-from sparkgpu.plan.strategy import GANG_STRATEGIES, check_precision, check_strategy, choose_strategy
-from sparkgpu.plan.trees import CPU_ENGINES, check_tree_device
+from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
+from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy
+from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.events import Branch
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
@@ -26,10 +28,10 @@ _BEST_REPEATS = 3
 class LanePlan(Record):
     """One lane: a device and its share of the machine.
 
-    `threads` are its cores (Spark and H2O use them all); `tree_threads` and `neural_threads` are what the
-    two branches train with at the same time. On the CPU they share the cores out: two OpenMP teams on the
-    same cores wait for each other at every barrier and take several times as long. `heap_bytes` is the
-    JVM's heap. `port_base` opens a block of ports of the lane's own.
+    `threads` are its cores (Spark and H2O use all of them). The two branches train at the same time with
+    `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
+    cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap.
+    `port_base` is the first port of the lane's own block.
     """
 
     index: int
@@ -44,9 +46,9 @@ class LanePlan(Record):
 
 
 class TrialSpec(Record):
-    """One engine with one seed and one fold, on one lane or, as a gang, on the devices of several.
+    """One engine with one seed and one fold, on one lane or, as a gang, on the devices of several lanes.
 
-    `lane` runs it, `gang` are the lanes whose devices it takes, on each of `nodes` machines.
+    `lane` runs it; `gang` are the lanes whose devices it uses, on each of `nodes` machines.
     """
 
     name: str
@@ -56,20 +58,20 @@ class TrialSpec(Record):
     fold: int | None
     lane: int
     gang: tuple[int, ...]
-    strategy: Strategy = "single"
+    strategy: str = "single"
     nodes: int = 1
 
     @property
     def num_ranks(self) -> int:
-        """Processes that train it together, where its strategy takes several."""
+        """The number of processes that train it together, if its strategy uses several."""
         return self.nodes * len(self.gang)
 
 
 class Plan(Record):
-    """``plan.json``. `reasons` says in words why each automatic choice was made.
+    """``plan.json``. `reasons` gives the reason of each automatic choice in words.
 
-    On a Spark cluster `master` names it and lanes are executors; `num_ranks` is how many processes train a
-    network that is spread over them.
+    On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
+    processes that train a network spread over them.
     """
 
     preset: Preset
@@ -81,28 +83,27 @@ class Plan(Record):
 
     @property
     def tree_device(self) -> str:
-        """Where trees train: H2O turns to the CPU in a cloud of several nodes, whatever they have."""
+        """Where trees train: some engines cannot use GPUs, and H2O cannot in a cloud of several nodes."""
         trees = [trial for trial in self.trials if trial.model == "trees"]
-        if any(trial.engine in CPU_ENGINES for trial in trees):
-            return "cpu"
         in_cloud = self.master is not None and any(
-            len(trial.gang) > 1 and trial.engine == "h2o-xgboost" for trial in trees
+            len(trial.gang) > 1 and not ENGINES.find(trial.engine).gpu_in_cluster for trial in trees
         )
-        return "cpu" if in_cloud else self.lanes[0].device
+        on_gpu = all(ENGINES.find(trial.engine).on_gpu for trial in trees)
+        return self.lanes[0].device if on_gpu and not in_cloud else "cpu"
 
     @property
-    def strategy(self) -> Strategy:
+    def strategy(self) -> str:
         """How each network is spread."""
         return next((trial.strategy for trial in self.trials if trial.model == "neural"), "single")
 
     def visible_devices(self, lane: int, branch: Branch) -> str:
-        """What CUDA may see in a lane's worker: the lane's device, or all of its gang's, in order."""
+        """The devices that CUDA may see in a lane's worker: the lane's own, or all of its gang, in order."""
         lanes = sorted({member for trial in self.of(lane, branch) for member in trial.gang} | {lane})
         return ",".join(self.lanes[member].cuda_visible_devices or "" for member in lanes).strip(",")
 
-    def resolved(self, config: RunConfig, *, task: Task, train_rows: int) -> RunConfig:
+    def resolved(self, config: RunConfig, *, task: Task, train_rows: int) -> Resolved:
         """`config` with every open parameter filled in, now that the table is known."""
-        return resolve_parameters(
+        return resolve(
             config,
             preset=self.preset,
             strategy=self.strategy,
@@ -113,21 +114,21 @@ class Plan(Record):
         )
 
     def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:
-        """The trials of one branch of one lane, in the order they run."""
+        """The trials of one branch of one lane, in the order in which they run."""
         return tuple(trial for trial in self.trials if trial.lane == lane and trial.model == branch)
 
 
 def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
-    """Whether this worker makes the table: the first lane's trees, unless a stopped run had made it."""
+    """Whether this worker makes the table: that of the first lane's trees, unless a stopped run made it."""
     return branch == "trees" and lane == 0 and not paths.schema.exists()
 
 
 def make_plan(
     config: RunConfig, machine: Machine, devices: tuple[Device, ...], ports: tuple[int, ...]
 ) -> Plan:
-    """Lay the run out over `devices`, one lane each.
+    """Plan the run over `devices`, one lane each.
 
-    `ports` holds one base per device. Raises `DeviceError` when the machine cannot carry that many lanes.
+    `ports` holds one base per device. Raises `DeviceError` if the machine is too small for that many lanes.
     """
     reasons: dict[str, str] = {}
     on_gpu = devices[0].kind == "cuda"
@@ -175,7 +176,7 @@ def make_plan(
 
 
 def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> Preset:
-    """The preset, the reason added where it was left open."""
+    """The preset; adds the reason if it was left open."""
     if config.preset is not None:
         return config.preset
     preset: Preset = "balanced" if on_gpu else "fast"
@@ -193,24 +194,26 @@ def spread(
     nodes: int = 1,
     trials: int,
     memory_bytes: int | None,
-) -> Strategy:
-    """How each network is spread (see `choose_strategy`), checked; the reason added where it was open."""
-    neural = fill(config.neural, neural_defaults(config.neural, preset, device))
+) -> str:
+    """How each network is spread (see `choose_strategy`), checked; adds the reason if it was left open."""
+    neural = config.neural
+    hidden = neural.hidden or neural_defaults(neural, preset, device)["hidden"]
+    assert isinstance(hidden, tuple)
     strategy, reason = choose_strategy(
-        neural, num_devices=num_devices, nodes=nodes, trials=trials, memory_bytes=memory_bytes
+        neural, hidden, num_devices=num_devices, nodes=nodes, trials=trials, memory_bytes=memory_bytes
     )
     if config.neural.strategy == "auto":
         reasons["strategy"] = reason
-    check_strategy(neural, strategy, num_devices, nodes=nodes)
+    check_strategy(neural, hidden, strategy, num_devices, nodes=nodes)
     check_precision(config.neural, device)
     return strategy
 
 
-def _repeats(config: RunConfig, preset: Preset, strategy: Strategy, lanes: int) -> tuple[int, str]:
-    """How many seeds there are, and why when that was left open."""
+def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int) -> tuple[int, str]:
+    """The number of seeds, and the reason if it was left open."""
     if config.repeats is not None:
         return config.repeats, "asked for"
-    if strategy in GANG_STRATEGIES:
+    if STRATEGIES.find(strategy).is_gang:
         return 1, "1: all devices train one network"
     if preset == "best" and lanes < _BEST_REPEATS:
         return _BEST_REPEATS, f"{_BEST_REPEATS}, whose predictions the blend averages, by the best preset"
@@ -218,8 +221,8 @@ def _repeats(config: RunConfig, preset: Preset, strategy: Strategy, lanes: int) 
 
 
 def heap_bytes(machine: Machine, lanes: int) -> int:
-    """The Java heap of each of `lanes` lanes on a machine. Raises `DeviceError` when there is too little."""
-    # XGBoost and torch hold their data outside the Java heap, so it gets the smaller part of the share.
+    """The Java heap of each of `lanes` lanes on a machine. Raises `DeviceError` if it is too small."""
+    # XGBoost and torch keep their data outside the Java heap, so the heap gets the smaller part of the share.
     heap = min(machine.memory_bytes // 4 // lanes, 64 * GIB)
     if heap < 0.75 * GIB:
         raise DeviceError(
@@ -230,9 +233,9 @@ def heap_bytes(machine: Machine, lanes: int) -> int:
 
 
 def lay_out_trials(
-    config: RunConfig, repeats: int, lanes: int, strategy: Strategy, *, nodes: int = 1, cloud: bool = False
+    config: RunConfig, repeats: int, lanes: int, strategy: str, *, nodes: int = 1, cloud: bool = False
 ) -> tuple[TrialSpec, ...]:
-    """The trials of each seed and fold, shared out over the lanes; in a `cloud` each takes all of them."""
+    """The trials of each seed and fold, spread over the lanes; in a `cloud` each trial uses all lanes."""
     folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
     trials = []
     for position, (repeat, fold) in enumerate((r, f) for r in range(repeats) for f in folds):
@@ -241,7 +244,7 @@ def lay_out_trials(
         for model, engine in (("trees", config.trees.engine), ("neural", "torch")):
             if model not in config.models:
                 continue
-            is_gang = cloud or (model == "neural" and strategy in GANG_STRATEGIES)
+            is_gang = cloud or (model == "neural" and STRATEGIES.find(strategy).is_gang)
             lane = 0 if is_gang else position % lanes
             trials.append(
                 TrialSpec.model_validate(

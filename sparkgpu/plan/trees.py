@@ -1,27 +1,37 @@
-"""Where trees train when that is not where the lane is: said in the plan, or refused before the start."""
+"""Trees that cannot train on the lane's GPU: the plan gives a reason, or refuses them before the start."""
 
 from __future__ import annotations
 
+from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.errors import ConfigError
-
-CPU_ENGINES = ("lightgbm",)
-"""Engines without a GPU build among the packages that this project installs."""
+from sparkgpu.errors import ConfigError, DeviceError
 
 
 def check_tree_device(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> None:
-    """Refuse, or add as a reason, that an engine trains on the CPU.
+    """Refuse trees that would train on the CPU beside a GPU, or give the reason why they do.
 
-    That `gpu_hist` was asked of it the configuration itself refuses. Raises `ConfigError`.
+    The configuration itself refuses `gpu_hist` for an engine without a GPU form. Raises `ConfigError` if no
+    model would use a GPU that was asked for, `DeviceError` if trees would leave the GPU.
     """
-    engine = config.trees.engine
-    if not on_gpu or "trees" not in config.models or engine not in CPU_ENGINES:
+    trees, entry = config.trees, ENGINES.find(config.trees.engine)
+    if not on_gpu or "trees" not in config.models:
         return
-    if config.devices.gpus is not None and "neural" not in config.models:
-        raise ConfigError(
-            f'--gpus with trees.engine = "{engine}" alone: it has no GPU build here, so no model of this run '
-            'would use a GPU. Ask for --cpu-lanes, or set trees.engine = "xgboost" or "h2o-xgboost".'
+    if not entry.on_gpu:
+        if config.devices.gpus is not None and "neural" not in config.models:
+            raise ConfigError(
+                f'--gpus with trees.engine = "{entry.name}" alone: it has no GPU build here, so no model of '
+                'this run would use a GPU. Ask for --cpu-lanes, or set trees.engine = "xgboost" or '
+                '"h2o-xgboost".'
+            )
+        reasons["trees"] = (
+            f"on the CPU: {entry.name} has no GPU build here; "
+            'trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
         )
-    reasons["trees"] = (
-        f'on the CPU: {engine} has no GPU build here; trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
-    )
+        return
+    most, depth = entry.most_gpu_depth, trees.max_depth
+    asked = trees.tree_method in ("auto", "gpu_hist")
+    if asked and most is not None and depth is not None and not 0 < depth <= most:
+        raise DeviceError(
+            f"trees.max_depth = {depth}: on a GPU {entry.name} grows trees of depth 1 to {most} and would "
+            'silently use the CPU for others. Choose one of these, or set trees.tree_method = "hist".'
+        )

@@ -1,1 +1,1 @@
-"""From a source to ``table/`` and ``pipeline/``: columns and their roles, target, split, features."""
+"""Makes ``table/`` and ``pipeline/`` from a source: columns and their roles, target, split, features."""

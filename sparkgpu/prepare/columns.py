@@ -1,6 +1,6 @@
-"""The columns that preparation adds beside the user's own, under names no table is likely to hold.
+"""The columns that preparation adds to the user's own, under names that no table is likely to contain.
 
-They get their names in ``table/`` (`sparkgpu.table.schema`) only at the end, so a user's column may be called
+They get their final names (`sparkgpu.table.schema`) only at the end, so a user's column may be called
 ``label`` or ``split``.
 """
 
@@ -25,7 +25,7 @@ IN_TABLE = {
     WEIGHT: schema.WEIGHT,
     FOLD: schema.FOLD,
 }
-"""Their names in ``table/``, in the order they are written."""
+"""Their names in ``table/``, in the order of writing."""
 
 
 def own_columns(names: Iterable[str]) -> list[str]:
@@ -34,9 +34,9 @@ def own_columns(names: Iterable[str]) -> list[str]:
 
 
 def refuse_reserved(source: str, names: Iterable[str]) -> None:
-    """Raise `DataError` where the user's table holds one of the names above."""
+    """Raise `DataError` if the user's table contains one of the names above."""
     taken = [name for name in names if name.startswith("__sparkgpu_")]
     if taken:
         raise DataError(
-            f"{source}: {listed(taken)}: names that begin with __sparkgpu_ are kept for sparkgpu. Rename."
+            f"{source}: {listed(taken)}: names that begin with __sparkgpu_ are reserved. Rename them."
         )

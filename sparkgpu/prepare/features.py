@@ -1,9 +1,8 @@
-"""The feature pipeline: a `pyspark.ml` pipeline from the user's columns to one assembled vector, fitted on
-the training rows, and the typed table that engines read.
+"""The feature pipeline, a `pyspark.ml` pipeline fitted on the training rows, and the typed table for engines.
 
-The assembled vector defines the features and their order; the table holds the same features one column
-each, with categories as their own words and missing values as nulls, since trees and networks each want
-something else than a vector of doubles.
+The pipeline turns the user's columns into one vector, which defines the features and their order. The table
+holds the same features in one column each, categories as their own words and missing values as nulls, since
+neither trees nor networks want a vector of doubles.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Input:
-    """One feature before fitting: the SQL that makes it from the source, under a name of the pipeline's."""
+    """One feature before fitting: the SQL that makes it from the source, and its name in the pipeline."""
 
     column: str
     source: str
@@ -42,13 +41,12 @@ class _Input:
 def fit_pipeline(
     table: DataFrame, roles: Sequence[ColumnRole], levels: Mapping[str, Levels]
 ) -> tuple[PipelineModel, tuple[Feature, ...]]:
-    """The pipeline over the columns of `roles`, fitted: all that has to be learned is the `levels` of the
-    training rows.
+    """The fitted pipeline over the columns of `roles`; only the `levels` of the training rows are learned.
 
-    `table` shows the types and names of what it will be applied to. Returns the pipeline with the features
-    in the order of the assembled vector. Stages: a SQLTransformer (typed columns, parts of timestamps), a
-    StringIndexerModel, a VectorAssembler. Levels are counted beforehand (`sparkgpu.prepare.levels`) in one go
-    for all columns and capped: pyspark's own fit has no cap.
+    `table` gives the names and types of its input. Returns the pipeline with the features in the order of the
+    assembled vector. Stages: a SQLTransformer (typed columns, parts of timestamps), a StringIndexerModel, a
+    VectorAssembler. Levels are counted before, for all columns together (`sparkgpu.prepare.levels`), and
+    capped; pyspark's own fit has no cap.
     """
     from pyspark.ml import PipelineModel, Transformer
     from pyspark.ml.feature import SQLTransformer, VectorAssembler
@@ -86,10 +84,10 @@ def fit_pipeline(
 def _indexer(
     words: Sequence[_Input], levels: Sequence[Sequence[str]], session: SparkSession
 ) -> StringIndexerModel:
-    """A fitted indexer of these columns; null and unknown levels get the code after the column's last one.
+    """A fitted indexer of these columns; null and unknown levels get the code after the column's last level.
 
-    The labels are handed over row by row: `StringIndexerModel.from_arrays_of_labels` pads every column's
-    labels with nulls to the longest, which moves that code.
+    The labels are passed row by row: `StringIndexerModel.from_arrays_of_labels` pads all columns with nulls
+    to the length of the longest, which would change that code.
     """
     from pyspark.ml.feature import StringIndexerModel
 
@@ -103,12 +101,12 @@ def _indexer(
 
 
 def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]) -> DataFrame:
-    """The typed table: our own columns under their names there, then one per feature under its safe name.
+    """The typed table: our own columns under their final names, then each feature under its safe name.
 
-    Only the pipeline's first stage is applied: the indexer and the assembler turn these very columns into
-    one vector of doubles, which neither trees (categories, gaps) nor the network would have a use for.
-    Categories stay words (one that training never showed reads as missing in every engine); those whose
-    levels were cut off become one where the table is written.
+    Only the pipeline's first stage is applied. The indexer and the assembler would turn these columns into
+    one vector of doubles, which helps neither trees (categories, missing values) nor the network. Categories
+    stay words; every engine reads a category that training never showed as missing. The levels beyond the cap
+    become one level when the table is written.
     """
     from pyspark.sql import functions as F
 
@@ -122,7 +120,7 @@ def _index(column: str) -> str:
 
 
 def _inputs(roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequence[str]) -> list[_Input]:
-    # Pipeline stages trip over dots and quotes in names, so inside the pipeline features are numbered.
+    # Dots and quotes in names break pipeline stages, so features are numbered inside the pipeline.
     prefix = "f"
     while any(re.fullmatch(rf"{prefix}\d+(_index)?", name) for name in taken):
         prefix = f"_{prefix}"
@@ -153,7 +151,7 @@ def _inputs(roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequen
 
 
 def _number(column: str, kind: str) -> str:
-    """A column as a number; what is not finite in 32 bits counts as missing (decimals always are)."""
+    """A column as a number; values that are not finite in 32 bits count as missing (decimals always fit)."""
     if kind in BROKEN_TYPES:
         return finite(column)
     if kind == "string":
@@ -164,7 +162,7 @@ def _number(column: str, kind: str) -> str:
 
 
 def _vector(columns: Sequence[str]) -> str:
-    """The assembled column's name: ``features``, unless the user's table has one."""
+    """The name of the assembled column: ``features``, unless the user's table has that column."""
     name = "features"
     while name in columns:
         name = f"assembled_{name}"

@@ -1,4 +1,4 @@
-"""The columns of a typed table (Parquet, ORC) on this machine, whose files need not all have the same."""
+"""The columns of a typed table (Parquet, ORC) on this machine; its files may have different columns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from sparkgpu.words import listed
 
 @dataclass(frozen=True, kw_only=True)
 class FileColumns:
-    """All columns in the order in which files show them, each with the types that it has there, its first
-    one first; and how many of the files have it.
+    """All columns in the order of their appearance, each with its types and the number of files with it.
 
-    `showing` are files that show all columns between them.
+    The first type is that of the first file. `showing` are files that together contain all columns.
     """
 
     kinds: Mapping[str, tuple[pa.DataType, ...]]
@@ -30,13 +29,16 @@ class FileColumns:
 
     @property
     def absent(self) -> dict[str, int]:
-        """The columns that some files lack, and how many do."""
+        """The columns that some files lack, and the number of those files."""
         return {name: self.num_files - files for name, files in self.having.items() if files < self.num_files}
 
 
 def file_columns(source: Source) -> FileColumns | None:
-    """What the files of a local table of Parquet or ORC say of its columns; None of any other table, and
-    where a file cannot be read or names a column twice: Spark says what is wrong with it."""
+    """The columns of a local Parquet or ORC table, from its files.
+
+    None for any other table, and if a file cannot be read or names a column twice: then Spark reports the
+    fault.
+    """
     if source.format not in ("parquet", "orc") or not Path(source.location).exists():
         return None
     kinds: dict[str, list[pa.DataType]] = {}
@@ -66,24 +68,24 @@ def file_columns(source: Source) -> FileColumns | None:
 
 
 def files_of(source: Source) -> list[Path]:
-    """The files of a local table, in the order in which their rows are numbered."""
+    """The files of a local table, in the order of their row ids."""
     path = Path(source.location)
     return table_files(path) if path.is_dir() else [path]
 
 
 def open_parquet(file: Path) -> pq.ParquetFile:
-    """The file; timestamps of 96 bits, as Spark and Hive write them, in microseconds, as Spark reads them."""
+    """Open the file; 96-bit timestamps, from Spark and Hive, are read as microseconds, as Spark does."""
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
 
 
 def absent_notes(columns: FileColumns) -> list[str]:
-    """What to say of columns that not all files have."""
+    """The notes on columns that not all files have."""
     by_number: dict[int, list[str]] = {}
     for name, files in columns.absent.items():
         by_number.setdefault(files, []).append(repr(name))
     return [
         f"{'column' if len(names) == 1 else 'columns'} {listed(names)} {'is' if len(names) == 1 else 'are'} "
-        f"absent in {files:,} of {columns.num_files:,} files, null there"
+        f"absent in {files:,} of {columns.num_files:,} files and null there"
         for files, names in by_number.items()
     ]
 

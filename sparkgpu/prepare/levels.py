@@ -1,4 +1,4 @@
-"""The levels of the text columns among the training rows, counted by Spark or, in local files, by pyarrow."""
+"""The levels of the text columns in the training rows, counted by Spark or, for local files, by pyarrow."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from sparkgpu.table.source import Source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MOST_COUNTED = 1_000_000  # beyond that Spark counts, which can put them on disk
+_MOST_COUNTED = 1_000_000  # Spark counts more than this, since it can use the disk
 
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """The levels of a text column, most frequent first (ties by name), and how many there are in all.
+    """The levels of a text column, the most frequent first (ties by name), and their total number.
 
-    A level that the table itself spells like `OTHER_LEVEL` joins those cut off. `values` of the `rows`
-    trained on are not null.
+    A level of the table that is spelled like `OTHER_LEVEL` joins the levels beyond the cap. `values` of the
+    `rows` training rows are not null.
     """
 
     levels: tuple[str, ...]
@@ -50,7 +50,7 @@ def words(roles: Iterable[ColumnRole]) -> list[str]:
 def useless(
     roles: Iterable[ColumnRole], levels: Mapping[str, Levels], statistics: Mapping[str, ColumnStatistics]
 ) -> list[DroppedColumn]:
-    """The text columns whose levels hold nothing to learn, but for those that the user asked for."""
+    """The text columns with nothing to learn, except those that the user asked for."""
     asked = {role.column for role in roles if role.asked}
     dropped = []
     for column, found in levels.items():
@@ -61,7 +61,7 @@ def useless(
 
 
 def count_levels(train: DataFrame, columns: Sequence[str], most: int) -> dict[str, Levels]:
-    """The `most` frequent levels of each column of the training rows, all counted in one job."""
+    """The `most` most frequent levels of each column in the training rows, all counted in one job."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -106,9 +106,9 @@ def count_levels(train: DataFrame, columns: Sequence[str], most: int) -> dict[st
 def count_levels_of_parquet(
     source: Source, columns: Sequence[str], most: int, train_N: NDArray[np.bool_]
 ) -> dict[str, Levels] | None:
-    """The same of a local Parquet table's columns of strings, by pyarrow.
+    """The same for the string columns of a local Parquet table, by pyarrow.
 
-    `train_N` says by row id which rows are trained on. None where there are too many levels.
+    `train_N` tells by row id which rows are training rows. Returns None if there are too many levels.
     """
     if not columns:
         return {}
@@ -145,4 +145,4 @@ def as_text(column: str) -> str:
 
 
 def _no_rows() -> DataError:
-    return DataError("the split leaves no rows to train on. Give more rows, or other shares in [split].")
+    return DataError("the split leaves no training rows. Give more rows, or other shares in [split].")

@@ -1,4 +1,4 @@
-"""The useful parts of a moment, and which of them differ between the rows of a column."""
+"""The useful parts of a moment, and those that differ between the rows of a column."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TIME_PARTS: dict[str, str] = {
     "minute": "minute({0})",
     "days since 1970": "unix_timestamp({0}) / 86400D",
 }
-"""The useful parts of a timestamp, each as SQL over a column."""
+"""The useful parts of a timestamp, each as SQL on a column."""
 
 
 def moment_figures(column: str) -> dict[str, str]:
-    """The aggregates over a column of moments that `varying_parts` needs, by the name of the figure."""
+    """The aggregates of a column of moments for `varying_parts`, by the name of the figure."""
     seconds = f"unix_timestamp({column})"
     found = {}
     for figure, sql in (
@@ -35,14 +35,14 @@ def moment_figures(column: str) -> dict[str, str]:
 
 
 def varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of a timestamp that differ between rows, from its extremes (``least moment``, ``greatest in
-    day`` and so on: seconds, UTC; none where there is no value).
+    """The parts of a timestamp that differ between rows, from its extremes.
 
-    Taking every row's date apart to ask each part would cost more than all other figures together.
+    The extremes are ``least moment``, ``greatest in day`` and so on, in seconds and UTC; none without values.
+    Computing each part of every row's date would take longer than all other figures together.
     """
     if found.get("least moment") is None or found["least moment"] == found["greatest moment"]:
         return ()
-    # Spark's moments reach beyond the years 1 to 9999 that Python knows.
+    # Spark's moments may lie outside the years 1 to 9999 that Python supports.
     first, last = (
         _EPOCH + timedelta(seconds=min(max(found[f"{end} moment"], _FIRST_MOMENT), _LAST_MOMENT))
         for end in ("least", "greatest")

@@ -1,4 +1,4 @@
-"""What the user is told of the table: what counts as missing, texts that are read as numbers, and more."""
+"""The notes for the user on the table: what counts as missing, which texts are read as numbers, and more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def notes_on(
     features: Sequence[Feature],
     files: FileColumns | None,
 ) -> tuple[str, ...]:
-    """One sentence each."""
+    """The notes, one sentence each."""
     columns = [statistics.columns[role.column] for role in roles]
     notes = []
     for column in columns:
@@ -31,7 +31,7 @@ def notes_on(
         if column.too_large:
             notes.append(f"{column.too_large:,} values beyond 3.4e38 in {column.name!r} count as missing")
     for held in ("numbers", "moments"):
-        # In a text file all is text; that it holds numbers needs no words.
+        # In a text file everything is text, so numbers there need no note.
         told = held == "moments" or not statistics.text_file
         names = [role.column for role in roles if told and not role.asked and _held(statistics, role) == held]
         if held == "numbers" and told and statistics.columns[target.column].held == held:
@@ -44,7 +44,7 @@ def notes_on(
     most = config.max_categories
     capped = [feature.title for feature in features if len(feature.levels) > most]
     if capped:
-        notes.append(f"{listed(capped)}: more than {most:,} levels, the rarer ones are one")
+        notes.append(f"{listed(capped)}: more than {most:,} levels; the rarer ones became one level")
     return tuple(notes)
 
 

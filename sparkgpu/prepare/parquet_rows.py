@@ -1,5 +1,7 @@
-"""What pyarrow and numpy tell of each row of a local Parquet table, without a job of Spark: its class, and
-the place that decides its split."""
+"""Each row's class and its place, which decides its split, for a local Parquet table.
+
+pyarrow and numpy read them, without a job of Spark.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ BATCH_ROWS = 131_072
 def batches(
     source: Source, columns: Sequence[str], *, as_dictionaries: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of a local Parquet table in the order of row ids, texts as dictionaries where asked.
+    """Some columns of a local Parquet table in the order of row ids, texts as dictionaries if asked.
 
-    A column that a file lacks is null there.
+    A column is null in files that lack it.
     """
     nothing = pa.dictionary(pa.int32(), pa.string()) if as_dictionaries else pa.null()
     for file in files_of(source):
@@ -49,8 +51,10 @@ def batches(
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetRows:
-    """All rows of a table by row id: the code of their class (0 where a number is learned; -1 for a row
-    without a target) and their place of `sparkgpu.prepare.places`."""
+    """All rows of a table by row id: the code of their class, and their place (`sparkgpu.prepare.places`).
+
+    The code is 0 for a regression and -1 for a row without a target.
+    """
 
     code_N: NDArray[np.int32]
     place_N: NDArray[np.float64]
@@ -58,8 +62,10 @@ class ParquetRows:
     def cuts(
         self, shares: Sequence[float], codes: Sequence[int] | None
     ) -> list[tuple[int, list[float], float]]:
-        """By class (None: of all rows with a target, as class 0): the places up to which rows belong to each
-        share, and the last place. Spark's ``percentile_approx`` finds the same where it is exact.
+        """By class: the places up to which rows belong to each share, and the last place.
+
+        `codes` None means all rows with a target, as class 0. Spark's ``percentile_approx`` gives the same
+        result where it is exact.
         """
         found = []
         for code in (0,) if codes is None else codes:
@@ -69,18 +75,18 @@ class ParquetRows:
         return found
 
     def beyond(self, limit_C: Sequence[float]) -> NDArray[np.bool_]:
-        """Which rows (N,) with a target have a place beyond the limit of their class."""
-        limit_N = np.array([*limit_C, math.inf])[self.code_N]  # code -1 takes the last
+        """The rows (N,) with a target whose place is beyond the limit of their class."""
+        limit_N = np.array([*limit_C, math.inf])[self.code_N]  # code -1 takes the last one
         return self.place_N > limit_N
 
 
 def read_rows(source: Source, target: Target, seed: int) -> ParquetRows | None:
-    """Read the target of every row; None where Spark may spell its classes otherwise."""
+    """Read the target of every row; None if Spark may spell its classes differently."""
     codes: list[NDArray[np.int32]] = []
     try:
         for batch in batches(source, [target.column]):
             codes.append(as_numpy(_codes(batch.column(target.column), target.classes)))
-    except (pa.ArrowException, ValueError):  # such as classes that are no whole numbers
+    except (pa.ArrowException, ValueError):  # such as classes that are not whole numbers
         return None
     code_N = np.concatenate(codes) if codes else np.empty(0, dtype=np.int32)
     return ParquetRows(code_N=code_N, place_N=places_of(seed, np.arange(len(code_N))))

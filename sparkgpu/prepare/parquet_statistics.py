@@ -1,7 +1,7 @@
-"""The figures of `sparkgpu.prepare.statistics` for Parquet on this machine, by pyarrow while Spark starts.
+"""The figures of `sparkgpu.prepare.statistics` for local Parquet files, by pyarrow while Spark starts.
 
-A JVM that has just started takes several seconds for what pyarrow does in a fraction of one. Where pyarrow
-and Spark may read a column differently (or files disagree on its type), nothing is returned and Spark
+A JVM that has just started takes several seconds for work that pyarrow does in a fraction of a second. If
+pyarrow and Spark may read a column differently, or files disagree on its type, it returns nothing and Spark
 gathers the figures.
 """
 
@@ -26,13 +26,13 @@ from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, WHOLE_TYPES, Colum
 from sparkgpu.prepare.texts import text_statistics
 from sparkgpu.table.source import Source
 
-_MOST_VALUES = 200_000_000  # some 5 s; Spark uses all cores, and beyond that its start no longer counts
+_MOST_VALUES = 200_000_000  # about 5 s; for larger tables Spark is faster, since it uses all cores
 _TIME_KINDS = ("date", "timestamp", "timestamp_ntz")
 
 
 @dataclass(kw_only=True)
 class _Figures:
-    """What was found of one column so far; extremes are of the numbers that 32 bits hold."""
+    """The figures of one column so far; extremes are those of the numbers that fit 32 bits."""
 
     type: pa.DataType
     values: int = 0
@@ -47,7 +47,7 @@ class _Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetScan:
-    """All columns of a table, and its rows."""
+    """The figures of all columns of a table, and its number of rows."""
 
     rows: int
     target: str | None
@@ -55,9 +55,9 @@ class ParquetScan:
 
 
 def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
-    """Read all of a local Parquet table once, in batches; None where that is left to Spark.
+    """Read a whole local Parquet table once, in batches; None if that is left to Spark.
 
-    More is asked of the column `target` than of the others.
+    It gathers more figures of the column `target` than of the others.
     """
     path = Path(source.location)
     if source.format != "parquet" or not path.exists():
@@ -69,7 +69,7 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
     columns = {name: _Figures(type=kind) for name, (kind,) in found.kinds.items()}
     try:
         values = len(columns) * sum(pq.read_metadata(file).num_rows for file in files)
-        plain = all(file.parent in (path, path.parent) for file in files)  # no column is in a folder's name
+        plain = all(file.parent in (path, path.parent) for file in files)  # no folder name holds a column
         if not plain or values > _MOST_VALUES:
             return None
         rows = 0
@@ -79,19 +79,19 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
                     rows += batch.num_rows
                     for name, column in zip(batch.schema.names, batch.columns, strict=True):
                         _add(columns[name], column, is_target=name == target)
-    except (OSError, pa.ArrowException):  # Spark says what is wrong with it, or reads it after all
+    except (OSError, pa.ArrowException):  # Spark reports the fault, or can read it
         return None
     return ParquetScan(rows=rows, target=target, columns=columns)
 
 
 def _add(figures: _Figures, column: pa.Array, *, is_target: bool) -> None:
-    """Count a batch of a column in."""
+    """Add a batch of a column."""
     values = column.drop_null()
     figures.values += len(values)
     kind = figures.type
     if is_target and len(figures.counts) <= MANY_CLASSES:
         for found in pc.value_counts(values)[: MANY_CLASSES + 1].to_pylist():
-            figures.counts[found["values"]] += found["counts"]  # to Python 0.0 and -0.0 are one
+            figures.counts[found["values"]] += found["counts"]  # in Python 0.0 and -0.0 are equal
     if pa.types.is_floating(kind):
         is_finite = pc.is_finite(values)
         if not pc.all(is_finite).as_py():
@@ -120,7 +120,7 @@ def _add_finite(figures: _Figures, numbers: pa.Array) -> None:
 
 
 def _microseconds(values: pa.Array) -> pa.Array:
-    """Moments in UTC without a zone; finer ones are cut towards 1970, as `open_source` lets Spark do."""
+    """Moments in UTC without a zone; finer ones are truncated towards 1970, as in `open_source`."""
     zone = values.type.tz if pa.types.is_timestamp(values.type) else None
     return values.cast(pa.timestamp("us", zone), safe=False).view(pa.int64()).view(pa.timestamp("us"))
 
@@ -128,7 +128,7 @@ def _microseconds(values: pa.Array) -> pa.Array:
 def from_scan(
     scan: ParquetScan, types: Mapping[str, str], roles: Mapping[str, Role]
 ) -> dict[str, ColumnStatistics] | None:
-    """The columns' figures under the `types` that Spark gives them; None where a type is not one of these."""
+    """The columns' figures with Spark's `types`; None if a column has another type."""
     if list(types) != list(scan.columns):
         return None
     if any(role == "timestamp" and types[name] not in _TIME_KINDS for name, role in roles.items()):
@@ -150,7 +150,7 @@ def _statistics(
         found = text_statistics(
             name, rows=scan.rows, values=figures.values, found=figures.texts.found(), asked=role, typed=True
         )
-        # Spark spells numbers in its own way.
+        # Spark has its own spelling of numbers.
         return replace(found, counts=dict(figures.counts)) if is_target and not found.numeric else found
     least, greatest = figures.extremes.get("least"), figures.extremes.get("greatest")
     unusual = figures.nan + figures.infinite + figures.too_large
@@ -177,7 +177,7 @@ def _statistics(
 
 
 def _spelled(counts: Counter[Any], kind: str) -> dict[str, int] | None:
-    """Rows by value as Spark spells it; None of a type that it may spell otherwise."""
+    """Rows by value in Spark's spelling; None for a type with an uncertain spelling."""
     if kind == "boolean":
         return {str(value).lower(): rows for value, rows in counts.items()}
     if is_number(kind) and all(float(value).is_integer() and abs(value) < 2**53 for value in counts):
@@ -189,7 +189,7 @@ def _any_of(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bo
     return lambda kind: any(test(kind) for test in tests)
 
 
-# Spark's types of a column, and Arrow's of the same column, of which both read the same values.
+# Types of Spark, and Arrow's types for the same column, for which both read the same values.
 _READ_ALIKE: Iterable[tuple[Callable[[str], bool], Callable[[pa.DataType], bool]]] = (
     (lambda kind: kind in WHOLE_TYPES, pa.types.is_integer),
     (lambda kind: kind == "float", pa.types.is_float32),

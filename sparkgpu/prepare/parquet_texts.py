@@ -1,4 +1,4 @@
-"""The figures of `sparkgpu.prepare.texts` by pyarrow, batch by batch, and the extremes of any column."""
+"""The figures of `sparkgpu.prepare.texts`, by pyarrow and batch by batch; and the extremes of any column."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LARGEST_LONG = 2.0**63
 
 
 class Extremes(dict[str, Any]):
-    """The least and the greatest value of each of a column's figures, under the names that Spark's have."""
+    """The least and the greatest value of each figure of a column, under the same names as Spark's."""
 
     def widen(self, name: str, found: pa.StructScalar) -> None:
-        """Take in the least and greatest value of another batch."""
+        """Add the least and greatest value of another batch."""
         least, greatest = found["min"].as_py(), found["max"].as_py()
         if least is None:
             return
@@ -38,13 +38,13 @@ class Extremes(dict[str, Any]):
         self[greatest_name] = max(self.get(greatest_name, greatest), greatest)
 
     def widen_moments(self, moments: pa.Array) -> None:
-        """Take in moments in microseconds, in UTC without a zone."""
+        """Add moments in microseconds, in UTC without a zone."""
         self.widen("microsecond", pc.min_max(moments.view(pa.int64())))
         self.widen("hour", pc.min_max(pc.hour(moments)))
         self.widen("minute", pc.min_max(pc.minute(moments)))
 
     def moment_figures(self) -> dict[str, int]:
-        """What `sparkgpu.prepare.moments.varying_parts` needs; nothing where there was no moment."""
+        """The figures for `sparkgpu.prepare.moments.varying_parts`; empty if there was no moment."""
         found = {}
         for end in ("least", "greatest"):
             if f"{end} microsecond" in self:
@@ -57,8 +57,8 @@ class Extremes(dict[str, Any]):
 class TextFigures:
     """Whether the texts of a column are all numbers, or all moments, and their figures.
 
-    Some first texts tell of most columns that they are plainly words; those cost nothing more. Each
-    different text of a batch is looked at once.
+    The first texts show that most columns are plainly words, and these cost nothing more. Each distinct text
+    of a batch is checked once.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class TextFigures:
         self._extremes = Extremes()
 
     def add(self, texts: pa.Array, *, is_target: bool) -> None:
-        """Count in another batch, which holds no nulls."""
+        """Add another batch, which must hold no nulls."""
         if self._may_hold is None and len(texts):
             self._may_hold = may_hold(texts[:_SAMPLE].to_pylist())
         if not self._may_hold:
@@ -87,7 +87,7 @@ class TextFigures:
             self._may_hold -= {"moments"}
 
     def _add_numbers(self, text_D: pa.Array, rows_D: pa.Array, *, is_target: bool) -> bool:
-        """False where one of these texts is no number."""
+        """False if one of these texts is not a number."""
         text_D = pc.utf8_trim(text_D, BLANKS)
         if not _all(pc.match_substring_regex(text_D, f"^({NUMBER})$")):
             return False
@@ -109,7 +109,7 @@ class TextFigures:
         return True
 
     def _add_moments(self, text_D: pa.Array, rows_D: pa.Array) -> bool:
-        """False where one of these texts is no moment."""
+        """False if one of these texts is not a moment."""
         text_D = pc.utf8_trim(text_D, " ")
         if not _all(pc.match_substring_regex(text_D, f"^({MOMENT})$")):
             return False
@@ -125,7 +125,7 @@ class TextFigures:
         return True
 
     def found(self) -> Mapping[str, Any]:
-        """The figures, by the names of Spark's."""
+        """The figures, under Spark's names."""
         may_be = self._may_hold or frozenset()
         found: dict[str, Any] = {}
         if "numbers" in may_be:
@@ -137,7 +137,7 @@ class TextFigures:
 
 
 def broken(number_N: pa.Array) -> pa.Array:
-    """Which numbers are not whole, as far as Spark's whole numbers reach."""
+    """The numbers that are not whole, within the range of Spark's whole numbers."""
     is_whole_N = pc.and_(pc.equal(number_N, pc.floor(number_N)), pc.less(pc.abs(number_N), _LARGEST_LONG))
     return pc.invert(is_whole_N)
 

@@ -1,7 +1,7 @@
-"""From the user's table to ``table/`` and ``pipeline/``: roles, target, split, features; written once.
+"""Makes ``table/`` and ``pipeline/`` from the user's table: roles, target, split, features; written once.
 
-Runs in the Spark session of the first lane. Everything is written beside its final place and renamed as a
-whole, so that ``table/schema.json`` appears only when the table is complete.
+Runs in the Spark session of the first lane. Everything is written under a temporary name and renamed as a
+whole, so ``table/schema.json`` appears only when the table is complete.
 """
 
 from __future__ import annotations
@@ -19,17 +19,13 @@ from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import SPLIT, refuse_reserved
 from sparkgpu.prepare.features import fit_pipeline, to_table
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
-from sparkgpu.prepare.labels import with_label
+from sparkgpu.prepare.formats.text_files import refuse_other_encodings
+from sparkgpu.prepare.labels import check_weights, class_weights, with_label
 from sparkgpu.prepare.levels import Levels, count_levels, count_levels_of_parquet, useless, words
 from sparkgpu.prepare.notes import notes_on
 from sparkgpu.prepare.parquet_rows import read_rows
 from sparkgpu.prepare.parquet_statistics import ParquetScan, from_scan
-from sparkgpu.prepare.reader import (
-    open_source,
-    refuse_other_encodings,
-    refusing_unreadable,
-    storable,
-)
+from sparkgpu.prepare.reader import open_source, refusing_unreadable, storable
 from sparkgpu.prepare.roles import ColumnRole, check_columns, decide_roles
 from sparkgpu.prepare.row_id import with_row_id
 from sparkgpu.prepare.split import Split, with_split
@@ -49,13 +45,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Columns:
-    """The columns in use, those left out and why."""
+    """The columns in use, and those left out with the reasons."""
 
     roles: list[ColumnRole]
     dropped: list[DroppedColumn]
 
     def without(self, dropped: list[DroppedColumn]) -> _Columns:
-        """The same with more columns left out."""
+        """A copy with more columns left out."""
         unused = {item.column for item in dropped}
         roles = [role for role in self.roles if role.column not in unused]
         return _Columns(roles=roles, dropped=[*self.dropped, *dropped])
@@ -71,10 +67,10 @@ def prepare(
     events: EventWriter,
     scan: Callable[[], ParquetScan | None] = lambda: None,
 ) -> TableSchema:
-    """Prepare the table of a run; returns what it holds.
+    """Prepare the table of a run. Returns its schema.
 
-    `scan` waits for what pyarrow found in the source, where it has read it. Raises `DataError` for anything
-    in the table that cannot be used; then there is no ``table/``.
+    `scan` waits for pyarrow's figures of the source, if pyarrow read it. Raises `DataError` if the table is
+    unusable; then there is no ``table/``.
     """
     with refusing_unreadable(source), ExitStack() as stack, ThreadPoolExecutor(1) as beside:
         with events.phase("reading the source"):
@@ -114,7 +110,7 @@ def prepare(
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            # Half a dozen small jobs, which need little while the table is written.
+            # A few small jobs that need little while the table is written.
             saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
             hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
             splits = write_table(to_table(pipeline, split.table, features), folder, features)
@@ -131,6 +127,7 @@ def prepare(
             fingerprint=hashed.result(),
         )
         _check_splits(schema)
+        check_weights(folder, schema)
         write_json(folder / "schema.json", schema)
         shutil.rmtree(paths.table, ignore_errors=True)
         folder.replace(paths.table)
@@ -140,7 +137,7 @@ def prepare(
 def _open(
     session: SparkSession, source: Source, config: RunConfig, scratch: Path, files: FileColumns | None
 ) -> DataFrame:
-    """The source with a row id. Text is parsed once and kept; a catalog table is first made into files."""
+    """The source with a row id. Text is parsed once and cached; a catalog table is first written to files."""
     table = open_source(session, source, files)
     named = (("data.weight", config.data.weight), ("split.column", config.split.column))
     check_columns(
@@ -154,22 +151,22 @@ def _open(
     )
     _check_uses(config)
     refuse_reserved(source.name, table.columns)
-    if source.format is None:
-        staged = str(scratch / "catalog-table.parquet")
+    if not source.has_places:
+        staged = str(scratch / "staged.parquet")
         shutil.rmtree(staged, ignore_errors=True)
-        # A catalog table has no order of its own to split by: the order of the rows' content serves.
+        # A catalog table has no fixed row order, and the split needs one, so sort the rows by their content.
         storable(table).orderBy(content_hash(table)).write.parquet(staged)
         source = Source(name=source.name, location=staged, format="parquet")
         table = session.read.parquet(staged)
     numbered = with_row_id(table, source)
-    return numbered.persist() if source.format in ("csv", "json") else numbered
+    return numbered if source.is_typed else numbered.persist()
 
 
 def _gathered(
     table: DataFrame, source: Source, config: RunConfig, target: str, scan: ParquetScan | None
 ) -> TableStatistics:
-    """The statistics of the source: pyarrow's, where it has read what Spark reads, else Spark's own."""
-    # The task is the user's own word on what the target's texts are.
+    """The statistics of the source: pyarrow's if it read the same as Spark reads, else Spark's own."""
+    # The user's task decides what the target's texts are.
     roles: dict[str, Role] = dict(config.data.roles)
     if config.data.task == "regression":
         roles[target] = "numeric"
@@ -177,11 +174,11 @@ def _gathered(
         columns = from_scan(scan, own_types(table), roles)
         if columns is not None:
             return TableStatistics(rows=scan.rows, columns=columns, by_pyarrow=True)
-    return gather(table, target=target, text_file=source.format in ("csv", "json"), roles=roles)
+    return gather(table, target=target, text_file=not source.is_typed, roles=roles)
 
 
 def _check_uses(config: RunConfig) -> None:
-    """Refuse a target that has a second use."""
+    """Refuse a target that is also used for something else."""
     data, split = config.data, config.split
     uses = {"data.weight": data.weight, "split.column": split.column if split.kind != "time" else None}
     for key, name in uses.items():
@@ -212,7 +209,7 @@ def _check_features(columns: _Columns) -> None:
 def _levels(
     split: Split, source: Source, roles: Sequence[ColumnRole], statistics: TableStatistics, most: int
 ) -> dict[str, Levels]:
-    """The levels of the text columns among the training rows."""
+    """The levels of the text columns in the training rows."""
     columns = words(roles)
     if split.train_N is not None and all(statistics.columns[name].type == "string" for name in columns):
         levels = count_levels_of_parquet(source, columns, most, split.train_N)
@@ -233,6 +230,7 @@ def _schema(
     files: FileColumns | None,
     fingerprint: str,
 ) -> TableSchema:
+    balance = class_weights(config.data, target)
     notes = notes_on(
         config.data,
         statistics=statistics,
@@ -249,8 +247,9 @@ def _schema(
         features=features,
         dropped=tuple(columns.dropped),
         notes=notes,
-        weighted=bool(config.data.weight)
-        or (config.data.class_weights == "balanced" and bool(target.classes)),
+        weighted=bool(config.data.weight or balance),
+        weight=config.data.weight,
+        class_weights=balance,
         folds=config.split.folds,
         rows=target.rows,
         rows_refused=target.rows_refused,

@@ -1,7 +1,7 @@
 """Decides what each column is: a number, a category, a moment in time, or nothing to learn from.
 
-Pure Python on figures gathered in one pass over the table (`sparkgpu.prepare.statistics`), so that each rule
-can be tested without Spark. Every column that is left out gets a reason.
+Pure Python on figures from one pass over the table (`sparkgpu.prepare.statistics`), so each rule can be
+tested without Spark. Every column that is left out gets a reason.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from sparkgpu.words import listed, nearest
 WHOLE_TYPES = ("tinyint", "smallint", "int", "bigint")
 BROKEN_TYPES = ("float", "double")
 FEW_CLASSES = 20
-"""An integer target with at most this many values is read as classes."""
+"""An integer target with at most this many values is taken as classes."""
 MANY_CLASSES = 1000
 FLOAT32_MAX = 3.4028234663852886e38
-"""The largest number that engines can be given: all of them learn from 32 bits."""
+"""The largest number that engines accept: all of them learn from 32-bit numbers."""
 Held = Literal["words", "codes", "numbers", "moments"]
-"""What texts may be: numbers that stand for themselves, numbers that are codes, moments, or else words."""
+"""What texts may be: real numbers, numbers that are codes, moments, or words."""
 _ID_SHARE = 0.95
 _ID_ROWS = 50
 
 
 def is_number(kind: str) -> bool:
-    """Whether a type, as Spark spells it, is one of numbers (``interval ...`` is not an ``int``)."""
+    """Whether a type in Spark's spelling is a number type (``interval ...`` is not an ``int``)."""
     return kind in (*WHOLE_TYPES, *BROKEN_TYPES) or kind.startswith("decimal")
 
 
@@ -39,14 +39,13 @@ def is_number(kind: str) -> bool:
 class ColumnStatistics:
     """One column of the source. Counts are of rows.
 
-    `values` counts rows that are neither null nor NaN (nor, in a column of numbers or moments written as
-    text, a mark for a missing value), `infinite` those at plus or minus infinity, `too_large` those beyond
-    `FLOAT32_MAX`; `varies` is False where they are known to be all the same (texts are counted later).
-    `least` and `greatest` are given for numbers, of those that are neither. `whole` is known of integer
-    types and of the target. `held` says what the texts of a column are.
-    `counts` are the rows of each value of a target that may be classes, as Spark spells it, of at most some
-    more values than `MANY_CLASSES`; None where they are still to be counted.
-    `parts` names the parts of a timestamp that vary.
+    `values` counts rows that are neither null nor NaN (nor, for numbers or moments written as text, a mark
+    for a missing value). `infinite` counts those at plus or minus infinity, `too_large` those beyond
+    `FLOAT32_MAX`. `varies` is False if all values are known to be equal (texts are counted later). `least`
+    and `greatest` are the extremes of the finite numbers within range. `whole` is known for integer types and
+    for the target. `held` tells what the texts of a column are. `counts` are the rows of each value of a
+    target that may be classes, in Spark's spelling, for slightly more values than `MANY_CLASSES`; None if not
+    counted yet. `parts` names the parts of a timestamp that vary.
     """
 
     name: str
@@ -74,15 +73,15 @@ class ColumnStatistics:
 
     @property
     def numeric(self) -> bool:
-        """Whether its values are numbers, be it as text with marks for missing values among them."""
+        """Whether its values are numbers, also if they are text with marks for missing values."""
         return self.family == "number" or self.held == "numbers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnRole:
-    """A column that is used, and as what; `parts` are the parts of a timestamp that vary.
+    """A column in use, and its role; `parts` are the parts of a timestamp that vary.
 
-    `asked` marks a role that the user gave: it is not second-guessed.
+    `asked` marks a role from the user, which no rule overrides.
     """
 
     column: str
@@ -98,13 +97,13 @@ def check_columns(
     roles: Mapping[str, Role],
     others: Iterable[tuple[str, str]],
 ) -> str:
-    """Check every column that the configuration names; returns the target.
+    """Check every column that the configuration names. Returns the target.
 
     `columns` maps names to types; `others` pairs configuration keys with the columns they name. Raises
-    `DataError`, with the nearest name where there is no such column.
+    `DataError`, with the nearest name if there is no such column.
     """
     if target is None:
-        raise DataError(f"no target is named. Say which column to predict with --target: {listed(columns)}.")
+        raise DataError(f"no target is named. Choose the column to predict with --target: {listed(columns)}.")
     named = [("target", target), *others, *((f"data.roles ({role})", name) for name, role in roles.items())]
     for key, name in named:
         if name not in columns:
@@ -135,7 +134,7 @@ def _check_role(name: str, kind: str, role: Role) -> None:
 def decide_roles(
     statistics: Iterable[ColumnStatistics], *, roles: Mapping[str, Role], ignore: Sequence[str]
 ) -> tuple[list[ColumnRole], list[DroppedColumn]]:
-    """A role for every feature column, or the reason why it is left out. The user's own word goes first."""
+    """A role for every feature column, or the reason why it is left out. The user's choice comes first."""
     kept: list[ColumnRole] = []
     dropped: list[DroppedColumn] = []
     for column in statistics:
@@ -157,7 +156,7 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
     if column.values == 0:
         return "no values: every row is null"
     if asked == "timestamp" and not column.parts:
-        return "asked to be a timestamp, but holds no two moments that differ"
+        return "asked to be a timestamp, but holds no two different moments"
     if asked is not None:
         return ColumnRole(
             column=column.name, role=asked, parts=column.parts if asked == "timestamp" else (), asked=True
@@ -182,7 +181,7 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
 
 
 def text_reason(levels: int, values: int, rows: int, *, held: Held = "words") -> str | None:
-    """Why a text column with so many `levels` in `values` of `rows` rows is left out (None: it is used)."""
+    """Why a text column with `levels` levels in `values` of `rows` rows is left out; None if it is used."""
     if levels == 0:
         return "no values: every training row is null"
     if levels == 1 and values == rows:
@@ -194,16 +193,16 @@ def text_reason(levels: int, values: int, rows: int, *, held: Held = "words") ->
 
 
 def _numbers_rows(column: ColumnStatistics) -> bool:
-    """Whole numbers that span exactly as many values as there are rows: a running number."""
+    """Whether it is a running number: whole numbers that span exactly as many values as there are rows."""
     if column.least is None or column.greatest is None or not column.whole or column.rows < _ID_ROWS:
         return False
     return column.values == column.rows == column.greatest - column.least + 1
 
 
 def infer_task(target: ColumnStatistics, num_values: int, asked: str) -> Literal["classes", "regression"]:
-    """Whether the target, which has `num_values` different values, is read as classes or as a number.
+    """Whether the target, which has `num_values` different values, is taken as classes or as a number.
 
-    Raises `DataError` when it cannot be learned.
+    Raises `DataError` if it cannot be learned.
     """
     name = f"target {target.name!r}"
     if target.values + target.nan == 0:
@@ -225,10 +224,10 @@ def infer_task(target: ColumnStatistics, num_values: int, asked: str) -> Literal
 
 
 def safe_names(titles: Sequence[str]) -> list[str]:
-    """Column names of letters, digits and underscores, unique and none of the reserved ones.
+    """Unique column names of letters, digits and underscores, without the reserved ones.
 
-    LightGBM refuses JSON's marks in a name, XGBoost brackets and ``<``, H2O's client quotes: a name that
-    no engine trips over is made once, here.
+    LightGBM refuses names with JSON's special characters, XGBoost brackets and ``<``, H2O's client quotes. So
+    names that every engine accepts are made here, once.
     """
     taken = {name.casefold() for name in RESERVED_COLUMNS}
     names: list[str] = []

@@ -1,7 +1,7 @@
-"""Gives each row of the source an id: its place there, files in the order of their names.
+"""Gives each row of the source an id: its position there, with files in the order of their names.
 
-The id does not depend on how Spark cuts the files into partitions. A row that cannot be placed stops the
-run; it is never left out.
+The id does not depend on Spark's partitions. A row without a known position stops the run; it is never left
+out.
 """
 
 from __future__ import annotations
@@ -32,22 +32,25 @@ def with_row_id(table: DataFrame, source: Source) -> DataFrame:
 
 
 def _numbered_by_footers(table: DataFrame, files: list[str]) -> DataFrame:
-    """Local Parquet: each footer tells how many rows its file has, and Spark each row's place in the file."""
+    """Local Parquet: footers give each file's number of rows, Spark each row's position in its file."""
     place = _metadata(table, "row_index")
     if len(files) == 1:
         return table.select("*", place.alias(ROW_ID))
     position, shifts = 0, []
     for file in files:
         path = urlparse(file).path
-        shifts.append((f"file:{path}", position))  # as Spark spells it in a row; files it lists as file://
+        shifts.append((f"file:{path}", position))  # Spark's spelling in a row; in lists it writes file://
         position += pq.read_metadata(unquote(path)).num_rows
     numbered = table.select("*", _metadata(table, "file_path").alias(_FILE), place.alias(ROW_ID))
     return _shifted(numbered, f"{_FILE} string, {_SHIFT} long", shifts)
 
 
 def _numbered_by_blocks(table: DataFrame) -> DataFrame:
-    """Any other file: Spark numbers rows within a partition in the order of the file, and tells for each
-    row the file and block it came from; the rows counted in each block (one job) give where it begins."""
+    """Any other file: positions from Spark's numbers within a partition and a count of each block.
+
+    Spark numbers rows within a partition in file order, and gives each row's file and block. One job counts
+    the rows of each block, which gives the block's first position.
+    """
     from pyspark.sql import functions as F
 
     numbered = table.select(
@@ -82,7 +85,7 @@ def _shifted(numbered: DataFrame, names: str, shifts: Iterable[tuple[object, ...
 
 
 def _metadata(table: DataFrame, field: str) -> Column:
-    """What Spark knows of a row's file, even where the user's own table has a column ``_metadata``."""
+    """Spark's facts on a row's file, even if the user's table has a column ``_metadata``."""
     from pyspark.sql import Column
 
     return Column(table._jdf.metadataColumn("_metadata")).getField(field)

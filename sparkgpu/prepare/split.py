@@ -1,9 +1,9 @@
-"""Says for each row whether it is trained on, validated on or tested on.
+"""Assigns each row to training, validation or test.
 
-A row's place is decided by a hash of its row id and the seed, never by where Spark happens to hold it: any
-partitioning of the same files gives the same split. Classes (and, without classes, the whole table) are
-cut at exact shares up to `_EXACT_ROWS` rows; beyond that the hash is even enough to be cut at the share
-(a share of .15 of 100,000 rows is met within .001, one standard error).
+A row's place comes from a hash of its row id and the seed, not from Spark's partitions: any partitioning of
+the same files gives the same split. Up to `_EXACT_ROWS` rows, each class (or the whole table, without
+classes) is cut at exact shares. Larger tables are cut at the share of the hash itself, which is even enough
+(for 100,000 rows, one standard error of a share of .15 is .001).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PLACE = "__sparkgpu_place"
-"""What the shares are cut on: a hash in [0, 1), or for a split by time the moment, latest first."""
+"""The shares are cut on this: a hash in [0, 1) or, for a split by time, the moment, latest first."""
 
 _EXACT_ROWS = 100_000
 _ACCURACY = 10_000_000  # percentile_approx is exact while rows < accuracy / 20
@@ -40,8 +40,7 @@ _WORDS = ("train", "valid", "test")
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The table with its split. `train_N` says by row id which rows are trained on, where that is known
-    without Spark."""
+    """The table with its split. `train_N` tells the training rows by row id, if known without Spark."""
 
     table: DataFrame
     train_N: NDArray[np.bool_] | None = None
@@ -56,18 +55,18 @@ def with_split(
     class_rows: tuple[int, ...],
     by_id: ParquetRows | None = None,
 ) -> Split:
-    """Add the split (train, valid, test), and the fold where folds are asked for.
+    """Add the split (train, valid, test), and the fold if folds are asked for.
 
-    `table` holds row id and label beside its own columns; `rows` and `class_rows` count the usable rows,
-    in all and by class. With folds, every row that is not tested on is in split train and carries its
-    fold's number; there is no split valid. `by_id` saves a random split its job: what pyarrow found of the
-    same rows. Raises `DataError` when the column that splits cannot do it.
+    `table` holds row id and label beside its own columns. `rows` and `class_rows` count the usable rows, in
+    all and by class. With folds, every row outside the test split is in split train with its fold's number,
+    and there is no split valid. `by_id` holds pyarrow's result for the same rows, which saves the Spark job
+    of a random split. Raises `DataError` if `split.column` cannot be used.
     """
     from pyspark.sql import functions as F
 
     placed = table.withColumn(PLACE, _place(table, config, seed))
     stratified = class_rows if config.kind in ("random", "column") else ()
-    # Rows of one group, or of one moment, stay together: there the cuts fall between whole units.
+    # Rows of one group or moment stay together, so the cuts fall between whole units.
     units = config.column if config.kind in ("group", "time") else None
     train_N: NDArray[np.bool_] | None = None
     if config.kind == "column":
@@ -79,7 +78,7 @@ def with_split(
             is_valid = (F.col(SPLIT) == "train") & _within(cuts, 0)
             placed = placed.withColumn(SPLIT, F.when(is_valid, "valid").otherwise(F.col(SPLIT)))
     else:
-        # Rounded: 0.2 + 0.1 is a little more than 0.3, and would take one row more.
+        # Rounded, since 0.2 + 0.1 is slightly more than 0.3 and would take one more row.
         shares = [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
         if units:
             wanted = "train and test" if config.folds else "train, valid and test"
@@ -139,7 +138,7 @@ def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:
 
 
 def _by_words(table: DataFrame, config: SplitConfig) -> tuple[DataFrame, bool]:
-    """The split as the column names it, and whether it names rows to validate on."""
+    """The split named by the column, and whether it names validation rows."""
     from pyspark.sql import functions as F
 
     assert config.column is not None
@@ -160,10 +159,10 @@ def _by_words(table: DataFrame, config: SplitConfig) -> tuple[DataFrame, bool]:
 
 
 _Cuts = dict[int, list[float]]
-"""By class (0 alone where there are none), the place up to which rows belong to each share."""
+"""By class (only 0 if there are none), the place up to which rows belong to each share."""
 
 _FindCuts = Callable[[Sequence[float], Sequence[int] | None], Iterable[tuple[int, Sequence[float], float]]]
-"""For shares and classes (None: the table as a whole): by class, the cuts and the last place."""
+"""For shares and classes (None: the whole table): by class, the cuts and the last place."""
 
 
 def _cuts(
@@ -174,11 +173,11 @@ def _cuts(
     hashed_rows: int | None = None,
     last_kept: bool = True,
 ) -> _Cuts:
-    """The cuts at `shares` (ascending, cumulated) of each class, or of the table as a whole.
+    """The cuts at `shares` (ascending, cumulated) of each class, or of the whole table.
 
-    `exact` finds them. `hashed_rows` is given where the table is whole and its places are hashes, which
-    spread evenly: beyond `_EXACT_ROWS` rows they need not be looked at. With `last_kept` the last row of
-    each class is beyond every cut, so that what is left for training holds all classes, however small.
+    `exact` finds them. `hashed_rows` is given if the table is whole and its places are hashes, which are
+    evenly spread: above `_EXACT_ROWS` rows they need not be read. With `last_kept` the last row of each class
+    is beyond every cut, so that the training rows include every class, even the smallest.
     """
     cuts: _Cuts = dict.fromkeys(range(len(class_rows) or 1), shares)
     of_each = class_rows or (hashed_rows or 0,)
@@ -206,7 +205,7 @@ def _exact_cuts(
 def _unit_cuts(table: DataFrame, shares: list[float], column: str, wanted: str) -> _Cuts:
     """The cuts at `shares` between groups or moments, with at least one of them on each side of each cut.
 
-    Raises `DataError` where there are too few of them, naming what was `wanted` of `column`.
+    Raises `DataError` if there are too few of them; the message names what was `wanted` of `column`.
     """
     from pyspark.sql import functions as F
 
@@ -214,7 +213,7 @@ def _unit_cuts(table: DataFrame, shares: list[float], column: str, wanted: str) 
     places, last = row if row and row[0] else ([], None)
     if places and len(set(places)) == len(places) and places[-1] < last:
         return {0: places}
-    # A few large units: the cuts fell into one, so the units themselves are shared out.
+    # With a few large units, several cuts fall into one unit, so distribute whole units instead.
     units = sorted(tuple(unit) for unit in table.groupBy(PLACE).count().collect())
     if len(units) <= len(shares):
         raise DataError(
@@ -226,10 +225,10 @@ def _unit_cuts(table: DataFrame, shares: list[float], column: str, wanted: str) 
 
 
 def share_out(rows: Sequence[int], shares: Sequence[float]) -> list[int]:
-    """How many of the units, which hold `rows` each, lie before the cut at each share (ascending).
+    """The number of units before the cut at each share (ascending); each unit holds `rows` rows.
 
-    Each cut is as near to its share as whole units allow, with at least one unit between cuts, before the
-    first and after the last.
+    Each cut is as near to its share as whole units allow. At least one unit is between cuts, before the first
+    and after the last.
     """
     sums = list(accumulate(rows))
     ends: list[int] = []

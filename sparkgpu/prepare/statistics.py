@@ -1,4 +1,4 @@
-"""One pass over the source that gathers what `sparkgpu.prepare.roles` decides on."""
+"""One pass over the source that gathers the figures for `sparkgpu.prepare.roles`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TableStatistics:
-    """Figures of the whole table. The fingerprint is of the rows' content, in whatever order; None where it
-    is still to be taken.
+    """Figures of the whole table. The fingerprint covers the rows' content in any order; None if still open.
 
-    `replaced` counts texts with U+FFFD in them, which is what Spark makes of bytes that are not UTF-8.
-    `by_pyarrow` says that pyarrow gathered them, and so reads the table as Spark does; `text_file` that the
-    table came as CSV or JSON, where all is text.
+    `replaced` counts texts that contain U+FFFD, by which Spark replaces bytes that are not UTF-8.
+    `by_pyarrow` means that pyarrow gathered them, and so reads the table like Spark. `text_file` means that
+    the table is CSV or JSON, where everything is text.
     """
 
     rows: int
@@ -52,7 +51,7 @@ class TableStatistics:
 
 
 def content_hash(table: DataFrame) -> Column:
-    """A 64-bit hash of a row's content (columns by name, so that their order does not matter)."""
+    """A 64-bit hash of a row's content (columns sorted by name, so that their order does not matter)."""
     from pyspark.sql import functions as F
 
     types = dict(table.dtypes)
@@ -61,11 +60,11 @@ def content_hash(table: DataFrame) -> Column:
 
 
 def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str, Role]) -> TableStatistics:
-    """Count, over all rows, what the roles are decided on, in one job of plain sums and extremes.
+    """Gather the figures for the roles over all rows, in one job of plain sums and extremes.
 
-    How many levels a text column has is not asked here: the job that counts the levels tells
-    (`sparkgpu.prepare.features`), and sketches of distinct counts cost ten times all the rest. `text_file`
-    marks formats without types (CSV, JSON), where numbers with ``NA`` among them arrive as text.
+    The number of levels of a text column is left to the job that counts the levels
+    (`sparkgpu.prepare.levels`): sketches of distinct counts take ten times as long as all the rest.
+    `text_file` marks formats without types (CSV, JSON), where numbers with ``NA`` among them arrive as text.
     """
     from pyspark.sql import functions as F
 
@@ -108,26 +107,26 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
 
 
 def own_types(table: DataFrame) -> dict[str, str]:
-    """The user's columns and their types, as Spark spells them."""
+    """The user's columns and their types, in Spark's spelling."""
     own = set(own_columns(table.columns))
     return {name: kind for name, kind in table.dtypes if name in own}
 
 
 def fingerprint(table: DataFrame) -> str:
-    """The fingerprint of `TableStatistics`, by itself."""
+    """The fingerprint of `TableStatistics`, in its own job."""
     row = table.agg(*_content(table)).first()
     assert row is not None
     return _digest(own_types(table), row.asDict())
 
 
 def _content(table: DataFrame) -> list[Column]:
-    """The aggregates that a fingerprint is made of."""
+    """The aggregates of a fingerprint."""
     from pyspark.sql import functions as F
 
     hashed = content_hash(table)
     return [
         F.count(F.lit(1)).alias("rows"),
-        # Two equal rows cancel out in the first, not in the second (of 32 bits each, so it cannot overflow).
+        # Two equal rows cancel out in the first, not in the second (32 bits each, so it cannot overflow).
         F.bit_xor(hashed).alias("mixed"),
         F.sum(F.shiftright(hashed, 32)).alias("sum"),
     ]
@@ -139,7 +138,7 @@ def _digest(types: Mapping[str, str], found: Mapping[str, Any]) -> str:
 
 
 def _expressions(column: str, kind: str, role: Role | None, is_target: bool) -> dict[str, str]:
-    """The aggregates of one column, by the name of the figure, in SQL; of texts the numbers come apart."""
+    """The aggregates of one column in SQL, by the name of the figure, without those of numbers in texts."""
     found = {"values": f"count({column})"}
     if is_number(kind):
         found["least"], found["greatest"] = f"double(min({column}))", f"double(max({column}))"
@@ -173,10 +172,9 @@ def _statistics(
 
 
 def _count_unusual(table: DataFrame, columns: Mapping[str, ColumnStatistics]) -> dict[str, ColumnStatistics]:
-    """Count NaN, infinite values and those beyond 32 bits in the columns whose least or greatest value shows
-    that they exist.
+    """Count NaN, infinite values and those beyond 32 bits, in columns whose extremes show that they exist.
 
-    To Spark NaN is greater than every number, so a column without any needs no second look.
+    In Spark NaN is greater than every number, so the greatest value shows whether a column has any.
     """
     from pyspark.sql import functions as F
 

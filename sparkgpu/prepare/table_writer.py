@@ -1,9 +1,9 @@
 """Writes the prepared table as Parquet, one folder per split, by pyarrow inside Spark's tasks.
 
-Spark hands each task's rows over as Arrow batches and pyarrow writes them: several times faster than
-Spark's own writer, which takes every value of every row through an object. What handles texts is left to
-pyarrow where it can be, since on the way to Arrow a text costs Spark several times a number. Rows keep their
-order, each task writes under temporary names and renames, and only counts come back to the driver.
+Spark passes each task's rows as Arrow batches and pyarrow writes them. That is several times faster than
+Spark's own writer, which makes an object of every value. Work on texts is left to pyarrow where possible,
+since for Spark a text takes several times as long as a number on the way to Arrow. Rows keep their order.
+Each task writes temporary files and renames them, and only counts return to the driver.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SPLITS = ("train", "valid", "test")
 def write_table(table: DataFrame, folder: Path, features: Sequence[Feature]) -> dict[str, int]:
     """Write `table`, which holds a column ``split``, to ``folder/split=<name>/``; rows by split.
 
-    In a column of `features` whose rarer levels were cut off, they become `OTHER_LEVEL`. `folder` must be
-    reachable under the same path from every executor.
+    In a column of `features` with capped levels, the rarer levels become `OTHER_LEVEL`. `folder` must have
+    the same path on every executor.
     """
     from pyspark.sql import functions as F
 
@@ -45,7 +45,7 @@ def write_table(table: DataFrame, folder: Path, features: Sequence[Feature]) -> 
 
 
 def warm_up(session: SparkSession) -> None:
-    """Start Spark's Python worker and load what writing needs, so that `write_table` finds it ready."""
+    """Start Spark's Python worker and load its imports, so that `write_table` finds it ready."""
     session.range(1).mapInArrow(_unchanged, "id long").collect()
 
 
@@ -80,13 +80,13 @@ def _writer(
 
 
 def _cut_off(texts: pa.ChunkedArray, levels: Sequence[str]) -> pa.ChunkedArray:
-    """All levels but these as one; what is missing stays missing."""
+    """Merge all levels except these into one; missing values stay missing."""
     is_kept = pc.or_(pc.is_in(texts, value_set=pa.array(levels, texts.type)), texts.is_null())
     return pc.if_else(is_kept, texts, pa.scalar(OTHER_LEVEL, texts.type))
 
 
 class _SplitFile:
-    """One split's file of one task, complete under its name only after `close`."""
+    """One split's file of one task; it gets its final name, complete, only in `close`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class _SplitFile:
             self._flush()
 
     def close(self) -> int:
-        """Write what waits, give the file its name, and return its rows."""
+        """Write the remaining rows, rename the file, and return its number of rows."""
         self._flush()
         if self._writer is not None:
             self._writer.close()
@@ -117,7 +117,7 @@ class _SplitFile:
         rows = pa.concat_tables(self._waiting)
         if self._writer is None:
             words = [field.name for field in rows.schema if pa.types.is_string(field.type)]
-            # Numbers rarely repeat enough for a dictionary to pay for itself.
+            # Numbers rarely repeat enough for a dictionary to be worth its cost.
             self._writer = pq.ParquetWriter(self._temporary, rows.schema, use_dictionary=words)
         self._writer.write_table(rows)
         self._rows += rows.num_rows

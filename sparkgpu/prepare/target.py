@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The target as it enters the table.
+    """The target in its encoded form.
 
-    `sql` gives the label (an int code or a double) from the source's columns and null for a row without
-    one; `class_rows` counts the rows of each class, in code order.
+    `sql` computes the label (an int code or a double) from the source's columns, null for a row without one.
+    `class_rows` counts the rows of each class, in code order.
     """
 
     column: str
@@ -35,17 +35,17 @@ class Target:
 
 
 def find_target(table: DataFrame, statistics: ColumnStatistics, asked: str) -> Target:
-    """Decide how the target is learned. Raises `DataError` for a target that cannot be."""
+    """Decide how the target is learned. Raises `DataError` if it cannot be learned."""
     name = f"target {statistics.name!r}"
     if statistics.nan or statistics.infinite:
         raise DataError(
             f"{name} holds {statistics.nan:,} NaN and {statistics.infinite:,} infinite values among "
-            f"{statistics.rows:,} rows. Remove or repair those rows, or make them null to leave them out."
+            f"{statistics.rows:,} rows. Correct those values, or set them to null to leave the rows out."
         )
     if statistics.too_large:
         raise DataError(
             f"{name} holds {statistics.too_large:,} values beyond 3.4e38, the end of 32-bit numbers, among "
-            f"{statistics.rows:,} rows. Give it in another unit, or make them null to leave those rows out."
+            f"{statistics.rows:,} rows. Use another unit, or set them to null to leave those rows out."
         )
     column = quoted(statistics.name)
     value = text_as_number(column) if statistics.family == "text" and statistics.numeric else column
@@ -64,7 +64,7 @@ def find_target(table: DataFrame, statistics: ColumnStatistics, asked: str) -> T
             f"{name} has more than {MANY_CLASSES:,} classes. Name a column of classes, or use --task "
             "regression for a number."
         )
-    # Numbers by size, texts by their letters: the order a reader expects in a table of probabilities.
+    # Numbers by size, texts by the alphabet: the order that a reader expects in a table of probabilities.
     order = sorted(counts, key=float) if statistics.numeric else sorted(counts)
     _check_classes(counts, order, asked, name)
     return Target(
@@ -96,7 +96,7 @@ def _number(value: str, statistics: ColumnStatistics, num_values: int) -> Target
 
 
 def _count_values(table: DataFrame, text: str) -> dict[str, int]:
-    """Rows of each value, of at most one more value than could be classes."""
+    """Rows of each value, for at most one value more than the limit of classes."""
     from pyspark.sql import functions as F
 
     values = table.select(F.expr(text).alias("value")).where("value IS NOT NULL")
@@ -118,6 +118,6 @@ def _check_classes(counts: Mapping[str, int], order: list[str], asked: str, name
     if single:
         raise DataError(
             f"{name}: {'class' if len(single) == 1 else 'classes'} {listed(map(repr, single))} "
-            f"{'has' if len(single) == 1 else 'have'} one row each; a class needs two, to be learned "
-            "and to be tested. Merge or remove them."
+            f"{'has only one row' if len(single) == 1 else 'have only one row each'}; a class needs two or "
+            "more, for training and for the test. Merge or remove them."
         )

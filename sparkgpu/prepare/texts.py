@@ -1,9 +1,9 @@
-"""Numbers and moments that are kept as text: which columns hold them, and the SQL that reads them.
+"""Numbers and moments stored as text: the columns that hold them, and the SQL that reads them.
 
-A column is read as numbers or moments only where every one of its texts is one or a mark for a missing value,
-in all rows, so that no other split reads it otherwise. In formats with types (Parquet, ORC, the catalog)
-somebody chose text: whole numbers stay words there, since flight numbers, zip codes and levels called ``1``
-to ``5`` look just like counts; a decimal point says that something was measured.
+A column is read as numbers or moments only if each of its texts is one or a mark for a missing value. All
+rows count, so that every split reads it the same way. In formats with types (Parquet, ORC, the catalog)
+somebody chose text, so whole numbers stay words: flight numbers, zip codes and levels called ``1`` to ``5``
+look just like counts. A decimal point shows a measured value.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ MISSING_MARKS = ("", "NA", "N/A", "na", "n/a", "NaN", "nan", "NULL", "null", "?"
 """Texts that stand for a missing number or moment (a category keeps them as a level)."""
 
 BLANKS = "".join(map(chr, range(0x21)))
-"""What Java, and so Spark, passes over around a number."""
+"""The blanks that Java, and so Spark, ignores around a number."""
 
 NUMBER = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity)|(?i:nan)"
-"""What Java takes for a number, to be matched with the whole text (without its blanks)."""
+"""What Java accepts as a number; it must match the whole text without its blanks."""
 
 MEASURED = r"[.]|[eE][+-]"
-"""What the texts of numbers that are no codes have somewhere (``12E3`` may be the number of a seat)."""
+"""Found in some text of numbers that are not codes (``12E3`` may be the number of a seat)."""
 
 LEADING_ZERO = r"^[+-]?0[0-9]"
-"""How codes begin, and no number that anybody writes."""
+"""A beginning that only codes have; people do not write numbers like this."""
 
 MOMENT = (
     r"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}"
     r"(:[0-9]{2}([.][0-9]{1,9})?(Z|[+-](0[0-9]|1[0-4])(:?[0-5][0-9])?)?)?)?"
 )
-"""A date or a moment of ISO 8601, as far as Spark and pyarrow both read it; without a zone it is in UTC."""
+"""A date or moment of ISO 8601 that both Spark and pyarrow can read; without a zone it is in UTC."""
 
 _SAMPLE_ROWS = 200
 _SAMPLE_LETTERS = 100
 
 
 def text_as_number(column: str) -> str:
-    """The SQL that reads a text as a number; null for a mark of a missing value and for any other text.
+    """The SQL that reads a text as a number; null for a missing-value mark and for any other text.
 
-    Java takes ``12D`` and ``14F`` for numbers; to a reader they are codes.
+    Java accepts ``12D`` and ``14F`` as numbers; for a reader they are codes.
     """
     return (
         f"CASE WHEN trim({column}) NOT IN ({_MARKS}) AND NOT trim({column}) RLIKE '[0-9.][dDfF]$' "
@@ -57,13 +57,15 @@ def text_as_number(column: str) -> str:
 
 
 def finite(number: str) -> str:
-    """The SQL of a number that is null where it is not finite, or would not be in 32 bits, which is what all
-    engines learn from (to Spark NaN is above infinity)."""
+    """The SQL of a number that is null if it is not finite in 32 bits, which all engines learn from.
+
+    In Spark, NaN is above infinity.
+    """
     return f"CASE WHEN abs({number}) <= {FLOAT32_MAX!r}D THEN {number} END"
 
 
 def too_large(number: str) -> str:
-    """The SQL that counts the finite numbers that 32 bits do not hold."""
+    """The SQL that counts the finite numbers that do not fit 32 bits."""
     return f"count_if(abs({number}) > {FLOAT32_MAX!r}D AND abs({number}) < double('inf'))"
 
 
@@ -73,8 +75,10 @@ def text_as_moment(column: str) -> str:
 
 
 def numbers_in_text(column: str, number: str, *, typed: bool, is_target: bool) -> dict[str, str]:
-    """The aggregates of a column of texts that may all be numbers, in SQL by the name of the figure;
-    `number` names what `text_as_number` makes of them, which is dear and so made once."""
+    """The aggregates of a text column that may hold only numbers, in SQL by the name of the figure.
+
+    `number` names the result of `text_as_number`, which is slow and so computed once.
+    """
     found = {
         "unparsable": f"count_if({_is_no_mark(column)} AND {number} IS NULL)",
         "numbers": f"count({number})",
@@ -92,7 +96,7 @@ def numbers_in_text(column: str, number: str, *, typed: bool, is_target: bool) -
 
 
 def moments_in_text(column: str, moment: str) -> dict[str, str]:
-    """The aggregates of a column of texts that may all be moments, which `moment` names."""
+    """The aggregates of a text column that may hold only moments; `moment` names the parsed moments."""
     return {
         "no moments": f"count_if({_is_no_mark(column)} AND {moment} IS NULL)",
         "moments": f"count({moment})",
@@ -103,9 +107,9 @@ def moments_in_text(column: str, moment: str) -> dict[str, str]:
 def text_statistics(
     name: str, *, rows: int, values: int, found: Mapping[str, Any], asked: Role | None, typed: bool
 ) -> ColumnStatistics:
-    """What is known of a column of `values` texts, from the figures above (those that were gathered).
+    """What a column of `values` texts holds, from those of the figures above that were gathered.
 
-    `typed` says that the format has types, so that text was somebody's choice.
+    `typed` means that the format has types, so text was somebody's choice.
     """
     held: Held = "words"
     if found.get("unparsable") == 0 and (found["numbers"] or not typed):
@@ -142,7 +146,7 @@ def text_statistics(
 
 
 def may_hold(texts: Sequence[str | None]) -> frozenset[Held]:
-    """What a column may hold of which these are some texts."""
+    """What a column with these sample texts may hold."""
     stripped = [text.strip(BLANKS) for text in texts if text is not None]
     words = [text for text in stripped if text not in MISSING_MARKS]
     ways: dict[Held, str] = {"numbers": NUMBER, "moments": MOMENT}
@@ -150,8 +154,10 @@ def may_hold(texts: Sequence[str | None]) -> frozenset[Held]:
 
 
 def sample_texts(table: DataFrame, columns: Sequence[str]) -> dict[str, frozenset[Held]]:
-    """What each of the text columns may hold, told by some first rows: most are plainly words, and asking
-    every row of those is dear."""
+    """What each text column may hold, judged by the first rows.
+
+    Most columns are plainly words, and checking every row of those would be slow.
+    """
     if not columns:
         return {}
     first = table.selectExpr(*(f"substr({quoted(name)}, 1, {_SAMPLE_LETTERS})" for name in columns))

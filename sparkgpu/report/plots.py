@@ -1,16 +1,18 @@
-"""The pictures of the report as PNG bytes: one light version each, which the page turns dark where needed.
+"""The pictures of the report as PNG bytes, in one light version each, which the page can turn dark.
 
-Limits: Agg and figure objects only, no pyplot (which would keep every figure alive and look for a window
-system). Colours are those of Okabe and Ito, told apart with any colour vision; line styles differ as well.
+Limits: only Agg and figure objects, no pyplot, which would keep every figure alive and look for a window
+system. The colours are those of Okabe and Ito, which differ for any colour vision; line styles differ as
+well.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -24,12 +26,21 @@ from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import metric_title, number_text
 
 _DPI = 130
-_COLOURS = {"trees": "#0072B2", "neural": "#D55E00", "blend": "#009E73"}
-_STYLES = {"trees": "-", "neural": (0, (5, 1.5)), "blend": (0, (5, 1.5, 1, 1.5))}
+_ModelStyle = tuple[str, str | tuple[int, tuple[float, ...]]]  # colour, line style
+_MODEL_STYLES: dict[str, _ModelStyle] = {
+    "trees": ("#0072B2", "-"),
+    "neural": ("#D55E00", (0, (5, 1.5))),
+    "blend": ("#009E73", (0, (5, 1.5, 1, 1.5))),
+}
+_MORE_STYLES: tuple[_ModelStyle, ...] = (
+    ("#CC79A7", (0, (1, 1.2))),
+    ("#56B4E9", (0, (3, 1.2))),
+    ("#E69F00", (0, (3, 1.2, 1, 1.2, 1, 1.2))),
+)
 _PHASE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#666666")
-_MOST_DOTS = 3000  # rows up to which a scatter shows more than a density
+_MOST_DOTS = 3000  # up to this many rows a scatter shows more than a density
 _MOST_CLASSES = 30
-_NAMED_CLASSES = 12  # up to which the cells of a confusion matrix have room for figures
+_NAMED_CLASSES = 12  # up to this many classes the cells of a confusion matrix have room for figures
 _STYLE: Any = {  # the names of settings are a literal type in some releases of matplotlib
     "font.size": 9,
     "axes.titlesize": 10,
@@ -43,7 +54,7 @@ _STYLE: Any = {  # the names of settings are a literal type in some releases of 
     "axes.axisbelow": True,
     "grid.color": "#E4E4E4",
     "legend.frameon": False,
-    "text.parse_math": False,  # a class called "$5 to $10" is no formula
+    "text.parse_math": False,  # a class called "$5 to $10" is not a formula
 }
 
 
@@ -59,19 +70,19 @@ class Picture:
 
 @contextmanager
 def plot_style() -> Iterator[None]:
-    """The look of all pictures; scripts that the font lacks show as boxes, without a warning."""
+    """The style of all pictures; characters that the font lacks show as boxes, without a warning."""
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
 
 
-def quality(test: TestRows, schema: TableSchema, values: dict[str, float | None]) -> Picture | None:
+def quality(test: TestRows, schema: TableSchema, values: Mapping[str, float | None]) -> Picture | None:
     """The plot of the task: ROC curves, confusion matrices, or predicted against true values.
 
     `values` are the models' main metric on the test split, for the legend. None without predictions.
     """
-    models = [model for model in ("trees", "neural", "blend") if model in test.trials]
-    if not models or not len(test.label_N):
+    models = [model for model in values if model in test.trials]
+    if not models or not len(test.labels.label_N):
         return None
     note = f" Drawn from every {test.every}th row." if test.every > 1 else ""
     if schema.task == "binary":
@@ -81,21 +92,28 @@ def quality(test: TestRows, schema: TableSchema, values: dict[str, float | None]
     return _predicted_against_true(test, schema, models, note)
 
 
+def _styles(models: Iterable[str]) -> dict[str, _ModelStyle]:
+    """A colour and a line style for each model; models with other names than ours use the rest in turn."""
+    others = [model for model in models if model not in _MODEL_STYLES]
+    return _MODEL_STYLES | dict(zip(others, cycle(_MORE_STYLES), strict=False))
+
+
 def _roc_curves(
-    test: TestRows, schema: TableSchema, models: Sequence[str], values: dict[str, float | None], note: str
+    test: TestRows, schema: TableSchema, models: Sequence[str], values: Mapping[str, float | None], note: str
 ) -> Picture | None:
-    if len(np.unique(test.label_N)) < 2:
+    if len(np.unique(test.labels.label_N[test.labels.counts() > 0])) < 2:
         return None
     figure, (axes,) = _figure(5.2, 4.6, 1, left=0.11, right=0.97, bottom=0.11, top=0.97)
     axes.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
     for model in models:
         curves = test.trials[model]
         area = "mean area" if len(curves) > 1 else "area"
-        label = f"{model}, {area} {number_text(values.get(model))}"
+        label = f"{model}, {area} {number_text(values[model])}"
+        colour, line = _styles(values)[model]
         for number, probability_NC in enumerate(curves):
-            false, true = roc(test.label_N, probability_NC[:, 1])
+            false, true = roc(test.labels, probability_NC[:, 1])
             axes.plot(
-                false, true, color=_COLOURS[model], linestyle=_STYLES[model],
+                false, true, color=colour, linestyle=line,
                 linewidth=1.6 if len(curves) == 1 else 1.0, label=label if number == 0 else None,
             )  # fmt: skip
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
@@ -107,12 +125,12 @@ def _roc_curves(
 
 
 def _confusion_matrices(test: TestRows, schema: TableSchema, models: Sequence[str], note: str) -> Picture:
-    shares = [confusion(test.label_N, test.mean(model)) for model in models]
-    counts = np.bincount(test.label_N.astype(np.int64), minlength=len(schema.classes))
+    shares = [confusion(test.labels, test.mean(model)) for model in models]
+    counts = np.bincount(test.labels.label_N.astype(np.int64), minlength=len(schema.classes))
     shown = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CLASSES])
     names = [_short(schema.classes[code]) for code in shown]
     upright = len(names) > 4
-    longest = 0.075 * max(map(len, names))  # inches that a label takes, about
+    longest = 0.075 * max(map(len, names))  # approximate inches of a label
     size = 2.9 if len(names) <= _NAMED_CLASSES else 3.8
     left, bottom = 0.4 + longest, 0.4 + (longest if upright else 0.15)
     width, height = size * len(models) + left + 0.1, size + bottom + 0.25
@@ -144,9 +162,10 @@ def _confusion_matrices(test: TestRows, schema: TableSchema, models: Sequence[st
 
 
 def _predicted_against_true(test: TestRows, schema: TableSchema, models: Sequence[str], note: str) -> Picture:
-    label_N = np.asarray(test.label_N, dtype=np.float64)
+    label_N = np.asarray(test.labels.label_N, dtype=np.float64)
+    styles = _styles(models)
     means = [test.mean(model) for model in models]
-    # A few far-off values would squeeze all others into a corner.
+    # A few extreme values would squeeze all others into a corner.
     low, high = np.quantile(np.concatenate([label_N, *means]), (0.001, 0.999))
     margin = 0.03 * (high - low) or 1.0
     low, high = low - margin, high + margin
@@ -161,7 +180,7 @@ def _predicted_against_true(test: TestRows, schema: TableSchema, models: Sequenc
         axes.plot([low, high], [low, high], color="#999999", linewidth=0.8)
         if len(label_N) <= _MOST_DOTS:
             axes.scatter(
-                label_N[seen_N], mean_N[seen_N], s=6, color=_COLOURS[model], alpha=0.35, linewidths=0
+                label_N[seen_N], mean_N[seen_N], s=6, color=styles[model][0], alpha=0.35, linewidths=0
             )
         else:
             counts, edges, _ = np.histogram2d(label_N, mean_N, bins=90, range=((low, high), (low, high)))
@@ -180,41 +199,44 @@ def _predicted_against_true(test: TestRows, schema: TableSchema, models: Sequenc
     return _picture(figure, "predicted_vs_true", caption)
 
 
-def learning_curves(branches: dict[str, list[LearningCurve]]) -> Picture | None:
-    """One panel for each branch: validation solid, training dotted, one line for each trial."""
-    branches = {branch: curves for branch, curves in branches.items() if curves}
-    if not branches:
+def learning_curves(models: Mapping[str, list[LearningCurve]], networks: Collection[str]) -> Picture | None:
+    """One panel for each model: validation solid, training dotted, one line for each trial.
+
+    A step is an epoch for the models in `networks`, and a tree for the others.
+    """
+    if not models:
         return None
-    width = 4.2 * len(branches) + 0.4
+    styles = _styles(models)
+    width = 4.2 * len(models) + 0.4
     figure, all_axes = _figure(
-        width, 3.0, len(branches), left=0.75 / width, right=0.98, bottom=0.16, top=0.9, wspace=0.25
+        width, 3.0, len(models), left=0.75 / width, right=0.98, bottom=0.16, top=0.9, wspace=0.25
     )
-    for axes, (branch, curves) in zip(all_axes, branches.items(), strict=True):
+    for axes, (model, curves) in zip(all_axes, models.items(), strict=True):
         for number, curve in enumerate(curves):
             lines = ((curve.train, (0, (1, 1.2)), "train", 0.9), (curve.valid, "-", "valid", 1.4))
             for values, style, label, line_width in lines:
                 if np.isfinite(values).any():
                     axes.plot(
-                        curve.step, values, linestyle=style, linewidth=line_width, color=_COLOURS[branch],
+                        curve.step, values, linestyle=style, linewidth=line_width, color=styles[model][0],
                         alpha=1.0 if len(curves) == 1 else 0.7, label=label if number == 0 else None,
                         marker="o" if len(curve.step) == 1 else None,
                     )  # fmt: skip
-        axes.set_title(branch)
-        axes.set(xlabel="trees" if branch == "trees" else "epochs", ylabel=metric_title(curves[0].metric))
+        axes.set_title(model)
+        axes.set(xlabel="epochs" if model in networks else "trees", ylabel=metric_title(curves[0].metric))
         if axes.get_legend_handles_labels()[0]:
             axes.legend()
-    caption = "Learning curves: what each trial scored on its training and validation rows as it learned."
+    caption = "Learning curves: the score of each trial on its training and validation rows during training."
     return _picture(figure, "learning_curves", caption)
 
 
 def timings(phases: dict[str, dict[str, float]]) -> Picture | None:
-    """A bar for each lane and branch, cut into its phases in the order they ran."""
+    """A bar for each lane and branch, divided into its phases in order."""
     phases = {place: of_place for place, of_place in phases.items() if of_place}
     if not phases:
         return None
     names = list(dict.fromkeys(name for of_place in phases.values() for name in of_place))
     totals = {name: sum(of_place.get(name, 0.0) for of_place in phases.values()) for name in names}
-    # As many as there are colours; the rest would be too thin to see.
+    # As many phases as colours; the others would be too thin to see.
     named = set(sorted(names, key=lambda name: -totals[name])[: len(_PHASE_COLOURS) - 1])
     legend = [name for name in names if name in named]
     colours = dict(zip(legend, _PHASE_COLOURS, strict=False))
@@ -245,7 +267,7 @@ def timings(phases: dict[str, dict[str, float]]) -> Picture | None:
 def _figure(
     width: float, height: float, columns: int, *, sharey: bool = False, **margins: float
 ) -> tuple[Figure, list[Axes]]:
-    """Inches, and fixed margins as shares of them: an automatic layout would take longer than the drawing."""
+    """Inches, and fixed margins as shares of them: an automatic layout takes longer than the drawing."""
     figure = Figure(figsize=(width, height), dpi=_DPI)
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, columns, squeeze=False, sharey=sharey)

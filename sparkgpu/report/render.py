@@ -1,7 +1,7 @@
-"""Builds ``report/`` from the run directory alone: the page, its Markdown twin, ``metrics.csv``, pictures.
+"""Builds ``report/`` from the run directory alone: the page, the same in Markdown, ``metrics.csv``, pictures.
 
-Limits: everything that comes from the user's data is escaped, in HTML and in Markdown; the page holds its
-style and pictures itself and asks the network for nothing. Files are complete or absent.
+Limits: all text from the user's data is escaped, in HTML and in Markdown. The page contains its style and
+pictures and loads nothing from the network. Files are complete or absent.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import re
 from base64 import b64encode
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -19,10 +19,10 @@ from markupsafe import Markup
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
 from sparkgpu.report import plots, tables
-from sparkgpu.report.curves import LearningCurve, TestRows, read_learning_curve, read_test
-from sparkgpu.rundir.files import read_json, write_text
+from sparkgpu.report.curves import LearningCurve, learning_curve, read_test
+from sparkgpu.rundir.files import read_record, write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.score.metrics import primary
+from sparkgpu.rundir.results import PairResult, Results, read_results
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
@@ -30,28 +30,25 @@ PICTURES = ("roc_curves", "confusion_matrix", "predicted_vs_true", "learning_cur
 
 
 def build(paths: RunPaths) -> Path:
-    """Write the whole report anew and return the path of ``index.html``.
+    """Write the whole report again and return the path of ``index.html``.
 
-    Reads ``metrics.json``, ``plan.json``, the table's schema and test labels, and what the trials left;
-    predictions or learning curves that are gone cost their picture alone. Raises `ConfigError` where the
+    Reads ``metrics.json``, ``plan.json``, the table's schema and test labels, and the files of the trials. If
+    predictions or learning curves are missing, only their picture is missing. Raises `ConfigError` if the
     folder holds no finished run.
     """
     for needed in (paths.metrics, paths.plan, paths.schema):
         if not needed.is_file():
             name = needed.relative_to(paths.root)
-            raise ConfigError(
-                f"{paths.root}: there is no {name}; give the folder of a run that came to an end."
-            )
-    metrics, schema = read_json(paths.metrics), read_schema(paths)
-    plan = Plan.model_validate_json(paths.plan.read_text(encoding="utf-8"))
-    pictures = {picture.name: picture for picture in _pictures(paths, schema, metrics)}
+            raise ConfigError(f"{paths.root}: it holds no {name}; give the folder of a finished run.")
+    results, schema, plan = read_results(paths), read_schema(paths), read_record(paths.plan, Plan)
+    pictures = {picture.name: picture for picture in _pictures(paths, schema, results)}
     for picture in PICTURES:
         if picture in pictures:
             _write_bytes(paths.report / f"{picture}.png", pictures[picture].png)
         else:
-            (paths.report / f"{picture}.png").unlink(missing_ok=True)  # of an earlier report
-    write_text(paths.report / "metrics.csv", tables.metrics_csv(metrics))
-    content = _content(schema, plan, metrics) | {"pictures": pictures}
+            (paths.report / f"{picture}.png").unlink(missing_ok=True)  # left by an earlier report
+    write_text(paths.report / "metrics.csv", tables.metrics_csv(results))
+    content = _content(schema, plan, results) | {"pictures": pictures}
     html = Environment(
         loader=PackageLoader("sparkgpu.report", ""), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -65,20 +62,20 @@ def build(paths: RunPaths) -> Path:
     return page
 
 
-def _pictures(paths: RunPaths, schema: TableSchema, metrics: dict[str, Any]) -> list[plots.Picture]:
-    metric = _main_metric(schema, metrics)
-    values = {model["name"]: _test(model).get(metric) for model in metrics["models"]}
-    curves: dict[str, list[LearningCurve]] = {"trees": [], "neural": []}
-    for trial in metrics["trials"]:
-        curve = read_learning_curve(paths.trial(trial["name"]).learning_curve, trial["name"])
-        if curve and trial["model"] in curves:
-            curves[trial["model"]].append(curve)
-    test: TestRows = read_test(paths, schema, metrics)
+def _pictures(paths: RunPaths, schema: TableSchema, results: Results) -> list[plots.Picture]:
+    metric = results.comparison.metric
+    values = {model.name: model.metrics.test.get(metric) for model in results.models}
+    curves: dict[str, list[LearningCurve]] = {}
+    for trial in results.trials:
+        if curve := learning_curve(paths.trial(trial.name).learning_curve):
+            curves.setdefault(trial.model, []).append(curve)
+    test = read_test(paths, schema, results)
+    of_networks = {trial.model for trial in results.trials if trial.engine == "torch"}
     with plots.plot_style():
         found = (
             plots.quality(test, schema, values),
-            plots.learning_curves(curves),
-            plots.timings(metrics.get("phases_s") or {}),
+            plots.learning_curves(curves, of_networks),
+            plots.timings(results.phases_s),
         )
     return [picture for picture in found if picture]
 
@@ -86,129 +83,122 @@ def _pictures(paths: RunPaths, schema: TableSchema, metrics: dict[str, Any]) -> 
 _NOTES = {
     "results": "A model's figures are means over its trials, ± their standard deviation; the blend mixes all "
     "trials.",
-    "comparison": "Compared are each model's predictions averaged over its trials, row by row. A pair is a "
-    "tie where its interval holds zero. The interval speaks of other rows like these, with the fitted models "
-    "as they are.",
-    "trials": "A step is a tree of the trees and an epoch of the network. Rows a second count each training "
-    "row once a step, so those of trees and networks are not comparable. Predict is the time for the "
+    "comparison": "The comparison uses each model's predictions averaged over its trials, row by row. A pair "
+    "is a tie if its interval contains zero. The interval is about other rows like these, with the same "
+    "fitted models.",
+    "trials": "A step is a tree for the trees and an epoch for the network. Rows per second count each "
+    "training row once per step, so they do not compare trees with networks. Predict is the time for the "
     "validation and test rows.",
-    "cost": "Device time is the wall time of the run, once for each lane.",
-    "proofs": "What the engines themselves report of the device they trained on.",
+    "cost": "Device time is the wall time of the run times the number of lanes.",
+    "proofs": "The engines' own reports on the device that they trained on.",
 }
-"""What the tables mean, by table."""
+"""The explanation of each table."""
 
 
-def _content(schema: TableSchema, plan: Plan, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Everything the two templates show, by name."""
-    metric = _main_metric(schema, metrics)
-    run, cost = metrics.get("run") or {}, metrics.get("cost") or {}
+def _notes(schema: TableSchema) -> dict[str, str]:
+    if schema.weight is None:
+        return _NOTES
+    counted_by = (
+        f"Column {schema.weight} weights the rows in every metric, in the intervals and in the "
+        "weights of the blend."
+    )
+    return {**_NOTES, "results": f"{_NOTES['results']} {counted_by}"}
+
+
+def _content(schema: TableSchema, plan: Plan, results: Results) -> dict[str, object]:
+    """All values that the two templates show, by name."""
+    metric = results.comparison.metric
     return {
-        "run": run,
-        "notes": _NOTES,
+        "run": results.run,
+        "notes": _notes(schema),
         "schema": schema,
         "plan": plan,
-        "verdict": verdict(schema, metrics),
-        "summary": _summary(schema, run, cost),
-        "results": tables.results(metrics),
-        "validation": tables.results(metrics, "valid"),
-        "comparison": tables.comparison(metrics),
+        "verdict": verdict(results),
+        "summary": _summary(schema, results),
+        "results": tables.results(results),
+        "validation": tables.results(results, "valid"),
+        "comparison": tables.comparison(results),
         "comparison_metric": metric_title(metric),
-        "failures": tables.failures(metrics),
-        "trials": tables.trials(metrics, metric),
-        "timings": tables.timings(metrics),
+        "failures": tables.failures(results),
+        "trials": tables.trials(results, metric),
+        "timings": tables.timings(results),
         "splits": tables.splits(schema),
         "dropped": tables.dropped(schema),
         "features": tables.features(schema),
         "lanes": tables.lanes(plan),
-        "proofs": tables.proofs(metrics),
-        "trial_notes": [
-            (trial["name"], note) for trial in metrics["trials"] for note in trial.get("notes") or ()
-        ],
+        "proofs": tables.proofs(results),
+        "trial_notes": [(trial.name, note) for trial in results.done() for note in trial.notes],
     }
 
 
-def verdict(schema: TableSchema, metrics: dict[str, Any]) -> str:
+def verdict(results: Results) -> str:
     """The answer in one sentence."""
-    metric = _main_metric(schema, metrics)
-    scores = {model["name"]: _test(model).get(metric) for model in metrics["models"]}
+    found = results.comparison
+    scores = {model.name: model.metrics.test.get(found.metric) for model in results.models}
     finished = {name: value for name, value in scores.items() if value is not None}
-    found = metrics.get("comparison") or {}
-    pairs = {frozenset((pair["a"], pair["b"])): pair for pair in found.get("pairs") or ()}
-    pair = pairs.get(frozenset(("trees", "neural")))
-    if pair and pair.get("sentence"):
-        text = str(pair["sentence"])
-        leader = found.get("leader")
-        if leader == "blend" and leader in finished:
-            text += f"; {_of_blend(pairs)} {metric_title(metric)} {number_text(finished[leader])}"
+    pairs = {frozenset((pair.a, pair.b)): pair for pair in found.pairs}
+    title = metric_title(found.metric)
+    if pair := pairs.get(frozenset(("trees", "neural"))):
+        text = pair.sentence
+        if found.leader == "blend" and "blend" in finished:
+            text += f"; {_of_blend(pairs)} {title} {number_text(finished['blend'])}"
         return f"{text[0].upper()}{text[1:]}."
     if not finished:
-        return "No model finished, so there is nothing to compare; the failed trials below say why."
-    title = metric_title(metric)
+        return "No model finished, so there is nothing to compare; the failed trials below give the reasons."
     reached = " and ".join(f"{name} reached {title} {number_text(value)}" for name, value in finished.items())
-    left_out = any(model.get("status") == "left out" for model in metrics["models"])
+    left_out = any(model.status == "left out" for model in results.models)
     why = "was left out" if left_out else "did not finish"
     alone = f"; the other branch {why}, so there is nothing to compare" if len(finished) == 1 else ""
     return f"{reached[0].upper()}{reached[1:]} on the test split{alone}."
 
 
-def _of_blend(pairs: dict[frozenset[str], dict[str, Any]]) -> str:
-    """What is said of a blend with the best value: that it leads only where no difference is a tie."""
+def _of_blend(pairs: Mapping[frozenset[str], PairResult]) -> str:
+    """The words for a blend with the best value: it leads only if no difference is a tie."""
     level = [
         name
         for name in ("trees", "neural")
-        if (pair := pairs.get(frozenset(("blend", name)))) and pair.get("verdict") == "tie"
+        if (pair := pairs.get(frozenset(("blend", name)))) and pair.verdict == "tie"
     ]
     if not level:
         return "the blend of both leads with"
     return f"the blend of both, level with {' and '.join(level)}, reaches"
 
 
-def _summary(schema: TableSchema, run: dict[str, Any], cost: dict[str, Any]) -> list[tuple[str, str]]:
+def _summary(schema: TableSchema, results: Results) -> list[tuple[str, str]]:
+    run, cost = results.run, results.cost
     classes = f", {len(schema.classes)} classes" if schema.classes else ""
     kinds = f"{len(schema.numeric):,} numeric, {len(schema.categorical):,} categorical"
     refused = f" ({schema.rows_refused:,} refused: no target value)" if schema.rows_refused else ""
-    host = run.get("host") or {}
-    cores = counted(host["cores"], "core") if host.get("cores") else ""
-    gpus = [f"{count} × {name}" for name, count in Counter(host.get("gpus") or ()).items()]
+    gpus = [f"{count} × {name}" for name, count in Counter(run.host.gpus).items()]
+    machine = (run.host.processor, counted(run.host.cores, "core"), *gpus)
     pairs = [
         ("source", schema.source),
         ("target", f"{schema.target} ({schema.task}{classes})"),
         ("rows", f"{schema.rows:,}{refused}"),
         ("features", f"{len(schema.features):,}: {kinds}"),
-        ("host", ", ".join(text for text in (host.get("processor"), cores, *gpus) if text)),
-        ("peak memory", gibibytes(run["peak_rss_bytes"]) if run.get("peak_rss_bytes") else ""),
-        ("started", str(run.get("started_at") or "").replace("T", " ").replace("Z", " UTC")),
-        ("wall time", seconds_text(run["wall_s"]) if run.get("wall_s") is not None else ""),
-        (
-            "device time",
-            seconds_text(3600 * cost["device_hours"]) if cost.get("device_hours") is not None else "",
-        ),
-        ("GPU energy", f"{number_text(cost['energy_wh'])} Wh" if cost.get("energy_wh") is not None else ""),
-        ("price", number_text(cost["price"]) if cost.get("price") is not None else ""),
+        ("host", ", ".join(text for text in machine if text)),
+        ("peak memory", gibibytes(run.peak_rss_bytes) if run.peak_rss_bytes else ""),
+        ("started", run.started_at.replace("T", " ").replace("Z", " UTC")),
+        ("wall time", seconds_text(run.wall_s)),
+        ("device time", seconds_text(3600 * cost.device_hours)),
+        ("GPU energy", f"{number_text(cost.energy_wh)} Wh" if cost.energy_wh is not None else ""),
+        ("price", number_text(cost.price) if cost.price is not None else ""),
         ("folds", str(schema.folds or "")),
     ]
     return [(name, text) for name, text in pairs if text]
-
-
-def _main_metric(schema: TableSchema, metrics: dict[str, Any]) -> str:
-    return (metrics.get("comparison") or {}).get("metric") or primary(schema.task)
-
-
-def _test(model: dict[str, Any]) -> dict[str, float | None]:
-    return (model.get("metrics") or {}).get("test") or {}
 
 
 def _data_uri(png: bytes) -> Markup:
     return Markup("data:image/png;base64," + b64encode(png).decode("ascii"))
 
 
-def _markdown(value: Any) -> Any:
-    """Text as Markdown shows it literally, on one line; what a macro made is Markdown already."""
+def _markdown(value: object) -> Markup:
+    """Escape text so that Markdown shows it literally, on one line; a macro's output is Markdown already."""
     if isinstance(value, Markup):
         return value
     text = " ".join(str(value).split())
     text = re.sub(r"([\\`*\[\]|~])", r"\\\1", text)
-    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word an underscore is only itself
+    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word an underscore has no meaning
     return Markup(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 

@@ -1,20 +1,22 @@
-"""The tables of the report, as text ready to be set: rows of cells, no markup.
+"""The tables of the report as rows of text cells, without markup.
 
-Everything comes from ``metrics.json``, ``plan.json`` and ``table/schema.json``; a value that is absent or
-null shows as a dash, and a column of dashes is left out.
+All values come from ``metrics.json``, ``plan.json`` and ``table/schema.json``. An absent or null value shows
+as a dash, and a column of dashes is left out.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any
+from typing import Literal
 
 from sparkgpu.plan.plan import Plan
+from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.score.metrics import greater_is_better
+from sparkgpu.score.standings import standings
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
@@ -23,7 +25,7 @@ DASH = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One value; `best` marks the best of its row, `number` sets it flush right."""
+    """One value; `best` marks the best of its row, `number` aligns it to the right."""
 
     text: str
     best: bool = False
@@ -32,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A heading for each column, then rows of as many cells."""
+    """A heading for each column, and rows with one cell for each."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -42,77 +44,58 @@ class Table:
 
     @property
     def marked(self) -> bool:
-        """Whether some number is marked, so that the others keep its place free."""
+        """Whether some number has a mark, so that the others leave room for it."""
         return any(cell.best and cell.number for row in self.rows for cell in row)
 
 
-Metrics = dict[str, Any]
-
-
-def results(metrics: Metrics, split: str = "test") -> Table:
-    """Metrics down, models across; mean over a model's trials, with their spread where it was repeated."""
-    models = metrics["models"]
-    values = [(model.get("metrics") or {}).get(split) or {} for model in models]
-    spreads = [(model.get("std") or {}).get(split) or {} for model in models]
+def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
+    """Metrics down, models across: the mean over a model's trials, with their spread if there are several."""
     rows = []
-    for name in dict.fromkeys(name for of_model in values for name in of_model):
-        found = [of_model.get(name) for of_model in values]
-        best = _best(name, found)
-        arrow = "greater" if greater_is_better(name) else "smaller"
-        cells = [Cell(text=f"{metric_title(name)} ({arrow} is better)")]
-        for value, spread in zip(found, spreads, strict=True):
-            text = number_text(value)
-            if value is not None and spread.get(name) is not None:
-                text += f" ± {number_text(spread[name], 2)}"
-            cells.append(Cell(text=text, best=value is not None and value == best, number=True))
+    for metric, of_metric in standings(found.models, split).items():
+        arrow = "greater" if greater_is_better(metric) else "smaller"
+        cells = [Cell(text=f"{metric_title(metric)} ({arrow} is better)")]
+        for standing in of_metric:
+            spread = f" ± {number_text(standing.spread, 2)}" if standing.spread is not None else ""
+            cells.append(Cell(text=number_text(standing.value) + spread, best=standing.is_best, number=True))
         rows.append(tuple(cells))
     if split == "test" and rows:
-        rows += _model_rows(metrics)
-    return Table(columns=(f"{split} split", *(model["name"] for model in models)), rows=tuple(rows))
+        rows += _model_rows(found)
+    return Table(columns=(f"{split} split", *(model.name for model in found.models)), rows=tuple(rows))
 
 
-def _model_rows(metrics: Metrics) -> list[tuple[Cell, ...]]:
-    """What a model took and is made of, below what it scored."""
+def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
+    """The time and the parts of a model, below its scores."""
     made, took = [], []
-    for model in metrics["models"]:
-        done = [t for t in metrics["trials"] if t["model"] == model["name"] and t.get("status") == "done"]
-        seconds = [trial["fit_s"] for trial in done if trial.get("fit_s") is not None]
-        took.append(seconds_text(sum(seconds) / len(seconds)) if seconds else DASH)
-        weights = model.get("weights") or {}
-        parts = " + ".join(f"{number_text(weight, 2)} {name}" for name, weight in weights.items())
-        made.append(
-            parts or (f"{model['engine']}, " if model.get("engine") else "") + counted(len(done), "trial")
-        )
+    for model in found.models:
+        done = found.done(model.name)
+        took.append(seconds_text(sum(trial.fit_s for trial in done) / len(done)) if done else DASH)
+        if model.weights:
+            made.append(
+                " + ".join(f"{number_text(share, 2)} {name}" for name, share in model.weights.items())
+            )
+        else:
+            made.append((f"{model.engine}, " if model.engine else "") + counted(len(done), "trial"))
     return [
         (Cell(text="mean fit time"), *(Cell(text=text, number=True) for text in took)),
         (Cell(text="made of"), *(Cell(text=text, number=True) for text in made)),
     ]
 
 
-def _best(metric: str, values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    if len(present) < 2:
-        return None
-    return max(present) if greater_is_better(metric) else min(present)
-
-
-def comparison(metrics: Metrics) -> Table:
+def comparison(found: Results) -> Table:
     """Each pair of models: the difference, its interval and the verdict."""
-    found = metrics.get("comparison") or {}
     rows = []
-    for pair in found.get("pairs") or ():
-        low, high = pair.get("ci95") or (None, None)
+    for pair in found.comparison.pairs:
+        low, high = pair.ci95
         width = high - low if low is not None and high is not None else None
         interval = DASH if width is None else f"{_signed(low, width)} to {_signed(high, width)}"
-        verdict = pair.get("verdict")
-        ahead = {"a": pair["a"], "b": pair["b"]}.get(verdict)
+        ahead = {"a": pair.a, "b": pair.b}.get(pair.verdict)
         rows.append(
             (
-                Cell(text=f"{pair['a']} minus {pair['b']}"),
-                Cell(text=_signed(pair.get("difference"), width), number=True),
+                Cell(text=f"{pair.a} minus {pair.b}"),
+                Cell(text=_signed(pair.difference, width), number=True),
                 Cell(text=interval, number=True),
                 Cell(text=f"{ahead} ahead" if ahead else "tie", best=ahead is not None),
-                Cell(text=pair.get("sentence") or DASH),
+                Cell(text=pair.sentence),
             )
         )
     columns = ("pair", "difference", "95 % interval", "verdict", "in words")
@@ -120,50 +103,52 @@ def comparison(metrics: Metrics) -> Table:
 
 
 def _signed(value: float | None, width: float | None) -> str:
-    """`value` with as many decimals as give the interval's width two digits: more would be noise."""
+    """`value` with the decimals that show two digits of the interval's width: more would be noise."""
     if value is None:
         return DASH
     decimals = 4 if not width else max(0, 1 - math.floor(math.log10(width)))
     return f"{value:+,.{decimals}f}".replace("-", "−")
 
 
-def trials(metrics: Metrics, metric: str) -> Table:
+def trials(found: Results, metric: str) -> Table:
     """One row for each trial, finished or not."""
     title = metric_title(metric)
     columns = (
         "trial", "engine", "lane", "strategy", "seed", "fold", "status", f"{title}, valid", f"{title}, test",
         "best step", "fit", "predict", "rows/s", "host memory", "device memory",
     )  # fmt: skip
-    rows = []
-    for trial in metrics["trials"]:
-        scores = trial.get("metrics") or {}
-        devices = ", ".join(trial.get("devices") or ())
-        rows.append(
-            (
-                Cell(text=trial["name"]),
-                Cell(text=trial.get("engine") or DASH),
-                Cell(
-                    text=f"{trial['lane']}, {devices}" if trial.get("lane") is not None else devices or DASH
-                ),
-                Cell(text=trial.get("strategy") or DASH),
-                _whole(trial.get("seed"), plain=True),
-                _whole(trial.get("fold")),
-                Cell(text=trial.get("status") or DASH),
-                *(_number((scores.get(split) or {}).get(metric)) for split in ("valid", "test")),
-                _whole(trial.get("best_iteration")),
-                _seconds(trial.get("fit_s")),
-                _seconds(trial.get("predict_s")),
-                _number(trial.get("train_rows_per_s")),
-                _bytes(trial.get("peak_host_bytes")),
-                _bytes(trial.get("peak_device_bytes")),
-            )
+    rows = [
+        (
+            Cell(text=trial.name),
+            Cell(text=trial.engine),
+            Cell(text=f"{trial.lane}, {', '.join(trial.devices)}"),
+            Cell(text=trial.strategy),
+            _whole(trial.seed, plain=True),
+            _whole(trial.fold),
+            Cell(text=trial.status),
+            _number(trial.metrics.valid.get(metric)),
+            _number(trial.metrics.test.get(metric)),
+            *(_measured(trial) if isinstance(trial, DoneTrial) else 6 * (Cell(text=DASH, number=True),)),
         )
+        for trial in found.trials
+    ]
     return _without_idle_columns(columns, rows)
 
 
-def timings(metrics: Metrics) -> Table:
-    """Phases down, lanes and branches across, in the order they were met."""
-    phases: dict[str, dict[str, float]] = metrics.get("phases_s") or {}
+def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
+    return (
+        _whole(trial.best_iteration),
+        _seconds(trial.fit_s),
+        _seconds(trial.predict_s),
+        _number(trial.train_rows_per_s),
+        _bytes(trial.peak_host_bytes),
+        _bytes(trial.peak_device_bytes),
+    )
+
+
+def timings(found: Results) -> Table:
+    """Phases down, lanes and branches across, in the order of appearance."""
+    phases = found.phases_s
     places = [place for place, of_place in phases.items() if of_place]
     names = dict.fromkeys(name for place in places for name in phases[place])
     rows = [(Cell(text=name), *(_seconds(phases[place].get(name)) for place in places)) for name in names]
@@ -203,7 +188,7 @@ def lanes(plan: Plan) -> Table:
             Cell(text=lane.device_name),
             _whole(lane.tree_threads),
             _whole(lane.neural_threads),
-            _bytes(lane.heap_bytes or None),  # of executors they are Spark's affair
+            _bytes(lane.heap_bytes or None),  # for executors, Spark decides it
             _whole(lane.port_base or None, plain=True),
         )
         for lane in plan.lanes
@@ -212,51 +197,45 @@ def lanes(plan: Plan) -> Table:
     return _without_idle_columns(columns, rows)
 
 
-def proofs(metrics: Metrics) -> Table:
-    """What shows on which device each trial ran, as its engine recorded it."""
+def proofs(found: Results) -> Table:
+    """The proof of each trial's device, as its engine recorded it."""
     rows = [
-        (
-            Cell(text=trial["name"]),
-            Cell(text=key),
-            Cell(text=_evidence(value)),
-        )
-        for trial in metrics["trials"]
-        for key, value in (trial.get("device_proof") or {}).items()
-        if value not in (None, "") and key != "ranks"  # those are in metrics.json
+        (Cell(text=trial.name), Cell(text=key), Cell(text=_evidence(value)))
+        for trial in found.done()
+        for key, value in trial.device_proof.items()
+        if value not in (None, "") and key != "ranks"  # metrics.json has the ranks
     ]
     return Table(columns=("trial", "evidence", "value"), rows=tuple(rows))
 
 
-def _evidence(value: Any) -> str:
+def _evidence(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def failures(metrics: Metrics) -> Table:
-    rows = [
-        (Cell(text=trial["name"]), Cell(text=trial.get("error") or "no reason was recorded"))
-        for trial in metrics["trials"]
-        if trial.get("status") != "done"
-    ]
+def failures(found: Results) -> Table:
+    rows = [(Cell(text=trial.name), Cell(text=trial.error)) for trial in found.failed]
     return Table(columns=("trial that failed", "reason"), rows=tuple(rows))
 
 
-def metrics_csv(metrics: Metrics) -> str:
-    """``metrics.csv``: one row per model, and per trial, of each split and metric; numbers in full."""
+def metrics_csv(found: Results) -> str:
+    """``metrics.csv``: one row for each model or trial, split and metric, with unrounded numbers."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("model", "trial", "split", "metric", "value", "std"))
-    for entry in (*metrics["models"], *metrics["trials"]):
-        is_trial = "model" in entry
-        names = (entry["model"], entry["name"]) if is_trial else (entry["name"], "")
-        for split, values in (entry.get("metrics") or {}).items():
-            spread = {} if is_trial else (entry.get("std") or {}).get(split) or {}
-            for metric, value in (values or {}).items():
-                writer.writerow((*names, split, metric, value, spread.get(metric)))
+    for model in found.models:
+        for metric, value in model.metrics.valid.items():
+            writer.writerow((model.name, "", "valid", metric, value, None))
+        for metric, value in model.metrics.test.items():
+            writer.writerow((model.name, "", "test", metric, value, model.std.test.get(metric)))
+    for trial in found.trials:
+        for split, values in (("valid", trial.metrics.valid), ("test", trial.metrics.test)):
+            for metric, value in values.items():
+                writer.writerow((trial.model, trial.name, split, metric, value, None))
     return text.getvalue()
 
 
 def _without_idle_columns(columns: Sequence[str], rows: list[tuple[Cell, ...]]) -> Table:
-    """Leave out what says nothing: columns of dashes, of finished trials, of single devices."""
+    """Leave out columns without information: only dashes, only finished trials, only single devices."""
     idle = {DASH, "done", "single"}
     kept = [i for i in range(len(columns)) if len(found := {row[i].text for row in rows}) > 1 or found - idle]
     return Table(
@@ -269,7 +248,7 @@ def _number(value: float | None) -> Cell:
 
 
 def _whole(value: int | None, *, plain: bool = False) -> Cell:
-    """A count, or, when `plain`, a name made of digits."""
+    """A count or, with `plain`, a name made of digits."""
     return Cell(text=DASH if value is None else str(value) if plain else f"{value:,}", number=True)
 
 

@@ -1,1 +1,1 @@
-"""The run directory: where its files lie, what they hold, how they are written."""
+"""The run directory: the paths of its files, their content, and how they are written."""

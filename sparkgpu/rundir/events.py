@@ -1,7 +1,7 @@
-"""What a worker tells the parent while it works: one JSON object per line, appended to a file of its lane.
+"""The reports of a worker to the parent: one JSON object per line, appended to a file of its lane.
 
-A file, not a pipe: it outlives both ends, can be read on another machine, and a slow reader never stops a
-worker. Losing the last line when a process is killed is harmless, since results are files of their own.
+It is a file, not a pipe: it outlives both ends, another machine can read it, and a slow reader never stops a
+worker. A killed process may lose its last line. That is harmless, since results are in other files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Branch = Literal["trees", "neural"]
 
 
 class Event(Record):
-    """One step of a worker.
+    """One report of a worker.
 
-    `kind` is ``phase`` (a new activity began: `text`), ``progress`` (`done` of 1.0 of `trial`, with the
-    step and the validation metric where there is one), ``trial_done``, ``trial_failed`` (`text` says why),
-    ``alive`` (work was done that nothing else shows). `at` is seconds since the epoch.
+    `kind` is ``phase`` (the activity `text` began), ``progress`` (share `done` of `trial`, with the step and,
+    if there is one, the validation metric), ``trial_done``, ``trial_failed`` (`text` is the reason) or
+    ``alive`` (work was done that nothing else shows). `at` is in seconds since the epoch.
     """
 
     at: float
@@ -38,7 +38,7 @@ class Event(Record):
 
 
 class EventWriter:
-    """Appends events, and keeps the seconds spent in each phase for the report."""
+    """Appends events, and records the seconds of each phase for the report."""
 
     def __init__(self, path: Path, phases_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,16 +47,16 @@ class EventWriter:
         self._phases: dict[str, float] = {}
 
     def close(self) -> None:
-        """Needed only by a process that outlives its writer."""
+        """Only a process that outlives its writer needs this."""
         os.close(self._descriptor)
 
     def emit(self, event: Event) -> None:
-        # One write per line: O_APPEND keeps lines whole even when threads report at the same time.
+        # One write per line: O_APPEND keeps lines whole even if threads report at the same time.
         os.write(self._descriptor, event.model_dump_json(exclude_defaults=True).encode() + b"\n")
 
     @contextmanager
     def phase(self, name: str, trial: str | None = None) -> Iterator[None]:
-        """Report that `name` begins, and add its wall seconds to the phases when it ends."""
+        """Report that phase `name` begins, and record its wall seconds when it ends."""
         start = time.perf_counter()
         self.emit(Event(at=time.time(), kind="phase", text=name, trial=trial))
         try:
@@ -87,12 +87,12 @@ class EventWriter:
         self.emit(Event(at=time.time(), kind="trial_failed", trial=trial, text=text))
 
     def alive(self) -> None:
-        """Tell that work goes on elsewhere, as on a cluster's executors; displays show nothing of it."""
+        """Report that work continues elsewhere, such as on a cluster's executors; displays do not show it."""
         self.emit(Event(at=time.time(), kind="alive"))
 
 
 class EventReader:
-    """Reads what was appended since the last look; an incomplete last line waits for its end."""
+    """Reads the events since the last read; an incomplete last line is left for the next read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

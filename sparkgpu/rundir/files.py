@@ -1,7 +1,7 @@
-"""How files of a run are written and read.
+"""Writes and reads the files of a run.
 
-Files are the interface between processes, so a file is complete or absent: written under a temporary name
-in the same folder, then renamed.
+Files are the interface between processes, so a file is complete or absent: it is written under a temporary
+name in the same folder and then renamed.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """Base of the records that cross a process boundary as JSON: immutable, unknown keys refused."""
+    """Base of the records that pass between processes as JSON: immutable; refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write `text` so that a reader sees the whole file or none."""
+    """Write `text` so that a reader sees the whole file or no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
@@ -29,7 +32,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Record | dict[str, Any]) -> None:
-    """Write a record or a dictionary as JSON, complete or not at all. NaN is refused (not JSON)."""
+    """Write a record or a dictionary as JSON, complete or not at all. Refuses NaN, which is not JSON."""
     data = value.model_dump(mode="json") if isinstance(value, Record) else value
     write_text(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -37,3 +40,8 @@ def write_json(path: Path, value: Record | dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return data
+
+
+def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
+    """Read a record that `write_json` wrote."""
+    return kind.model_validate_json(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The run directory: where every file of a run lies. ``DONE`` is the last file of a trial."""
+"""The paths of every file in a run directory. ``DONE`` is the last file of a trial."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPaths:
-    """``trials/<name>/``: everything one trial leaves."""
+    """``trials/<name>/``: all files of one trial."""
 
     root: Path
 
@@ -34,7 +34,7 @@ class TrialPaths:
 
     @property
     def gang(self) -> Path:
-        """What ranks on several machines leave for each other and for the worker, while they train."""
+        """Files of ranks on several machines for each other and for the worker, during training."""
         return self.root / "gang"
 
     @property
@@ -72,13 +72,18 @@ class LanePaths:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPaths:
-    """The run directory of the contract (docs/run-directory.md lists it file by file)."""
+    """The run directory; docs/run-directory.md describes each file."""
 
     root: Path
 
     @property
     def config(self) -> Path:
         return self.root / "run.toml"
+
+    @property
+    def config_schema(self) -> Path:
+        """The JSON Schema that the first line of ``run.toml`` names."""
+        return self.root / "run.schema.json"
 
     @property
     def plan(self) -> Path:
@@ -106,12 +111,12 @@ class RunPaths:
 
     @property
     def hang_log(self) -> Path:
-        """The stacks of the run's own process, where it hung at the very end."""
+        """The stacks of the run's own process, if it hung in its last steps."""
         return self.root / "hang.log"
 
     @property
     def checkpoint_request(self) -> Path:
-        """While this file is there, every network that trains writes one checkpoint as soon as it can."""
+        """While this file exists, every network in training writes one checkpoint as soon as it can."""
         return self.root / "checkpoint-request"
 
     @property

@@ -1,8 +1,6 @@
-"""The records that a run leaves as JSON: what they hold is the contract of docs/run-directory.md."""
+"""The records that a run writes as JSON beside ``metrics.json`` (docs/run-directory.md lists the files)."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from pydantic import Field
 
@@ -10,10 +8,10 @@ from sparkgpu.rundir.files import Record
 
 
 class FitRecord(Record):
-    """``fit.json``: what one trial did, as its engine saw it. Seconds, bytes and rows per second.
+    """``fit.json``: an engine's record of one trial. The units are seconds, bytes and rows per second.
 
-    `native_parameters` is what the native library reports that it used, `device_proof` what shows on
-    which device it ran; `parameters` are the settings that were asked for, in the engine's spelling.
+    `native_parameters` are the parameters that the native library reports, `device_proof` shows the device on
+    which it ran, and `parameters` are the requested settings with the engine's names.
     """
 
     trial: str
@@ -26,6 +24,44 @@ class FitRecord(Record):
     peak_device_bytes: int | None = None
     best_iteration: int
     native_parameters: dict[str, str] = Field(default_factory=dict)
-    device_proof: dict[str, Any] = Field(default_factory=dict)
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    device_proof: dict[str, object] = Field(default_factory=dict)
+    parameters: dict[str, object] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+class HostRecord(Record):
+    """A machine in the form of ``metrics.json``. `gpus` are names, `driver` is NVIDIA's version."""
+
+    system: str
+    processor: str
+    cores: int
+    available_memory_bytes: int
+    gpus: tuple[str, ...]
+    driver: str | None
+
+
+class GpuRecord(Record):
+    """One GPU as ``nvidia-smi`` shows it."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int
+
+
+class DetailedHostRecord(Record):
+    """The same machine in ``env.json``, with all known facts on its GPUs."""
+
+    system: str
+    processor: str
+    cores: int
+    available_memory_bytes: int
+    gpus: tuple[GpuRecord, ...]
+    driver: str | None
+
+
+class EnvironmentRecord(Record):
+    """``env.json``: versions of Python and of the packages that a run depends on, and the machine."""
+
+    versions: dict[str, str]
+    host: DetailedHostRecord

@@ -1,4 +1,4 @@
-"""Clears a run directory of what a stopped run left half done."""
+"""Removes the half-finished files of a stopped run from its directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparkgpu.rundir.paths import RunPaths
 
 
 def clear_unfinished(paths: RunPaths) -> None:
-    """Remove what a stopped run left half done, so that it is neither read nor taken for a result."""
+    """Remove the half-finished files of a stopped run, so that nothing reads them as results."""
     if not paths.schema.exists():
         for folder in (paths.table, paths.pipeline):
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""One run from its configuration to its report: start, resume, stop in good order, score."""
+"""One run from its configuration to its report: start, resume, stop cleanly, score."""

@@ -1,38 +1,50 @@
-"""From the predictions of all trials to ``metrics.json``: scored by one scorer, compared and blended.
+"""Makes ``metrics.json`` from the predictions of all trials: one scorer scores, compares and blends them.
 
-Reads only the run directory, so it can be repeated. Blend weights come from the validation rows alone; what
-is compared on the test rows are each model's predictions averaged over its trials.
+It reads only the run directory, so it can be repeated. Blend weights come only from the validation rows. The
+comparison on the test rows uses each model's predictions averaged over its trials. If the user named a column
+of row weights, it weights every figure.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import combinations
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparkgpu.plan.plan import Plan, TrialSpec
-from sparkgpu.rundir.files import read_json
+from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.score import blend, compare, metrics, scorer
-from sparkgpu.table.predictions import read_predictions
-from sparkgpu.table.rows import read_rows
+from sparkgpu.rundir.results import (
+    ComparisonResult,
+    DoneTrial,
+    FailedTrial,
+    ModelResult,
+    PairResult,
+    SplitMetrics,
+    Spread,
+)
+from sparkgpu.score import blend, compare, metrics
+from sparkgpu.score.predictions import LabelReader, Labels, averaged, trial_predictions
+from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import SplitName, TableSchema
 
-Values = NDArray[np.float64]
 _SPLITS: tuple[SplitName, SplitName] = ("valid", "test")
+_ALWAYS = ("trees", "neural")  # always in `models`, trained or not
+
+Predictions = Mapping[SplitName, FloatArray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Labels:
-    """Row ids and labels of the rows a prediction is about."""
+class Evaluation:
+    """The parts of ``metrics.json`` that follow from predictions."""
 
-    row_id_N: NDArray[np.int64]
-    label_N: NDArray[Any]
+    models: tuple[ModelResult, ...]
+    trials: tuple[DoneTrial | FailedTrial, ...]
+    comparison: ComparisonResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +53,8 @@ class _Scored:
 
     spec: TrialSpec
     fit: FitRecord
-    metrics: dict[SplitName, metrics.Metrics]
-    values: dict[SplitName, Values]
+    metrics: SplitMetrics
+    values: Predictions
 
 
 def evaluate(
@@ -52,106 +64,81 @@ def evaluate(
     failed: Mapping[str, str],
     seed: int,
     notes: Mapping[str, str],
-) -> dict[str, Any]:
-    """The parts of ``metrics.json`` that follow from predictions: models, trials, comparison.
-
-    `failed` says of trials why they failed, `notes` what else befell them.
-    """
-    labels = _Reader(paths, schema)
-    scored = [
-        _score(paths, schema, spec, labels) for spec in plan.trials if paths.trial(spec.name).done.exists()
-    ]
+) -> Evaluation:
+    """Score what finished. `failed` gives the reasons of failed trials, `notes` other notes on trials."""
+    labels = LabelReader(paths, schema)
+    done = [spec for spec in plan.trials if paths.trial(spec.name).done.exists()]
+    scored = [_score(paths, schema, spec, labels) for spec in done]
+    names = tuple(dict.fromkeys((*_ALWAYS, *(spec.model for spec in plan.trials))))
     pooled = {
-        model: _pool(schema, [trial for trial in scored if trial.spec.model == model], labels)
-        for model in ("trees", "neural")
-        if any(trial.spec.model == model for trial in scored)
+        model: _pool(schema, own, labels)
+        for model in names
+        if (own := [trial for trial in scored if trial.spec.model == model])
     }
-    models = [_model_entry(model, plan, scored) for model in ("trees", "neural")]
-    if len(pooled) == 2:
+    models = [_model(model, plan, scored) for model in names]
+    if len(pooled) > 1:
+        valid = labels.all("valid")
         weights = blend.blend_weights(
-            schema.task, labels.all("valid").label_N, {name: found["valid"] for name, found in pooled.items()}
+            schema.task,
+            valid.label_N,
+            {name: found["valid"] for name, found in pooled.items()},
+            weight_N=valid.weight_N,
         )
-        pooled["blend"] = {
+        mixed: Predictions = {
             split: blend.blend({name: pooled[name][split] for name in weights}, weights) for split in _SPLITS
         }
+        pooled["blend"] = mixed
         models.append(
-            {
-                "name": "blend",
-                "engine": "blend",
-                "status": "done",
-                "trials": [trial.spec.name for trial in scored],
-                "weights": weights,
-                "metrics": {
-                    split: metrics.compute(schema.task, labels.all(split).label_N, pooled["blend"][split])
-                    for split in _SPLITS
-                },
-                "std": {"test": {}},
-            }
+            ModelResult(
+                name="blend",
+                engine="blend",
+                status="done",
+                trials=tuple(trial.spec.name for trial in scored),
+                weights=weights,
+                metrics=SplitMetrics(
+                    valid=_compute(schema, labels, "valid", mixed),
+                    test=_compute(schema, labels, "test", mixed),
+                ),
+                std=Spread(test={}),
+            )
         )
-    return {
-        "models": models,
-        "trials": [
-            *(_trial_entry(trial, plan, notes) for trial in scored),
-            *(
-                _failed_entry(spec, plan, failed)
-                for spec in plan.trials
-                if not paths.trial(spec.name).done.exists()
-            ),
-        ],
-        "comparison": _comparison(schema, labels, pooled, seed),
+    return Evaluation(
+        models=tuple(models),
+        trials=(
+            *(_done_trial(trial, plan, notes) for trial in scored),
+            *(_failed_trial(spec, plan, failed) for spec in plan.trials if spec not in done),
+        ),
+        comparison=_comparison(schema, labels, pooled, seed),
+    )
+
+
+def _compute(
+    schema: TableSchema, labels: LabelReader, split: SplitName, values: Predictions
+) -> metrics.Metrics:
+    rows = labels.all(split)
+    return metrics.compute(schema.task, rows.label_N, values[split], rows.weight_N)
+
+
+def _score(paths: RunPaths, schema: TableSchema, spec: TrialSpec, labels: LabelReader) -> _Scored:
+    own: dict[SplitName, Labels] = {split: labels.of(split, spec.fold) for split in _SPLITS}
+    values = trial_predictions(paths, schema, spec.name, own)
+    found = {
+        split: metrics.compute(schema.task, rows.label_N, values[split], rows.weight_N)
+        for split, rows in own.items()
     }
-
-
-class _Reader:
-    """Labels of the splits, read once each."""
-
-    def __init__(self, paths: RunPaths, schema: TableSchema) -> None:
-        self._paths = paths
-        self._schema = schema
-        self._read: dict[tuple[SplitName, int | None], _Labels] = {}
-
-    def of(self, split: SplitName, fold: int | None) -> _Labels:
-        """The rows of `split` as a trial of `fold` sees them."""
-        key = (split, fold if split != "test" else None)
-        if key not in self._read:
-            rows = read_rows(self._paths, self._schema, split, fold=key[1], features=False)
-            self._read[key] = _Labels(row_id_N=rows.row_id_N, label_N=rows.label_N)
-        return self._read[key]
-
-    def all(self, split: SplitName) -> _Labels:
-        """Every row that some trial validated on (all folds together), or the test rows."""
-        folds = self._schema.folds
-        if split == "test" or folds is None:
-            return self.of(split, None)
-        parts = [self.of("valid", fold) for fold in range(folds)]
-        row_id_N = np.concatenate([part.row_id_N for part in parts])
-        order = np.argsort(row_id_N, kind="stable")
-        label_N = np.concatenate([part.label_N for part in parts])[order]
-        return _Labels(row_id_N=row_id_N[order], label_N=label_N)
-
-
-def _score(paths: RunPaths, schema: TableSchema, spec: TrialSpec, labels: _Reader) -> _Scored:
-    found = read_predictions(paths.trial(spec.name).predictions, schema)
-    values: dict[SplitName, Values] = {}
-    for split in _SPLITS:
-        row_id_N, predicted = found[split]
-        values[split] = scorer.align(labels.of(split, spec.fold).row_id_N, row_id_N, predicted)
     return _Scored(
         spec=spec,
-        fit=FitRecord.model_validate(read_json(paths.trial(spec.name).fit)),
-        metrics={
-            split: metrics.compute(schema.task, labels.of(split, spec.fold).label_N, values[split])
-            for split in _SPLITS
-        },
+        fit=read_record(paths.trial(spec.name).fit, FitRecord),
+        metrics=SplitMetrics(valid=found["valid"], test=found["test"]),
         values=values,
     )
 
 
-def _pool(schema: TableSchema, trials: list[_Scored], labels: _Reader) -> dict[SplitName, Values]:
-    """One model's predictions averaged over its trials; with folds, each validated row over its own."""
-    test = np.mean([trial.values["test"] for trial in trials], axis=0)
+def _pool(schema: TableSchema, trials: Sequence[_Scored], labels: LabelReader) -> Predictions:
+    """One model's predictions averaged over its trials; with folds, each row over its own fold's trials."""
+    test = averaged([trial.values["test"] for trial in trials])
     if schema.folds is None:
-        return {"valid": np.mean([trial.values["valid"] for trial in trials], axis=0), "test": test}
+        return {"valid": averaged([trial.values["valid"] for trial in trials]), "test": test}
     whole = labels.all("valid").row_id_N
     total = np.zeros((len(whole), *test.shape[1:]))
     count = np.zeros(len(whole))
@@ -159,7 +146,7 @@ def _pool(schema: TableSchema, trials: list[_Scored], labels: _Reader) -> dict[S
         place = np.searchsorted(whole, labels.of("valid", trial.spec.fold).row_id_N)
         total[place] += trial.values["valid"]
         count[place] += 1
-    # A fold whose trial failed leaves its rows without a prediction: the mean of the others stands in.
+    # If a fold's trial failed, its rows have no prediction: the mean of the others replaces it.
     missing = count == 0
     count[missing] = 1
     average = total / count.reshape(-1, *([1] * (total.ndim - 1)))
@@ -168,82 +155,98 @@ def _pool(schema: TableSchema, trials: list[_Scored], labels: _Reader) -> dict[S
     return {"valid": average, "test": test}
 
 
-def _model_entry(model: str, plan: Plan, scored: list[_Scored]) -> dict[str, Any]:
+def _model(model: str, plan: Plan, scored: Sequence[_Scored]) -> ModelResult:
     own = [trial for trial in scored if trial.spec.model == model]
     planned = [spec for spec in plan.trials if spec.model == model]
-    mean: dict[SplitName, Any] = {}
-    spread: dict[SplitName, Any] = {}
-    for split in _SPLITS:
-        if own:
-            mean[split], spread[split] = metrics.mean_and_std([trial.metrics[split] for trial in own])
-    status = "done" if len(own) == len(planned) else ("partial" if own else "failed")
-    return {
-        "name": model,
-        "engine": planned[0].engine if planned else None,
-        "status": status if planned else "left out",  # by the configuration's `models`
-        "trials": [trial.spec.name for trial in own],
-        "metrics": {split: mean.get(split, {}) for split in _SPLITS},
-        "std": {"test": spread.get("test") or {}},
-    }
+    means, spread = SplitMetrics(valid={}, test={}), Spread(test={})
+    if own:
+        valid, _ = metrics.mean_and_std([trial.metrics.valid for trial in own])
+        test, deviation = metrics.mean_and_std([trial.metrics.test for trial in own])
+        means, spread = SplitMetrics(valid=valid, test=test), Spread(test=deviation)
+    status: Literal["done", "partial", "failed", "left out"]
+    if not planned:
+        status = "left out"  # the configuration's `models` leaves it out
+    else:
+        status = "done" if len(own) == len(planned) else "partial" if own else "failed"
+    return ModelResult(
+        name=model,
+        engine=planned[0].engine if planned else None,
+        status=status,
+        trials=tuple(trial.spec.name for trial in own),
+        metrics=means,
+        std=spread,
+    )
 
 
-def _trial_entry(trial: _Scored, plan: Plan, notes: Mapping[str, str]) -> dict[str, Any]:
-    fit = trial.fit
-    note = notes.get(trial.spec.name)
-    return {
-        **_identity(trial.spec, plan),
-        "status": "done",
-        "metrics": dict(trial.metrics),
-        **fit.model_dump(mode="json", exclude={"trial", "engine", "parameters", "train_rows", "notes"}),
-        "notes": [*fit.notes, *([note] if note else [])],
-    }
+def _done_trial(trial: _Scored, plan: Plan, notes: Mapping[str, str]) -> DoneTrial:
+    spec, fit = trial.spec, trial.fit
+    note = notes.get(spec.name)
+    return DoneTrial(
+        name=spec.name,
+        model=spec.model,
+        engine=spec.engine,
+        seed=spec.seed,
+        fold=spec.fold,
+        lane=spec.lane,
+        strategy=spec.strategy,
+        devices=_devices(spec, plan),
+        status="done",
+        metrics=trial.metrics,
+        fit_s=fit.fit_s,
+        predict_s=fit.predict_s,
+        train_rows_per_s=fit.train_rows_per_s,
+        peak_host_bytes=fit.peak_host_bytes,
+        peak_device_bytes=fit.peak_device_bytes,
+        best_iteration=fit.best_iteration,
+        native_parameters=fit.native_parameters,
+        device_proof=fit.device_proof,
+        notes=(*fit.notes, *([note] if note else [])),
+    )
 
 
-def _failed_entry(spec: TrialSpec, plan: Plan, failed: Mapping[str, str]) -> dict[str, Any]:
-    reason = failed.get(spec.name, "the run ended before it was done")
-    return {
-        **_identity(spec, plan),
-        "status": "failed",
-        "error": reason,
-        "metrics": {"valid": {}, "test": {}},
-    }
+def _failed_trial(spec: TrialSpec, plan: Plan, failed: Mapping[str, str]) -> FailedTrial:
+    return FailedTrial(
+        name=spec.name,
+        model=spec.model,
+        engine=spec.engine,
+        seed=spec.seed,
+        fold=spec.fold,
+        lane=spec.lane,
+        strategy=spec.strategy,
+        devices=_devices(spec, plan),
+        status="failed",
+        error=failed.get(spec.name, "the run ended before it was done"),
+        metrics=SplitMetrics(valid={}, test={}),
+    )
 
 
-def _identity(spec: TrialSpec, plan: Plan) -> dict[str, Any]:
-    return {
-        **spec.model_dump(include={"name", "model", "engine", "seed", "fold", "lane", "strategy"}),
-        "devices": [plan.lanes[lane].device for lane in spec.gang],
-    }
+def _devices(spec: TrialSpec, plan: Plan) -> tuple[str, ...]:
+    return tuple(plan.lanes[lane].device for lane in spec.gang)
 
 
 def _comparison(
-    schema: TableSchema, labels: _Reader, pooled: Mapping[str, Mapping[SplitName, Values]], seed: int
-) -> dict[str, Any]:
+    schema: TableSchema, labels: LabelReader, pooled: Mapping[str, Predictions], seed: int
+) -> ComparisonResult:
     metric = metrics.primary(schema.task)
-    label_N = labels.all("test").label_N
+    rows = labels.all("test")
+    models = [name for name in pooled if name != "blend"]
     pairs = []
-    for a, b in (("trees", "neural"), ("blend", "trees"), ("blend", "neural")):
-        if a in pooled and b in pooled:
-            found = compare.compare(schema.task, label_N, pooled[a]["test"], pooled[b]["test"], seed)
-            pairs.append(
-                {
-                    "a": a,
-                    "b": b,
-                    "difference": found.difference,
-                    "ci95": list(found.ci95),
-                    "verdict": found.verdict,
-                    "method": found.method,
-                    "sentence": found.sentence(a, b),
-                }
+    for a, b in (*combinations(models, 2), *(("blend", name) for name in models if "blend" in pooled)):
+        found = compare.compare(
+            schema.task, rows.label_N, pooled[a]["test"], pooled[b]["test"], seed, weight_N=rows.weight_N
+        )
+        pairs.append(
+            PairResult(
+                a=a,
+                b=b,
+                difference=found.difference,
+                ci95=found.ci95,
+                verdict=found.verdict,
+                method=found.method,
+                sentence=found.sentence(a, b),
             )
-    scores = {
-        name: metrics.score(metric, value)
-        for name, found in pooled.items()
-        if (value := metrics.compute(schema.task, label_N, found["test"])[metric]) is not None
-        and math.isfinite(value)
-    }
-    return {
-        "metric": metric,
-        "leader": max(scores, key=lambda name: scores[name], default=None),
-        "pairs": pairs,
-    }
+        )
+    values = {name: _compute(schema, labels, "test", found)[metric] for name, found in pooled.items()}
+    return ComparisonResult(
+        metric=metric, leader=next(iter(metrics.best(metric, values)), None), pairs=tuple(pairs)
+    )

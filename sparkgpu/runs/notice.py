@@ -1,7 +1,7 @@
-"""Ends a run such that little is lost: each network in training writes a checkpoint first.
+"""Ends a run with little loss: each network in training writes a checkpoint first.
 
-A batch system gives notice some minutes before a job's time is over. Trees have no checkpoint: what they did
-is done again when the run goes on.
+A batch system gives notice some minutes before a job's time is over. Trees have no checkpoint, so a resumed
+run trains them again.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
 
 SAVE_WITHIN_S = 120.0
-"""Less than the notice that a batch script should ask for (`sparkgpu slurm write` does)."""
+"""Less than the notice period in the scripts of `sparkgpu slurm write`."""
 
 _POLL_S = 0.1
 
 
 def save_networks(paths: RunPaths, plan: Plan, *, within_s: float = SAVE_WITHIN_S) -> None:
-    """Ask for the checkpoints and wait until they are there, or `within_s` seconds are over.
+    """Ask for the checkpoints and wait for them, at most `within_s` seconds.
 
-    A network that finishes meanwhile needs none. Where there is no table yet nothing trains.
+    A network that finishes in that time needs none. Without a table, nothing trains yet.
     """
     if not paths.schema.exists():
         return
@@ -37,7 +37,7 @@ def save_networks(paths: RunPaths, plan: Plan, *, within_s: float = SAVE_WITHIN_
 
 
 def _in_training(paths: RunPaths, plan: Plan) -> list[TrialSpec]:
-    """The first unfinished network of each lane."""
+    """The first unfinished network on each lane."""
     found: dict[int, TrialSpec] = {}
     for spec in plan.trials:
         if spec.model == "neural" and not _is_over(paths, spec):

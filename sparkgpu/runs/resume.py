@@ -1,7 +1,7 @@
-"""Going on with a run that was stopped: what it had decided stays, what it had finished is kept.
+"""Resumes a run that was stopped: its decisions stay, and finished work is kept.
 
-Only where it runs may change: other devices, another strategy for the network. Table and finished trials are
-taken as they are; a network goes on from its last checkpoint, trees start again.
+Only the devices and the network's strategy may change. The table and finished trials are used as they are, a
+network continues from its last checkpoint, and trees start again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import DevicesConfig, RunConfig, dotted
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.files import read_json
+from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
 
 _MAY_CHANGE = {
@@ -28,24 +28,24 @@ _MAY_CHANGE = {
 def resumed_config(
     out: Path | None, options: Mapping[str, Any], assignments: Iterable[str] = ()
 ) -> RunConfig:
-    """The configuration of the run in `out`, on the devices and with the strategy asked for now.
+    """The configuration of the run in `out`, with the devices and the strategy asked for now.
 
-    `options` and `assignments` are as `config_io.load` takes them. Raises `ConfigError` when there is no such
-    run, or when something is asked for that would make it another run.
+    `options` and `assignments` are those of `config.toml.load`. Raises `ConfigError` if there is no such run,
+    or if an option would make it a different run.
     """
     if out is None:
-        raise ConfigError("--resume: name the folder of the run to go on with, by --out DIR.")
+        raise ConfigError("--resume: name the folder of the stopped run with --out DIR.")
     paths = RunPaths(root=out)
     if not paths.config.is_file():
-        raise ConfigError(f"--resume --out {out}: no run.toml there. Name the folder of a run.")
+        raise ConfigError(f"--resume --out {out}: it holds no run.toml. Give the folder of a run.")
     before = config_io.load(file=paths.config)
     asked = config_io.load(options=options, assignments=assignments)
     known, wanted, default = (dotted(found.model_dump()) for found in (before, asked, RunConfig()))
     changed = {key for key, value in wanted.items() if value not in (default[key], known[key])}
     if refused := sorted(changed - _MAY_CHANGE):
         raise ConfigError(
-            f"--resume --out {out}: {refused[0]} cannot change, a run goes on as it was begun; only devices "
-            "and the network's strategy may. Leave it out, or start a new run."
+            f"--resume --out {out}: {refused[0]} cannot change in a resumed run; only devices and the "
+            "network's strategy can. Leave it out, or start a new run."
         )
 
     def new(section: str) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def resumed_config(
 
 
 def _repeats(paths: RunPaths) -> int | None:
-    """How many seeds the run had been planned with; devices may be others now."""
+    """The number of seeds in the run's plan; the number of devices may have changed since."""
     if not paths.plan.exists():
         return None
-    plan = Plan.model_validate(read_json(paths.plan))
+    plan = read_record(paths.plan, Plan)
     return len({trial.seed for trial in plan.trials})

@@ -1,8 +1,8 @@
-"""Convex weights for mixing models, and the mixture.
+"""Convex weights for a mixture of models, and the mixture.
 
-Limits: one weight a model, for all rows and classes; weights are fitted on the rows given, which must be the
-validation split (they are optimistic there). Deterministic; no random start. Shapes: N rows, C classes, M
-models.
+Limits: one weight per model, for all rows and classes. Weights are fitted on the given rows, which must be
+the validation split (they are optimistic there). Deterministic, with no random start. Shapes: N rows, C
+classes, M models.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from sparkgpu.score.rows import FloatArray, Task, checked
 
 NEGLIGIBLE = 1e-3
-"""A weight below it becomes 0: a model that adds nothing need not be deployed."""
+"""A smaller weight becomes 0: a model that adds nothing need not be deployed."""
 
-_FLAT = 1e-12  # relative gain below which two mixtures count as equal
+_FLAT = 1e-12  # mixtures with a smaller relative gain count as equal
 
 Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
@@ -27,10 +27,10 @@ def blend_weights(
 ) -> dict[str, float]:
     """Non-negative weights summing to one that minimise the mixture's log loss, or its squared error.
 
-    ``predictions``: per model probabilities (N, C) or values (N,) of the same rows. Both objectives are
-    convex in the weights, so the minimum found is the global one; it is never worse than the best single
-    model on these rows. Models that predict the same share alike; one model gets 1.0. Keys keep their order.
-    Errors as in ``rows.checked``, with the model named, and for an empty ``predictions``.
+    ``predictions``: for each model, probabilities (N, C) or values (N,) of the same rows. Both objectives are
+    convex in the weights, so the result is the global minimum, and never worse than the best single model on
+    these rows. Equal models get equal weights; a single model gets 1.0. Keys keep their order. Raises the
+    errors of ``rows.checked``, with the model's name, and one for empty ``predictions``.
     """
     if not predictions:
         raise ValueError("there is no model to blend; give the predictions of at least one.")
@@ -41,7 +41,7 @@ def blend_weights(
     found_M = _two(objective) if len(names) == 2 else _simplex(objective, len(names))
     found_M = np.where(found_M < NEGLIGIBLE, 0.0, found_M)
     candidates = [np.full(len(names), 1 / len(names)), found_M / found_M.sum(), *np.eye(len(names))]
-    # The first that is best up to rounding: equal shares where nothing can be gained, else the optimum.
+    # The first that is best up to rounding: equal shares if nothing can be gained, else the optimum.
     value_by_candidate = [objective(weight_M)[0] for weight_M in candidates]
     best = min(value_by_candidate)
     chosen = next(
@@ -51,9 +51,9 @@ def blend_weights(
 
 
 def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> FloatArray:
-    """The weighted mean of the predictions, (N, C) or (N,), float64; a model of weight 0 need not be present.
+    """The weighted mean of the predictions, (N, C) or (N,), float64; models with weight 0 may be absent.
 
-    ValueError where weights are negative or do not sum to one, a prediction is missing, or shapes differ.
+    Raises ValueError if weights are negative or do not sum to one, a prediction is missing, or shapes differ.
     """
     used = {name: float(weight) for name, weight in weights.items() if weight != 0}
     total = sum(used.values())
@@ -65,7 +65,7 @@ def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> Float
     if missing:
         raise ValueError(
             f"the blend needs predictions of {', '.join(missing)}; "
-            f"there are those of {', '.join(predictions) or 'no model'}."
+            f"it has those of {', '.join(predictions) or 'no model'}."
         )
     shapes = {name: np.shape(predictions[name]) for name in used}
     if len(set(shapes.values())) > 1:
@@ -107,9 +107,7 @@ def _objective(task: Task, label_N: Any, predictions: Mapping[str, Any], weight_
 
 
 def _two(objective: Objective) -> FloatArray:
-    from scipy.optimize import (
-        minimize_scalar,
-    )  # not at module level: ``blend`` alone, in predict, needs no scipy
+    from scipy.optimize import minimize_scalar  # imported here, since ``blend`` alone needs no scipy
 
     found = minimize_scalar(
         lambda first: objective(np.array([first, 1 - first]))[0],

@@ -1,9 +1,9 @@
 """Is the difference between two predictions of the same rows real? A paired interval and a verdict.
 
-Limits: the interval speaks of other rows like these, with the two fitted models fixed; it says nothing of
-other seeds or another training set (the spread over repeats does), and nothing where rows depend on each
-other (groups, time), for which it is too narrow. Rows are one split in memory. Shapes: N rows, P positive and
-Q negative rows, G groups, R replicates.
+Limits: the interval covers other rows like these, with the two fitted models unchanged. It does not cover
+other seeds or another training set (the spread over repeats does). It is too narrow if rows depend on each
+other (groups, time). Rows are one split in memory. Shapes: N rows, P positive and Q negative rows, G groups,
+R replicates.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Any, Literal
 import numpy as np
 
 from sparkgpu.score.metrics import greater_is_better, primary
-from sparkgpu.score.rows import FloatArray, IntArray, Rows, Task, checked
+from sparkgpu.score.rows import FloatArray, IntArray, ScoredRows, Task, checked
 
 MIN_ROWS = 10
-"""Fewest rows (for ROC AUC: of each class) on which either method may speak; below, the verdict is a tie."""
+"""The minimum of rows (for ROC AUC: of each class) for both methods; with fewer, the verdict is a tie."""
 
 _MAX_GROUPS = 2000
 _REPLICATES = 2000
-_CHUNK = 200  # replicates held at a time: 200 x 2000 counts, 3 MB
-_ROUNDING = 1e-12  # relative; a difference below it is arithmetic, not evidence
+_CHUNK = 200  # replicates in memory at a time: 200 x 2000 counts, 3 MB
+_LEVEL = 0.95
+_ROUNDING = 1e-12  # relative; a smaller difference is rounding, not evidence
 
 _WORDS = {"roc_auc": "ROC AUC", "log_loss": "log loss", "rmse": "RMSE"}
 
@@ -33,10 +34,10 @@ _WORDS = {"roc_auc": "ROC AUC", "log_loss": "log loss", "rmse": "RMSE"}
 class Comparison:
     """Which of a and b is ahead, by how much, and how sure that is.
 
-    ``difference`` is the metric's natural value of a minus that of b (None where the rows define none);
-    ``verdict`` minds the metric's direction. ``ci95`` holds the interval of the difference at ``level`` (the
-    name is that of the usual one), or two Nones where there is none: ``reason`` then says why, and the
-    verdict is "tie". ``reason`` is also given where nothing at all tells the two apart; otherwise it is None.
+    ``difference`` is the metric's natural value for a minus that for b (None if the rows define none).
+    ``verdict`` respects the metric's direction. ``ci95`` holds the interval of the difference, or two Nones
+    without an interval: then ``reason`` gives the cause and the verdict is "tie". ``reason`` is also given if
+    the two are exactly equal; otherwise it is None.
     """
 
     metric: str
@@ -44,7 +45,6 @@ class Comparison:
     ci95: tuple[float, float] | tuple[None, None]
     verdict: Literal["a", "b", "tie"]
     method: str
-    level: float = 0.95
     reason: str | None = None
 
     def sentence(self, name_a: str, name_b: str) -> str:
@@ -57,7 +57,7 @@ class Comparison:
         difference = self.difference
         if self.verdict != "tie" and difference < 0:
             difference, low, high = -difference, -high, -low
-        interval = f"({100 * self.level:g} % interval {low:.{decimals}f} to {high:.{decimals}f})"
+        interval = f"({100 * _LEVEL:g} % interval {low:.{decimals}f} to {high:.{decimals}f})"
         if self.verdict == "tie":
             if self.reason:
                 return f"tie: {name_a} and {name_b} are equal in {word}: {self.reason}"
@@ -66,18 +66,14 @@ class Comparison:
         return f"{ahead} ahead of {behind} by {difference:z.{decimals}f} {word} {interval}"
 
 
-def compare(
-    task: Task, label_N: Any, a: Any, b: Any, seed: int, level: float = 0.95, *, weight_N: Any = None
-) -> Comparison:
+def compare(task: Task, label_N: Any, a: Any, b: Any, seed: int, *, weight_N: Any = None) -> Comparison:
     """Compare two predictions of the same rows by the task's primary metric.
 
     Binary: ROC AUC by DeLong's paired test (``delong``). Multiclass: log loss; regression: RMSE; both by the
-    paired bootstrap of ``_bootstrap``, which alone uses ``seed``. The verdict is "a" or "b" where the whole
-    interval lies on one side of zero. ``a`` and ``b``: probabilities (N, C) or values (N,). Errors as in
-    ``rows.checked``.
+    paired bootstrap of ``_bootstrap``, which alone uses ``seed``. The verdict is "a" or "b" if the whole
+    interval is on one side of zero. ``a`` and ``b``: probabilities (N, C) or values (N,). Raises the errors
+    of ``rows.checked``.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level {level} is no confidence level; choose one between 0 and 1, such as 0.95.")
     rows_a, rows_b = checked(task, label_N, a, weight_N), checked(task, label_N, b, weight_N)
     if rows_a.prediction.shape != rows_b.prediction.shape:
         raise ValueError(
@@ -85,8 +81,8 @@ def compare(
             "classes; a comparison needs the same classes in both."
         )
     if task == "binary":
-        return _compare_auc(rows_a, rows_b, level)
-    return _compare_loss(rows_a, rows_b, seed, level)
+        return _compare_auc(rows_a, rows_b)
+    return _compare_loss(rows_a, rows_b, seed)
 
 
 def delong(
@@ -118,7 +114,7 @@ def delong(
 
 
 def _placements(positive_N: Any, score_N: FloatArray, weight_N: FloatArray) -> FloatArray:
-    """Positives: share of the negatives' weight below; negatives: share of the positives' weight above."""
+    """For positives the share of the negatives' weight below, for negatives that of the positives' above."""
     group_N = np.unique(score_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
     tied_P_G = np.bincount(group_N, weights=np.where(positive_N, weight_N, 0.0))
     tied_Q_G = np.bincount(group_N, weights=np.where(positive_N, 0.0, weight_N))
@@ -133,26 +129,26 @@ def _variance_of_mean(value_N: FloatArray, weight_N: FloatArray) -> float:
     return float(np.sum((weight_N * centred_N) ** 2) / weight_N.sum() ** 2 * n / max(n - 1, 1))
 
 
-def _compare_auc(rows_a: Rows, rows_b: Rows, level: float) -> Comparison:
+def _compare_auc(rows_a: ScoredRows, rows_b: ScoredRows) -> Comparison:
     label_N = np.asarray(rows_a.label_N, dtype=np.int64)
     num_positive = int(label_N.sum())
     counts = {1: num_positive, 0: len(label_N) - num_positive}
     if 0 in counts.values():
         reason = f"all {len(label_N)} rows are of class {1 if num_positive else 0}"
-        return _no_interval("roc_auc", None, "DeLong", level, reason)
+        return _no_interval("roc_auc", None, "DeLong", reason)
     a_N, b_N = rows_a.prediction[:, 1], rows_b.prediction[:, 1]
     rare = min(counts, key=lambda code: counts[code])
     auc_a, auc_b, variance = delong(label_N, a_N, b_N, rows_a.weight_N)
     difference = auc_a - auc_b
     if counts[rare] < MIN_ROWS:
         reason = f"too few rows of class {rare} ({counts[rare]}; at least {MIN_ROWS} are needed)"
-        return _no_interval("roc_auc", difference, "DeLong", level, reason)
-    half = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(variance)
+        return _no_interval("roc_auc", difference, "DeLong", reason)
+    half = NormalDist().inv_cdf(0.5 + _LEVEL / 2) * math.sqrt(variance)
     low, high = max(difference - half, -1.0), min(difference + half, 1.0)
-    return _judged("roc_auc", difference, (low, high), "DeLong", level, size=1.0)
+    return _judged("roc_auc", difference, (low, high), "DeLong", size=1.0)
 
 
-def _compare_loss(rows_a: Rows, rows_b: Rows, seed: int, level: float) -> Comparison:
+def _compare_loss(rows_a: ScoredRows, rows_b: ScoredRows, seed: int) -> Comparison:
     metric = primary(rows_a.task)
     root = metric == "rmse"
     loss_a_N, loss_b_N = rows_a.loss_N(), rows_b.loss_N()
@@ -163,11 +159,11 @@ def _compare_loss(rows_a: Rows, rows_b: Rows, seed: int, level: float) -> Compar
     difference = value_a - value_b
     if len(loss_a_N) < MIN_ROWS:
         reason = f"too few rows ({len(loss_a_N)}; at least {MIN_ROWS} are needed)"
-        return _no_interval(metric, difference, "paired bootstrap", level, reason)
+        return _no_interval(metric, difference, "paired bootstrap", reason)
     replicate_R = _bootstrap(loss_a_N, loss_b_N, rows_a.weight_N, root=root, seed=seed)
-    low, high = (float(q) for q in np.quantile(replicate_R, [(1 - level) / 2, (1 + level) / 2]))
+    low, high = (float(q) for q in np.quantile(replicate_R, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]))
     method = f"paired bootstrap ({_REPLICATES} replicates of {min(len(loss_a_N), _MAX_GROUPS)} groups)"
-    return _judged(metric, difference, (low, high), method, level, size=max(value_a, value_b))
+    return _judged(metric, difference, (low, high), method, size=max(value_a, value_b))
 
 
 def _bootstrap(
@@ -175,12 +171,12 @@ def _bootstrap(
 ) -> FloatArray:
     """Differences (R,) of the mean loss, or of its root, over resampled groups of rows.
 
-    Rows are dealt at random into at most ``_MAX_GROUPS`` groups, whose sizes differ by at most one row, and
-    whole groups are drawn with replacement; drawing G of G gives each group a multinomial count. A replicate
-    then costs G additions instead of N, however long the table. Because the dealing is random, the variance
-    of a group's sum is that of its rows, so the interval is that of the ordinary bootstrap up to the error of
-    estimating a variance from 2000 values (about 3 %); with N <= ``_MAX_GROUPS`` every row is a group and it
-    *is* the ordinary bootstrap.
+    Rows are assigned at random to at most ``_MAX_GROUPS`` groups, whose sizes differ by at most one row, and
+    whole groups are drawn with replacement; drawing G of G gives each group a multinomial count. So a
+    replicate takes G additions instead of N, for any length of the table. Because the groups are random, the
+    variance of a group's sum is that of its rows. So the interval is that of the ordinary bootstrap up to the
+    error of estimating a variance from 2000 values (about 3 %). With N <= ``_MAX_GROUPS`` every row is a
+    group, and it *is* the ordinary bootstrap.
     """
     rng = np.random.default_rng(seed)
     num_rows = len(loss_a_N)
@@ -208,7 +204,7 @@ def _bootstrap(
 
 
 def _judged(
-    metric: str, difference: float, interval: tuple[float, float], method: str, level: float, *, size: float
+    metric: str, difference: float, interval: tuple[float, float], method: str, *, size: float
 ) -> Comparison:
     low, high = interval
     if max(abs(difference), abs(low), abs(high)) <= _ROUNDING * size:
@@ -219,31 +215,27 @@ def _judged(
             ci95=(0.0, 0.0),
             verdict="tie",
             method=method,
-            level=level,
             reason=reason,
         )
     verdict: Literal["a", "b", "tie"] = "tie"
     if low > 0 or high < 0:
         verdict = "a" if (low > 0) == greater_is_better(metric) else "b"
-    return Comparison(
-        metric=metric, difference=difference, ci95=interval, verdict=verdict, method=method, level=level
-    )
+    return Comparison(metric=metric, difference=difference, ci95=interval, verdict=verdict, method=method)
 
 
-def _no_interval(metric: str, difference: float | None, method: str, level: float, reason: str) -> Comparison:
+def _no_interval(metric: str, difference: float | None, method: str, reason: str) -> Comparison:
     return Comparison(
         metric=metric,
         difference=difference,
         ci95=(None, None),
         verdict="tie",
         method=method,
-        level=level,
         reason=reason,
     )
 
 
 def _decimals(difference: float, low: float, high: float) -> int:
-    """Decimals that show two digits of the interval's width, or four of the difference where it has none."""
+    """Decimals that show two digits of the interval's width or, without one, four of the difference."""
     width = high - low
     size, digits = (width, 2) if width > 1e-9 * abs(difference) else (abs(difference), 4)
     return 0 if size == 0 else min(max(digits - 1 - math.floor(math.log10(size)), 0), 12)

@@ -1,8 +1,8 @@
-"""Metrics of one prediction, and which way each of them is better.
+"""The metrics of one prediction, and the better direction of each.
 
-Limits: one split in memory; scikit-learn does the work, except for log loss (``rows.py``) and Spearman's rank
-correlation, which scikit-learn lacks and scipy has without weights only. A metric that the rows do not define
-(ROC AUC where one class is absent) is None, ``null`` in ``metrics.json``: the key stays, and no number is
+Limits: one split in memory. scikit-learn computes all except log loss (``rows.py``) and Spearman's rank
+correlation, which scikit-learn lacks and scipy has only without weights. A metric that the rows do not define
+(ROC AUC if one class is absent) is None, ``null`` in ``metrics.json``: the key stays, and no number is
 invented. Shapes: N rows, C classes.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sparkgpu.score.rows import FloatArray, Rows, Task, checked
+from sparkgpu.score.rows import FloatArray, ScoredRows, Task, checked
 
 Metrics = dict[str, float | None]
 
@@ -29,17 +29,17 @@ _SMALLER_IS_BETTER = frozenset({"log_loss", "brier", "rmse", "mae"})
 
 
 def names(task: Task) -> tuple[str, ...]:
-    """The metrics of a task, in the order in which ``compute`` returns them."""
+    """The metrics of a task, in the order of ``compute``."""
     return _METRICS[task]
 
 
 def primary(task: Task) -> str:
-    """The metric that comparisons and the choice of the leader use."""
+    """The metric for comparisons and for the choice of the leader."""
     return _PRIMARY[task]
 
 
 def greater_is_better(metric: str) -> bool:
-    """True for ROC AUC and its like, False for losses and errors; ValueError for a name that is no metric."""
+    """True for ROC AUC and the like, False for losses and errors. Raises ValueError for an unknown name."""
     if not any(metric in known for known in _METRICS.values()):
         known = ", ".join(sorted(set().union(*_METRICS.values())))
         raise ValueError(f"metric {metric!r} is unknown; choose from {known}.")
@@ -47,23 +47,34 @@ def greater_is_better(metric: str) -> bool:
 
 
 def score(metric: str, value: float) -> float:
-    """The metric's value turned so that greater is better (losses change sign)."""
+    """The metric's value with the sign for which greater is better (losses change sign)."""
     return value if greater_is_better(metric) else -value
 
 
+def best(metric: str, values: Mapping[str, float | None]) -> tuple[str, ...]:
+    """The names whose value is best, in their order: several where they share it, none without any value."""
+    scores = {
+        name: score(metric, value)
+        for name, value in values.items()
+        if value is not None and math.isfinite(value)
+    }
+    greatest = max(scores.values(), default=None)
+    return tuple(name for name, found in scores.items() if found == greatest)
+
+
 def compute(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> Metrics:
-    """All metrics of the task, always under the same keys (``names(task)``).
+    """All metrics of the task, always with the same keys (``names(task)``).
 
     ``label_N``: class codes 0..C-1, or values. ``prediction``: probabilities (N, C), two columns for binary,
-    or values (N,). ``weight_N``: non-negative row weights. Errors as in ``rows.checked``.
+    or values (N,). ``weight_N``: non-negative row weights. Raises the errors of ``rows.checked``.
 
-    The class decided for is the most probable one, the lower code where two are equal (binary: class 1 above
-    0.5). Ranking metrics use the probability of class 1 as given; the others use rows scaled to sum to one;
-    log loss is clipped (``rows.LOG_LOSS_CLIP``). None stands where the rows do not define a metric:
+    The predicted class is the most probable one, and of two equal ones that with the lower code (binary:
+    class 1 above 0.5). Ranking metrics use the probability of class 1 as given; the others use rows scaled to
+    sum to one; log loss is clipped (``rows.LOG_LOSS_CLIP``). A metric is None if the rows do not define it:
     ``roc_auc`` with one class, ``average_precision`` without a positive row, ``f1`` without a positive row or
-    decision, ``r2`` and ``spearman`` with constant labels, ``spearman`` with constant predictions.
-    ``balanced_accuracy`` averages over the classes present among the labels, ``f1_macro`` over those among
-    labels or decisions.
+    prediction, ``r2`` and ``spearman`` with constant labels, ``spearman`` with constant predictions.
+    ``balanced_accuracy`` averages over the classes among the labels, ``f1_macro`` over those among labels or
+    predictions.
     """
     rows = checked(task, label_N, prediction, weight_N)
     values = _regression(rows) if task == "regression" else _classes(rows)
@@ -71,7 +82,7 @@ def compute(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> 
 
 
 def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
-    """Mean and sample standard deviation (n - 1) of each metric over trials that share their keys.
+    """Mean and sample standard deviation (n - 1) of each metric over trials with the same keys.
 
     A metric that any trial lacks (None) is None in both; the spread of a single trial is None.
     """
@@ -87,8 +98,8 @@ def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
-def _classes(rows: Rows) -> Metrics:
-    from sklearn import metrics as sk  # takes a second to import; primary() and its like must not pay it
+def _classes(rows: ScoredRows) -> Metrics:
+    from sklearn import metrics as sk  # a second to import, which primary() and the like must not need
 
     label_N, weight_N = rows.label_N, rows.weight_N
     decided_N = rows.prediction.argmax(axis=1)
@@ -98,7 +109,7 @@ def _classes(rows: Rows) -> Metrics:
     }
     if rows.task == "multiclass":
         with warnings.catch_warnings():
-            # A decision for a class that no label has: left out of the mean, as documented.
+            # A predicted class without labels is left out of the mean, as documented.
             warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
             values["balanced_accuracy"] = float(
                 sk.balanced_accuracy_score(label_N, decided_N, sample_weight=weight_N)
@@ -122,7 +133,7 @@ def _classes(rows: Rows) -> Metrics:
     return values
 
 
-def _regression(rows: Rows) -> Metrics:
+def _regression(rows: ScoredRows) -> Metrics:
     from sklearn import metrics as sk  # as above
 
     label_N, value_N, weight_N = rows.label_N, rows.prediction, rows.weight_N
@@ -135,8 +146,8 @@ def _regression(rows: Rows) -> Metrics:
     }
 
 
-def _spearman(rows: Rows) -> float | None:
-    """Pearson correlation of midranks; a row of weight k ranks and counts as k equal rows would."""
+def _spearman(rows: ScoredRows) -> float | None:
+    """Pearson correlation of midranks; a row of weight k counts like k equal rows."""
     if np.all(rows.prediction == rows.prediction[0]):
         return None
     weight_N = np.ones(len(rows.label_N)) if rows.weight_N is None else rows.weight_N
@@ -148,7 +159,7 @@ def _spearman(rows: Rows) -> float | None:
 
 
 def _midrank(value_N: Any, weight_N: FloatArray) -> FloatArray:
-    """Weight below each row and half the weight tied with it (for unit weights: the midrank less 1/2)."""
+    """The weight below each row and half the weight tied with it (for unit weights: the midrank less 1/2)."""
     group_N = np.unique(value_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
     tied_G = np.bincount(group_N, weights=weight_N)
     return np.asarray((np.cumsum(tied_G) - tied_G / 2)[group_N])

@@ -1,9 +1,8 @@
-"""Checked rows: labels, predictions and weights as every function of the scorer receives them, and row
-losses.
+"""Checked rows: the labels, predictions and weights for every function of the scorer, and row losses.
 
-Limits: one check, at the boundary, for arrays that fit in memory; everything is float64 afterwards (numpy
-only). The row losses here are the only definition of log loss in the package, so that a table of metrics, a
-comparison and a blend cannot disagree. Shapes: N rows, C classes.
+Limits: arrays must fit in memory. They are checked once, at the boundary, and are float64 afterwards (numpy
+only). The row losses here are the package's only definition of log loss, so a table of metrics, a comparison
+and a blend cannot disagree. Shapes: N rows, C classes.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 SUM_TOLERANCE = 1e-3
-"""How far probabilities may leave [0, 1], and their row sums 1, before they are refused."""
+"""How far probabilities may be outside [0, 1], and row sums from 1, before they are refused."""
 
 LOG_LOSS_CLIP = 1e-7
-"""Least probability of the true class that log loss sees: about the resolution of float32, so that a network
-that answers exactly 0 and a tree that answers 1e-12 pay the same (16.1 nats) for being surely wrong."""
+"""The least probability of the true class for log loss, about the resolution of float32. So a network that
+predicts exactly 0 and a tree that predicts 1e-12 cost the same (16.1 nats) when they are surely wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
-    """Labels and one prediction, checked; rows of weight zero are gone.
+class ScoredRows:
+    """Labels and one prediction, checked and without rows of weight zero.
 
     ``label_N`` holds class codes 0..C-1 (int64) or values (float64); ``prediction`` is (N, C) or (N,),
-    float64, as the engine gave it; ``weight_N`` is None where every row counts alike.
+    float64, as the engine gave it; ``weight_N`` is None if all rows count equally.
     """
 
     task: Task
@@ -40,37 +39,37 @@ class Rows:
     weight_N: FloatArray | None
 
     def probability_NC(self) -> FloatArray:
-        """Probabilities in [0, 1] whose rows sum to exactly one (to rounding)."""
+        """Probabilities in [0, 1] whose rows sum to one (up to rounding)."""
         clipped_NC = np.clip(self.prediction, 0.0, 1.0)
         return np.asarray(clipped_NC / clipped_NC.sum(axis=1, keepdims=True), dtype=np.float64)
 
     def loss_N(self) -> FloatArray:
-        """What each row costs: log loss in nats (clipped at ``LOG_LOSS_CLIP``) or the squared error."""
+        """The loss of each row: log loss in nats (clipped at ``LOG_LOSS_CLIP``) or the squared error."""
         if self.task == "regression":
             return np.square(self.prediction - self.label_N)
         return -np.log(self.likelihood_N())
 
     def likelihood_N(self) -> FloatArray:
-        """Probability given to the true class, at least ``LOG_LOSS_CLIP``."""
+        """The probability of the true class, at least ``LOG_LOSS_CLIP``."""
         true_N = np.take_along_axis(self.probability_NC(), self.label_N[:, None].astype(np.int64), axis=1)[
             :, 0
         ]
         return np.maximum(true_N, LOG_LOSS_CLIP)
 
 
-def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> Rows:
+def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> ScoredRows:
     """Check and convert; the prediction is (N, C) probabilities, C = 2 for binary, or (N,) values.
 
     Raises ValueError, one sentence with counts, for an unknown task, wrong shapes, missing or infinite
-    values, labels that are no class code, probabilities outside [0, 1] or rows that do not sum to one (both
-    within ``SUM_TOLERANCE``), negative weights, and where no row (of weight above zero) is left.
+    values, labels that are not class codes, probabilities outside [0, 1] or rows that do not sum to one (both
+    within ``SUM_TOLERANCE``), negative weights, and if no row with a weight above zero is left.
     """
     if task not in get_args(Task):
         raise ValueError(f"task {task!r} is unknown; choose from {', '.join(get_args(Task))}.")
     label = np.asarray(label_N)
     values = np.asarray(prediction, dtype=np.float64)
     if label.ndim != 1:
-        raise ValueError(f"labels have shape {label.shape}; one value a row, shape (N,), is needed.")
+        raise ValueError(f"labels have shape {label.shape}; one value per row, shape (N,), is needed.")
     _check_shape(task, len(label), values)
     _check_finite("prediction", values)
     if task == "regression":
@@ -87,7 +86,7 @@ def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> 
         raise ValueError(
             "there are no rows to score; a split with at least one row of weight above 0 is needed."
         )
-    return Rows(task=task, label_N=label, prediction=values, weight_N=weight)
+    return ScoredRows(task=task, label_N=label, prediction=values, weight_N=weight)
 
 
 def _check_shape(task: Task, num_rows: int, values: FloatArray) -> None:
@@ -122,8 +121,8 @@ def _codes(label: npt.NDArray[Any], num_classes: int) -> IntArray:
         bad_N |= label != np.floor(label)
     if bad_N.any():
         raise ValueError(
-            f"{int(bad_N.sum())} of {len(label)} labels are no class code (the first is {label[bad_N][0]}); "
-            f"predictions with {num_classes} columns need codes 0 to {num_classes - 1}."
+            f"{int(bad_N.sum())} of {len(label)} labels are not class codes (the first is "
+            f"{label[bad_N][0]}); predictions with {num_classes} columns need codes 0 to {num_classes - 1}."
         )
     return label.astype(np.int64)
 

@@ -1,8 +1,8 @@
 """Join predictions to labels by ``row_id``.
 
-Limits: integer ids, arrays in memory; the caller reads the files. Every labelled row must be predicted
-exactly once and nothing else may be: a scorer that drops rows quietly compares models on different tables. N
-rows.
+Limits: integer ids, arrays in memory; the caller reads the files. Every labelled row needs exactly one
+prediction, and no other row may have one: a scorer that silently drops rows compares models on different
+tables. N rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy.typing as npt
 def align(row_id_N: Any, frame_row_id: Any, values: Any) -> npt.NDArray[Any]:
     """``values``, given in the order of ``frame_row_id``, in the order of ``row_id_N``.
 
-    ``row_id_N``: ids of the labels. ``frame_row_id``: ids of the predictions. ``values``: one row for each of
-    the latter, (N,) or (N, C); returned as it is, uncopied, where the order agrees already. Two sorts, no
-    Python loop: 10 million shuffled rows take a few seconds. Raises ValueError, one sentence with counts,
-    where ids are missing, duplicated (on either side) or unknown, are not integers, or do not match
-    ``values`` in length.
+    ``row_id_N``: ids of the labels. ``frame_row_id``: ids of the predictions. ``values``: one row for each
+    prediction, (N,) or (N, C), returned without a copy if the order already agrees. It takes two sorts and no
+    Python loop: 10 million shuffled rows take a few seconds. Raises ValueError, one sentence with counts, if
+    ids are missing, duplicated (on either side) or unknown, are not integers, or differ from ``values`` in
+    length.
     """
     wanted_N, given = _ids("label", row_id_N), _ids("prediction", frame_row_id)
     rows = np.asarray(values)
@@ -28,9 +28,8 @@ def align(row_id_N: Any, frame_row_id: Any, values: Any) -> npt.NDArray[Any]:
         raise ValueError(
             f"predictions have shape {rows.shape} but {len(given)} row_ids; give one row for each row_id."
         )
-    wanted_order_N = np.argsort(
-        wanted_N, kind="stable"
-    )  # stable: linear on files, which are sorted or nearly so
+    # A stable sort takes linear time on files that are sorted or nearly sorted.
+    wanted_order_N = np.argsort(wanted_N, kind="stable")
     wanted_sorted_N = wanted_N[wanted_order_N]
     num_repeated = int(np.count_nonzero(wanted_sorted_N[1:] == wanted_sorted_N[:-1]))
     if num_repeated:

@@ -1,1 +1,1 @@
-"""Batch scripts for Slurm: written, checked without a cluster, submitted, and followed."""
+"""Batch scripts for Slurm: writes them, checks them without a cluster, submits and follows them."""

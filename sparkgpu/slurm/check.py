@@ -1,7 +1,7 @@
-"""Finds what does not fit together in a batch script, before a job waits hours to fail of it.
+"""Finds contradictions in a batch script, before a job waits for hours and then fails.
 
-Nothing here needs a cluster; where Slurm's commands are, they are asked as well. Each mismatch is a sentence
-that says what stands where and what it should be.
+Nothing here needs a cluster; Slurm's commands are asked as well if they exist. Each mismatch is a sentence
+that names both places and the right value.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sparkgpu.slurm.queue import objection
 from sparkgpu.slurm.script_reader import Options, Script, read_script
 from sparkgpu.words import counted, nearest
 
-_MEMORY = 2**40  # of a machine that is not known yet: enough for any plan
-# The long options of sbatch 23.11, by its manual page.
+_MEMORY = 2**40  # of an unknown machine: enough for any plan
+# The long options of sbatch 23.11, from its manual page.
 _SBATCH = frozenset((
     "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "chdir", "cluster-constraint",
     "clusters", "comment", "constraint", "container", "container-id", "contiguous", "core-spec",
@@ -45,7 +45,7 @@ _DAYS = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def mismatches(file: Path) -> list[str]:
-    """What is wrong with the script, one sentence each; raises `ConfigError` when it cannot be read."""
+    """The faults of the script, one sentence each. Raises `ConfigError` if it cannot be read."""
     script = read_script(file)
     found = [*_shell(file), *_directives(script), *_times(script), *_log(script), *_variables(script)]
     try:
@@ -59,7 +59,7 @@ def mismatches(file: Path) -> list[str]:
 
 
 def _plan(script: Script) -> Plan:
-    """The plan that the run would make on a node such as the script asks for."""
+    """The plan that the run would make on a node as the script requests it."""
     config = script.config
     gpus = _gpus(script.directives)
     if config.devices.cpu_lanes is not None:
@@ -78,7 +78,7 @@ def _plan(script: Script) -> Plan:
 
 
 def _several(script: Script, plan: Plan) -> Iterator[str]:
-    """One torchrun on each node, with a rank for each device."""
+    """Check for one torchrun on each node, with a rank for each device."""
     asked, srun, torchrun = script.directives, script.srun, script.torchrun
     assert srun is not None and torchrun is not None
     nodes = script.config.cluster.nodes
@@ -99,18 +99,18 @@ def _several(script: Script, plan: Plan) -> Iterator[str]:
     gpus = _gpus(asked)
     on_cpu = script.config.devices.cpu_lanes is not None
     if ranks is None:
-        yield "torchrun has no --nproc-per-node, so it starts one rank; set it to the devices of a node."
+        yield "torchrun has no --nproc-per-node, so it starts one rank; set it to the devices per node."
     elif ranks != lanes:
-        devices = f"--cpu-lanes {lanes}" if on_cpu else f"{counted(lanes, 'GPU')} of a node"
+        devices = f"--cpu-lanes {lanes}" if on_cpu else f"{counted(lanes, 'GPU')} on a node"
         yield f"torchrun --nproc-per-node={ranks}, but the run has {devices}; make them equal."
     elif gpus and not on_cpu and ranks > gpus:
-        yield f"{counted(ranks, 'rank')} on a node with {counted(gpus, 'GPU')}: a rank needs one of its own."
+        yield f"{counted(ranks, 'rank')} on a node with {counted(gpus, 'GPU')}: each rank needs its own."
     if (of_step := _gpus(srun)) and of_step != gpus:
         asked_gpus = counted(gpus, "GPU")
         yield f"srun --gpus-per-node={of_step}, but #SBATCH asks for {asked_gpus} a node; make them equal."
     cpus = _number(asked, "cpus-per-task")
     if cpus is not None and ranks is not None and cpus < ranks:
-        yield f"#SBATCH --cpus-per-task={cpus} leaves {ranks} ranks less than a CPU each; ask for {ranks}."
+        yield f"#SBATCH --cpus-per-task={cpus} gives {ranks} ranks less than one CPU each; ask for {ranks}."
     restarts = _number(torchrun, "max-restarts")
     if restarts is not None and restarts != script.config.neural.max_restarts:
         yield (
@@ -122,19 +122,19 @@ def _several(script: Script, plan: Plan) -> Iterator[str]:
     if not torchrun.get("rdzv-endpoint"):
         yield "torchrun has no --rdzv-endpoint, so its agents cannot meet; give it the first node's address."
     if not any(trial.nodes > 1 for trial in plan.trials):
-        yield "the launcher stays unused, since no network trains on several nodes; set cluster.nodes."
+        yield "the launcher is not used, since no network trains on several nodes; set cluster.nodes."
 
 
 def _alone(script: Script) -> Iterator[str]:
-    """One process on one node, which starts all others itself."""
+    """Check for one process on one node, which starts all others itself."""
     nodes, tasks = _number(script.directives, "nodes"), _number(script.directives, "ntasks-per-node")
     if script.config.cluster.nodes > 1:
         yield (
-            f"cluster.nodes = {script.config.cluster.nodes}, but the script exports no SPARKGPU_LAUNCHER to "
-            "start ranks with; add --set cluster.nodes=1 to the run, or write network.sbatch."
+            f"cluster.nodes = {script.config.cluster.nodes}, but the script exports no SPARKGPU_LAUNCHER "
+            "to start ranks; add --set cluster.nodes=1 to the run, or write network.sbatch."
         )
     elif nodes is not None and nodes != 1:
-        yield f"#SBATCH --nodes={nodes}, but this run uses one and the others stand idle; set it to 1."
+        yield f"#SBATCH --nodes={nodes}, but this run uses only one; set it to 1."
     tasks = tasks if tasks is not None else _number(script.directives, "ntasks")
     if tasks is not None and tasks != 1:
         yield f"#SBATCH asks for {tasks} tasks, but the run is one process that starts its own; set it to 1."
@@ -149,7 +149,7 @@ def _alone(script: Script) -> Iterator[str]:
 
 
 def _times(script: Script) -> Iterator[str]:
-    """A job that can go on must be told to stop in time, and hand the word on."""
+    """A job that can resume must get a signal before the time limit, and pass it to the run."""
     signal = script.directives.get("signal")
     if "requeue" in script.directives and signal is None:
         yield (
@@ -163,19 +163,19 @@ def _times(script: Script) -> Iterator[str]:
         yield f"#SBATCH --signal={signal}: only B:USR1@SECONDS reaches the script; use that."
         return
     if not re.search(r"^\s*trap\s.*\bUSR1\b", script.text, re.MULTILINE):
-        yield f"#SBATCH --signal={signal}, but no trap in the script hands USR1 on to the run; add it."
+        yield f"#SBATCH --signal={signal}, but no trap in the script passes USR1 to the run; add it."
     if "no-requeue" in script.directives and "scontrol requeue" in script.text:
         yield "#SBATCH --no-requeue, but the script puts itself back into the queue; set it to --requeue."
     limit = _seconds(script.directives.get("time", ""))
     if limit is not None and limit <= int(found[2]):
         yield (
-            f"#SBATCH --time={script.directives['time']} is over before its notice of {found[2]} s; give the "
-            "job more time or less notice."
+            f"#SBATCH --time={script.directives['time']} is shorter than its notice of {found[2]} s; give "
+            "the job more time or a shorter notice."
         )
 
 
 def _shell(file: Path) -> Iterator[str]:
-    """What bash itself says about the script, which is not run."""
+    """Bash's own syntax check of the script, which is not run."""
     bash = shutil.which("bash", path=f"{os.environ.get('PATH', '')}:/bin:/usr/bin")
     if bash is None:
         return
@@ -186,14 +186,14 @@ def _shell(file: Path) -> Iterator[str]:
 
 
 def _directives(script: Script) -> Iterator[str]:
-    """Options of sbatch that are none, or hold what it cannot read."""
+    """Options that sbatch does not have, or values that it cannot read."""
     for name in script.directives:
         if len(name) > 1 and name not in _SBATCH:
             yield f"#SBATCH --{name}: sbatch has no such option.{nearest(name, _SBATCH)}"
     limit = script.directives.get("time")
     if limit is not None and limit.upper() not in ("UNLIMITED", "INFINITE") and _seconds(limit) is None:
         yield (
-            f"#SBATCH --time={limit} is no time limit; write minutes, HOURS:MINUTES:SECONDS or "
+            f"#SBATCH --time={limit} is not a time limit; write minutes, HOURS:MINUTES:SECONDS or "
             "DAYS-HOURS:MINUTES:SECONDS."
         )
 
@@ -201,11 +201,11 @@ def _directives(script: Script) -> Iterator[str]:
 def _log(script: Script) -> Iterator[str]:
     output = script.directives.get("output")
     if output and not (folder := Path(output).parent).is_dir():
-        yield f"#SBATCH --output={output}: there is no folder {folder}, and Slurm makes none; make it."
+        yield f"#SBATCH --output={output}: there is no folder {folder}, and Slurm makes none; create it."
 
 
 def _variables(script: Script) -> Iterator[str]:
-    """Variables of the script go before the configuration, so they must not say something else."""
+    """The script's variables override the configuration, so they must agree with it."""
     for name, value in network_environment(script.config.cluster).items():
         found = script.variables.get(name, value)
         if found != value:
@@ -213,7 +213,7 @@ def _variables(script: Script) -> Iterator[str]:
 
 
 def _gpus(options: Options) -> int:
-    """GPUs of a node, by ``--gpus-per-node`` or ``--gres`` (``2``, ``h100:2``, ``gpu:h100:2``)."""
+    """GPUs of a node from ``--gpus-per-node`` or ``--gres`` (``2``, ``h100:2``, ``gpu:h100:2``)."""
     text = options.get("gpus-per-node") or options.get("gres", "")
     last = text.rpartition(":")[2]
     return int(last) if last.isdigit() else 1 if text else 0
@@ -225,7 +225,7 @@ def _number(options: Options, name: str) -> int | None:
 
 
 def _seconds(limit: str) -> int | None:
-    """A time limit of Slurm's: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s."""
+    """Read a time limit of Slurm: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s."""
     found = _DAYS.fullmatch(limit)
     if found is None:
         return None

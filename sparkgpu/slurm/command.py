@@ -1,14 +1,14 @@
-"""``sparkgpu slurm``: the commands, which read options and print; the work is done beside."""
+"""The commands of ``sparkgpu slurm``. They read options and print; other modules do the work."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 slurm = typer.Typer(
-    help="Write, check and submit Slurm scripts, and see how the jobs stand.", no_args_is_help=True
+    help="Write, check and submit Slurm scripts, and show the state of the jobs.", no_args_is_help=True
 )
 
 _Scripts = Annotated[list[Path], typer.Argument(metavar="FILE.sbatch...", help="Batch scripts.")]
@@ -19,61 +19,65 @@ def write(
     source: Annotated[str | None, typer.Argument(help="The table, as `sparkgpu run` takes it.")] = None,
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that one network trains on.")] = None,
-    gpus_per_node: Annotated[int, typer.Option(min=0, help="GPUs of a node; 0 for CPUs alone.")] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=0, help="GPUs on each node; 0 to use only CPUs.")] = 1,
     ranks_per_node: Annotated[
-        int | None, typer.Option(min=1, help="Ranks on a node without GPUs; 1 if left out.")
+        int | None, typer.Option(min=1, help="Ranks on each node without GPUs; default: 1.")
     ] = None,
     cpus_per_node: Annotated[
-        int | None, typer.Option(min=1, help="CPUs of a node; left out, whole nodes are taken.")
+        int | None, typer.Option(min=1, help="CPUs on each node; default: whole nodes.")
     ] = None,
     partition: Annotated[str | None, typer.Option(help="Slurm's partition.")] = None,
     cpu_partition: Annotated[
-        str | None, typer.Option(help="The partition of trees-cpu.sbatch; left out, the same.")
+        str | None, typer.Option(help="The partition of trees-cpu.sbatch; default: the same.")
     ] = None,
     account: Annotated[str | None, typer.Option(help="Slurm's account.")] = None,
     time: Annotated[str | None, typer.Option(help="The time limit, such as 04:00:00.")] = None,
     modules: Annotated[str | None, typer.Option(help="Modules to load, separated by commas.")] = None,
     setup: Annotated[
-        list[str] | None, typer.Option(help="A line that sets the environment up; again for more.")
+        list[str] | None,
+        typer.Option(help="A line that sets up the environment; repeat the option for more."),
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A run.toml to start from.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One configuration key; again for more."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="A folder that all nodes see.")] = Path("slurm"),
 ) -> None:
     """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
     from sparkgpu.config import toml as config_io
+    from sparkgpu.config.options import keyed
     from sparkgpu.errors import ConfigError
     from sparkgpu.slurm.check import mismatches
-    from sparkgpu.slurm.script_writer import Shape, write_scripts
+    from sparkgpu.slurm.script_writer import NodeShape, write_scripts
     from sparkgpu.table.source import find_source
 
-    options: dict[str, Any] = {
-        "data.source": source,
-        "data.target": target,
-        "cluster.nodes": nodes,
-        "neural.strategy": strategy,
-        "slurm.cpus_per_node": cpus_per_node,
-        "slurm.partition": partition,
-        "slurm.cpu_partition": cpu_partition,
-        "slurm.account": account,
-        "slurm.time": time,
-        "slurm.modules": [name.strip() for name in modules.split(",")] if modules else None,
-        "slurm.setup": setup or None,
-    }
+    options = keyed(
+        source=source,
+        target=target,
+        nodes=nodes,
+        strategy=strategy,
+        cpus_per_node=cpus_per_node,
+        partition=partition,
+        cpu_partition=cpu_partition,
+        account=account,
+        time=time,
+        modules=[name.strip() for name in modules.split(",")] if modules else None,
+        setup=setup or None,
+    )
     found = config_io.load(file=config, options=options, assignments=assignments or ())
     if found.data.source is not None and found.data.target is None:
         raise ConfigError(
-            "no target: name the column to predict with --target, or the jobs would end as they start."
+            "no target: name the column to predict with --target; without it the jobs would end at once."
         )
     if found.data.source is not None:
         table = find_source(found.data.source)
-        lasting = table.location if table.format else table.name  # a job starts in another folder
-        found = found.model_copy(update={"data": found.data.model_copy(update={"source": lasting})})
-    shape = Shape(gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node or gpus_per_node or 1)
+        data = found.data.model_copy(update={"source": table.lasting})  # a job starts in another folder
+        found = found.model_copy(update={"data": data})
+    shape = NodeShape(gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node or gpus_per_node or 1)
     wrong = 0
     for file in write_scripts(found, shape, out):
         typer.echo(file)
@@ -85,7 +89,7 @@ def write(
 
 @slurm.command()
 def check(files: _Scripts) -> None:
-    """Say where nodes, tasks, GPUs, ranks, strategy and time of a script do not fit; needs no cluster."""
+    """Show where nodes, tasks, GPUs, ranks, strategy and time of a script contradict; needs no cluster."""
     from sparkgpu.slurm.check import mismatches
 
     wrong = 0
@@ -100,14 +104,14 @@ def check(files: _Scripts) -> None:
 
 @slurm.command()
 def submit(files: _Scripts) -> None:
-    """Check scripts and hand them to sbatch; each job's number is printed."""
+    """Check scripts and submit them with sbatch; print each job's number."""
     from sparkgpu.errors import ConfigError
     from sparkgpu.slurm import queue
     from sparkgpu.slurm.check import mismatches
 
     for file in files:
         if sentences := mismatches(file):
-            raise ConfigError(f"{file}: {sentences[0]} `sparkgpu slurm check {file}` says all.")
+            raise ConfigError(f"{file}: {sentences[0]} `sparkgpu slurm check {file}` shows every fault.")
     for file in files:
         typer.echo(queue.submit(file))
 
@@ -115,10 +119,10 @@ def submit(files: _Scripts) -> None:
 @slurm.command()
 def status(
     numbers: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB...]", help="Left out: your jobs in the queue.")
+        list[str] | None, typer.Argument(metavar="[JOB...]", help="Default: your jobs in the queue.")
     ] = None,
 ) -> None:
-    """Say how jobs stand, one line for each."""
+    """Show the state of jobs, one line each."""
     from sparkgpu.slurm import queue
 
     for job in queue.jobs(numbers or queue.own_jobs()):

@@ -1,4 +1,4 @@
-"""Asks Slurm's own commands: submits scripts and says how jobs stand. Works without job accounting."""
+"""Uses Slurm's own commands to submit scripts and show jobs. Works without job accounting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sparkgpu.errors import ConfigError, DeviceError
 
-_ANSWER_S = 120.0  # longer than Slurm's own commands try to reach their controller
+_ANSWER_S = 120.0  # longer than the timeout of Slurm's own commands for their controller
 _FIELD = re.compile(r"(?:^| )([A-Za-z:]+)=(\S*)")
 _NO_CONTROLLER = re.compile(
     r"unable to contact|establish a configuration source|connection refused", re.IGNORECASE
@@ -20,7 +20,7 @@ _NO_CONTROLLER = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One job as ``scontrol show job`` tells of it."""
+    """One job as ``scontrol show job`` shows it."""
 
     number: str
     name: str
@@ -43,7 +43,7 @@ class Job:
 
 
 def submit(script: Path) -> str:
-    """Hand a script to sbatch; the job's number. Raises `ConfigError` with sbatch's own words."""
+    """Submit a script with sbatch. Returns the job's number. Raises `ConfigError` with sbatch's message."""
     found = _answer("sbatch", "--parsable", str(script))
     if found.returncode:
         raise ConfigError(f"{script}: sbatch refused it: {_last_line(found.stderr)}")
@@ -51,7 +51,7 @@ def submit(script: Path) -> str:
 
 
 def objection(script: Path) -> str | None:
-    """What Slurm has against a script, without submitting it; None when nothing, or nobody to ask is here."""
+    """Slurm's objection to a script, without submitting it; None without objection or without Slurm."""
     if shutil.which("sbatch") is None:
         return None
     found = _ask("sbatch", "--test-only", str(script))
@@ -61,7 +61,7 @@ def objection(script: Path) -> str | None:
 
 
 def own_jobs() -> list[str]:
-    """The numbers of this user's jobs from our scripts that wait or run."""
+    """The numbers of this user's waiting and running jobs that come from our scripts."""
     found = _answer("squeue", "--me", "--noheader", "--format=%A %j")
     if found.returncode:
         raise DeviceError(f"squeue: {_last_line(found.stderr)}")
@@ -70,7 +70,7 @@ def own_jobs() -> list[str]:
 
 
 def jobs(numbers: Sequence[str]) -> list[Job]:
-    """How jobs stand. Slurm forgets one some minutes after its end; raises `ConfigError` then."""
+    """The states of jobs. Slurm forgets a job some minutes after its end; this then raises `ConfigError`."""
     found = []
     for number in numbers:
         answer = _answer("scontrol", "show", "job", "--oneliner", number)
@@ -99,7 +99,7 @@ def jobs(numbers: Sequence[str]) -> list[Job]:
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     if shutil.which(command[0]) is None:
         raise DeviceError(
-            f"{command[0]}: not found here. Run this where Slurm's commands are, on a login node."
+            f"{command[0]}: not found here. Run this on a login node, where Slurm's commands are."
         )
     try:
         return subprocess.run(
@@ -107,17 +107,17 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
         )
     except subprocess.TimeoutExpired:
         raise DeviceError(
-            f"{command[0]}: no answer within {_ANSWER_S:.0f} s. Ask whether Slurm is up, then try again."
+            f"{command[0]}: no answer within {_ANSWER_S:.0f} s. Check that Slurm is up, then try again."
         ) from None
 
 
 def _answer(*command: str) -> subprocess.CompletedProcess[str]:
-    """What Slurm's controller answers. Raises `DeviceError` where there is none."""
+    """The answer of Slurm's controller. Raises `DeviceError` if there is none."""
     found = _ask(*command)
     if found.returncode and _NO_CONTROLLER.search(found.stderr):
         raise DeviceError(
             f"{command[0]}: no Slurm controller answers here ({_last_line(found.stderr)}). Run this on a "
-            "login node of the cluster; where that is here, ask whether Slurm is up."
+            "login node of the cluster; if this is one, check that Slurm is up."
         )
     return found
 

@@ -1,7 +1,7 @@
-"""Reads from a batch script what it asks Slurm for, how it starts ranks, and which run it starts.
+"""Reads from a batch script what it requests from Slurm, how it starts ranks, and which run it starts.
 
-Only plain shell is understood: directives, assignments of literal values, one launcher, one run. What a
-variable of the job holds is not known before the job runs, and left as it stands.
+It understands only plain shell: directives, assignments of literal values, one launcher, one run. The
+variables of a job have no value before the job runs, so they are left as they are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.options import OPTIONS
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.launcher import LAUNCHER
 
@@ -35,7 +36,7 @@ _FLAGS = {"quiet", "resume", "dry-run"}
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """A batch script in parts. `srun` and `torchrun` are the options of the launcher; None without one."""
+    """The parts of a batch script. `srun` and `torchrun` are the launcher's options; None without one."""
 
     text: str
     directives: Options
@@ -46,11 +47,11 @@ class Script:
 
 
 def read_script(file: Path) -> Script:
-    """Raises `ConfigError` when the file cannot be read or starts no run that can be told from it."""
+    """Raises `ConfigError` if the file cannot be read, or if the run that it starts cannot be recognised."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error}). Name a batch script.") from None
+        raise ConfigError(f"{file}: cannot be read ({error}). Give the path of a batch script.") from None
     joined = text.replace("\\\n", "")
     variables = {name: value.strip("'\"") for name, value in _ASSIGNMENT.findall(joined)}
     directives = {}
@@ -75,7 +76,7 @@ def _launcher(file: Path, line: str) -> tuple[Options, Options]:
     start = next((at for at, word in enumerate(words) if Path(word).name in _TORCHRUN), None)
     if start is None:
         raise ConfigError(
-            f"{file}: {LAUNCHER} starts no torchrun; write the scripts anew and change them then."
+            f"{file}: {LAUNCHER} starts no torchrun; write the scripts again, then change them."
         )
     return _options(words[:start]), _options(words[start + 1 :])
 
@@ -98,11 +99,11 @@ def _options(words: list[str]) -> Options:
 
 
 def _config(file: Path, text: str, variables: Options) -> RunConfig:
-    """The configuration of the run as its command line makes it."""
+    """The configuration of the run, from its command line."""
     found = _RUN.search(text)
     if found is None:
         raise ConfigError(
-            f"{file}: no line in it starts `sparkgpu run --config FILE`; write the scripts anew with "
+            f"{file}: no line in it starts `sparkgpu run --config FILE`; write the scripts again with "
             "`sparkgpu slurm write`."
         )
     line = found[1]
@@ -112,8 +113,6 @@ def _config(file: Path, text: str, variables: Options) -> RunConfig:
     options: dict[str, object] = {}
     assignments: list[str] = []
     config: Path | None = None
-    keys = {"--gpus": "devices.gpus", "--strategy": "neural.strategy", "--repeats": "repeats",
-            "--preset": "preset", "--cpu-lanes": "devices.cpu_lanes"}  # fmt: skip
     position = 0
     while position < len(words):
         word, value = words[position], words[position + 1] if position + 1 < len(words) else ""
@@ -122,8 +121,8 @@ def _config(file: Path, text: str, variables: Options) -> RunConfig:
             config = Path(value)
         elif word == "--set":
             assignments.append(value)
-        elif word in keys:
-            options[keys[word]] = int(value) if value.isdigit() and word != "--gpus" else value
+        elif (name := word.removeprefix("--").replace("-", "_")) in OPTIONS:
+            options[OPTIONS[name]] = int(value) if value.isdigit() and name != "gpus" else value
     if config is None or not config.is_file():
-        raise ConfigError(f"{file}: it starts from {config}, which is not there; write the scripts anew.")
+        raise ConfigError(f"{file}: it reads {config}, which does not exist; write the scripts again.")
     return config_io.load(file=config, options=options, assignments=assignments)

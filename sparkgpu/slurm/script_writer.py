@@ -1,6 +1,7 @@
 """Writes the batch scripts: lanes on one node, one network over several, and trees on all cores of a node.
 
-Each is a plain shell script that can be read and changed; the configuration they share lies beside them.
+Each is a plain shell script that a user can read and change; their shared configuration is in the same
+folder.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.config import toml as config_io
+from sparkgpu.config.json_schema import run_schema
 from sparkgpu.config.keys import DevicesConfig, RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.launcher import network_environment
@@ -19,19 +21,19 @@ from sparkgpu.rundir.files import write_text
 from sparkgpu.words import counted
 
 _PROJECT = Path(__file__).parents[2]
-_MOST_TURNS = 20  # of a job that goes back into the queue: one that never ends would eat its account
+_MOST_TURNS = 20  # of a requeued job: one that never ends would use up its account
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What a node of the cluster offers to a job: GPUs, or without any so many ranks on its cores."""
+class NodeShape:
+    """What a node of the cluster offers to a job: GPUs or, without any, a number of ranks on its cores."""
 
     gpus_per_node: int
     ranks_per_node: int
 
     @property
     def devices(self) -> str:
-        """How a run on one node is told to use it."""
+        """The options that make a run on one node use all of it."""
         return "--gpus all" if self.gpus_per_node else f"--cpu-lanes {self.ranks_per_node}"
 
     @property
@@ -43,15 +45,15 @@ class Shape:
         )
 
 
-def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
-    """Write run.toml and the scripts into `folder`, which must be one that all nodes see; their paths.
+def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Path]:
+    """Write run.toml and the scripts into `folder`, which all nodes must see. Returns their paths.
 
-    Raises `ConfigError` when the folder cannot be written, when a script there was changed or says something
-    else, or when what is asked for fits no node.
+    Raises `ConfigError` if the folder cannot be written, if it holds a script with other content, or if a
+    node cannot provide what is asked for.
     """
     if shape.gpus_per_node and shape.ranks_per_node != shape.gpus_per_node:
         raise ConfigError(
-            f"--ranks-per-node {shape.ranks_per_node}: a rank takes one of a node's {shape.gpus_per_node} "
+            f"--ranks-per-node {shape.ranks_per_node}: each rank uses one of a node's {shape.gpus_per_node} "
             "GPUs; leave it out, or set --gpus-per-node 0 for ranks on CPUs."
         )
     folder = folder.resolve()
@@ -65,25 +67,26 @@ def write_scripts(config: RunConfig, shape: Shape, folder: Path) -> list[Path]:
         for file, text in texts.items():
             if file.exists() and file.read_text(encoding="utf-8") != text:
                 raise ConfigError(
-                    f"--out {folder}: {file.name} there says something else, and may hold changes of yours. "
-                    "Name another folder, or remove it."
+                    f"--out {folder}: {file.name} there has other content, perhaps your own changes. "
+                    "Choose another folder, or remove the file."
                 )
+        write_text(folder / config_io.SCHEMA_FILE, run_schema())
         for file, text in texts.items():
             write_text(file, text)
         return [file for file in texts if file.suffix == ".sbatch"]
     except OSError as error:
-        raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Name another.") from None
+        raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Choose another.") from None
 
 
-def _scripts(config: RunConfig, shape: Shape) -> dict[str, dict[str, Any]]:
-    """What differs between the scripts."""
+def _scripts(config: RunConfig, shape: NodeShape) -> dict[str, dict[str, Any]]:
+    """The values that differ between the scripts."""
     alone = "--set cluster.nodes=1 --strategy auto"
     trees = f"--cpu-lanes 1 {alone} --set 'models=[\"trees\"]'"
     if config.trees.tree_method == "gpu_hist":
         trees += " --set trees.tree_method=hist"
     found: dict[str, dict[str, Any]] = {
         "lanes": {
-            "purpose": f"Trees and networks side by side on one node with {shape.words}, a lane for each.",
+            "purpose": f"Trees and networks side by side on one node with {shape.words}, one lane for each.",
             "nodes": 1,
             "gpus_per_node": shape.gpus_per_node,
             "arguments": f"{shape.devices} {alone}",
@@ -142,7 +145,7 @@ def _text(folder: Path, name: str, settings: dict[str, Any], config: RunConfig) 
 
 
 def _activation() -> tuple[str, ...]:
-    """How a job gets the environment that this process runs in."""
+    """The shell lines that give a job the environment of this process."""
     own = _PROJECT / "env" / "activate.sh"
     if own.exists() and Path(sys.prefix) == _PROJECT / ".venv":
         return (f"source {shlex.quote(str(own))}",)

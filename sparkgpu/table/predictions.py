@@ -1,4 +1,4 @@
-"""Writes and reads the predictions of a trial, row by row with their ids. pyarrow and numpy only.
+"""Writes and reads the predictions of a trial, with row ids. pyarrow and numpy only.
 
 N rows, C classes.
 """
@@ -37,7 +37,7 @@ def write_predictions(path: Path, predictions: Predictions, schema: TableSchema)
         parts.append(pa.table(columns))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    # Probabilities hardly ever repeat: without a dictionary they are written and read faster.
+    # Probabilities rarely repeat, so they are faster to write and read without a dictionary.
     pq.write_table(pa.concat_tables(parts), temporary, compression="snappy", use_dictionary=[SPLIT])
     temporary.replace(path)
 
@@ -45,7 +45,7 @@ def write_predictions(path: Path, predictions: Predictions, schema: TableSchema)
 def read_predictions(
     path: Path, schema: TableSchema
 ) -> dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """What `write_predictions` wrote: per split, row ids in file order with (N,) or (N, C) values."""
+    """Read what `write_predictions` wrote: by split, row ids in file order with (N,) or (N, C) values."""
     import pyarrow.parquet as pq
 
     names = _prediction_names(schema)

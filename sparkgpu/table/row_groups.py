@@ -1,7 +1,7 @@
-"""Reads the prepared table block by block, for those who cannot hold it whole. pyarrow and numpy only.
+"""Reads the prepared table block by block, for callers that cannot hold all of it. pyarrow and numpy only.
 
-A block is some thousand consecutive rows of one row group. Blocks come in the order asked for, from several
-row groups in turn, since a source that was sorted is still sorted in the table.
+A block is some thousand consecutive rows of one row group. Blocks come from several row groups in turn, in
+the requested order, since a sorted source is also sorted in the table.
 
 N rows of a block, F numeric features, K categorical features.
 """
@@ -23,12 +23,12 @@ from sparkgpu.table.rows import Rows, as_codes, as_float32, as_numpy
 from sparkgpu.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 _BLOCK_ROWS = 8_192
-_OPEN_GROUPS = 8  # read from at a time: enough to mix, few enough to keep their buffers
+_OPEN_GROUPS = 8  # open at a time: enough to mix rows, few enough for their buffers
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowGroup:
-    """One row group of one file of a split, and how many rows it holds."""
+    """One row group of one file of a split, and its number of rows."""
 
     file: Path
     index: int
@@ -36,7 +36,7 @@ class RowGroup:
 
 
 class RowGroups:
-    """The rows of a split, or with `fold` those of the split train that are in it, or not in it."""
+    """The rows of a split or, with `fold`, the rows of split train inside or outside that fold."""
 
     def __init__(
         self, paths: RunPaths, schema: TableSchema, split: SplitName, *, fold: int | None = None
@@ -59,7 +59,7 @@ class RowGroups:
             raise DataError(f"{self._folder}: the prepared table cannot be read ({error}).") from error
 
     def blocks(self, random: np.random.Generator | None = None) -> Iterator[Rows]:
-        """Every row once: in the files' order, or with `random` from several row groups at a time."""
+        """Every row once: in the files' order or, with `random`, from several row groups at a time."""
         order = np.arange(len(self.groups)) if random is None else random.permutation(len(self.groups))
         waiting = [self.groups[index] for index in order[::-1]]
         most = 1 if random is None else _OPEN_GROUPS

@@ -1,8 +1,8 @@
 """Reads the prepared table into arrays. pyarrow and numpy only.
 
-Rows always come in ascending order of their id, whatever files hold them. Features are decoded batch by
-batch straight into one float32 and one int32 matrix, so that a table never lies in memory twice; float32
-holds whole numbers exactly up to 2**24, larger ones lose their last digits.
+Rows always come in ascending order of their ids, for any distribution over files. Features are decoded batch
+by batch directly into one float32 and one int32 matrix, so a table is never in memory twice. float32 holds
+whole numbers exactly up to 2**24; larger ones lose their last digits.
 
 N rows, F numeric features, K categorical features, C classes.
 """
@@ -29,7 +29,7 @@ _BATCH_ROWS = 8_192  # a batch and its decoding fit the cache
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of one split. Labels are class codes (int64) or values (float64); missing are NaN and -1."""
+    """Rows of one split. Labels are class codes (int64) or values (float64); missing is NaN or code -1."""
 
     row_id_N: NDArray[np.int64]
     label_N: NDArray[Any]
@@ -41,10 +41,10 @@ class Rows:
 def read_rows(
     paths: RunPaths, schema: TableSchema, split: SplitName, *, fold: int | None = None, features: bool = True
 ) -> Rows:
-    """The rows of a split; with `fold`, train and valid are cut out of split train by their fold.
+    """The rows of a split; with `fold`, train and valid are selected from split train by their fold.
 
-    Features come in the schema's order, numeric and categorical apart; `features=False` leaves both
-    matrices without columns. Raises `DataError` where the table holds no such rows or cannot be read.
+    Features are in the schema's order, numeric and categorical separately; with `features=False` both
+    matrices have no columns. Raises `DataError` if the table holds no such rows or cannot be read.
     """
     import pyarrow as pa
 
@@ -59,7 +59,7 @@ def read_rows(
             kept_N = np.flatnonzero((own[FOLD] == fold) == (split == "valid"))
         if len(kept_N) == 0:
             which = f"split {split}" if fold is None else f"split {split} of fold {fold}"
-            raise DataError(f"{paths.table}: the prepared table holds no rows of {which}. Prepare it anew.")
+            raise DataError(f"{paths.table}: the prepared table holds no rows of {which}. Prepare it again.")
         row_id_N = own[ROW_ID][kept_N]
         if not _ascends(row_id_N):
             kept_N = kept_N[np.argsort(row_id_N, kind="stable")]
@@ -82,12 +82,12 @@ def read_rows(
 
 
 def _read_own(files: list[Path], schema: TableSchema, *, folded: bool) -> dict[str, NDArray[Any]]:
-    """Our own columns of all files, one after the other."""
+    """Our own columns of all files, concatenated."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns = [ROW_ID, LABEL, *([WEIGHT] if schema.weighted else []), *([FOLD] if folded else [])]
-    # Not `read_table`, which loads pandas for it.
+    # Not `read_table`, which loads pandas.
     found = pa.concat_tables(pq.ParquetFile(file).read(columns=columns) for file in files)
     return {column: as_numpy(found[column]) for column in columns}
 
@@ -100,7 +100,7 @@ def _fill(
     numeric_NF: NDArray[np.float32],
     codes_NK: NDArray[np.int32],
 ) -> None:
-    """Decode the files, `rows` rows in all, into the matrices, whose row i is the files' row `kept_N[i]`."""
+    """Decode the files, `rows` rows in all, into the matrices; row i is row `kept_N[i]` of the files."""
     place_R: NDArray[np.int64] | None = None
     if not (len(kept_N) == rows and _ascends(kept_N)):
         place_R = np.full(rows, -1)
@@ -136,21 +136,21 @@ def _batches(files: list[Path], features: tuple[Feature, ...]) -> Iterator[pa.Re
 
 
 def as_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Numbers without nulls, read-only. pyarrow's own `to_numpy` loads pandas: 50 MB and half a second."""
+    """Numbers without nulls, read-only. pyarrow's own `to_numpy` loads pandas (50 MB, half a second)."""
     chunks = column.chunks if hasattr(column, "chunks") else [column]
     parts = [np.from_dlpack(chunk) for chunk in chunks]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def as_float32(column: pa.Array) -> NDArray[np.float32]:
-    """A column as float32; nulls become NaN, and what lies outside float32 the nearest infinity."""
+    """A column as float32; nulls become NaN, and values outside float32 the nearest infinity."""
     import pyarrow as pa
 
     return _filled(column.cast(pa.float32(), safe=False), np.float32("nan"))
 
 
 def as_codes(column: pa.DictionaryArray, levels: tuple[str, ...]) -> NDArray[np.int32]:
-    """Level codes by way of the batch's dictionary: a few look-ups instead of one per row."""
+    """Level codes through the batch's dictionary: a few look-ups instead of one per row."""
     code_of = {level: code for code, level in enumerate(levels)}
     words = column.dictionary.to_pylist()
     own = np.array([*(code_of.get(word, -1) for word in words), -1], dtype=np.int32)
@@ -159,7 +159,7 @@ def as_codes(column: pa.DictionaryArray, levels: tuple[str, ...]) -> NDArray[np.
 
 
 def _filled(column: pa.Array, value: Any) -> NDArray[Any]:
-    """Numbers with `value` in the place of nulls."""
+    """Numbers with `value` in place of nulls."""
     if column.null_count == 0:
         return as_numpy(column)
     validity, data = column.buffers()

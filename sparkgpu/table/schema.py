@@ -1,6 +1,6 @@
-"""What the prepared table holds: task, classes, features and their levels, and what was left out and why.
+"""The content of the prepared table: task, classes, features with their levels, and dropped columns.
 
-One `TableSchema` is written as ``table/schema.json``, after the table itself: its presence says that the
+One `TableSchema` is written as ``table/schema.json``, after the table itself: its presence means that the
 table is complete. Engines read the levels, the label order and the column kinds from here and never derive
 them again.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sparkgpu.rundir.files import Record
+from sparkgpu.rundir.files import Record, read_record
 from sparkgpu.rundir.paths import RunPaths
 
 Task = Literal["binary", "multiclass", "regression"]
@@ -23,16 +23,16 @@ FOLD = "fold"
 SPLIT = "split"
 RESERVED_COLUMNS = (ROW_ID, LABEL, WEIGHT, FOLD, SPLIT, "features", "prediction", "probability")
 OTHER_LEVEL = "(other)"
-"""The level that stands for the categories beyond the most frequent ones."""
+"""The level that replaces all categories except the most frequent ones."""
 
 
 class Feature(Record):
-    """One column of the prepared table that engines learn from.
+    """One feature column of the prepared table.
 
-    `name` is the column in ``table/`` (letters, digits and underscores only, so that no engine trips over
-    it), `source` the user's column, `part` what of it (``hour``) where a column was expanded, `pipeline`
-    the column inside the Spark pipeline. `levels` are the categories in code order; a null in the table is
-    a missing value, and so is a category that the training split never showed.
+    `name` is the column in ``table/`` (only letters, digits and underscores, which every engine accepts),
+    `source` the user's column, `part` the part of an expanded column (``hour``), `pipeline` the column inside
+    the Spark pipeline. `levels` are the categories in code order. A null in the table is a missing value, and
+    so is a category that the training split does not contain.
     """
 
     name: str
@@ -44,19 +44,24 @@ class Feature(Record):
 
     @property
     def title(self) -> str:
-        """The user's own words for it."""
+        """The feature's name for the user."""
         return f"{self.source} ({self.part})" if self.part else self.source
 
 
 class DroppedColumn(Record):
-    """A column of the source that is not used, and the reason."""
+    """An unused column of the source, and the reason."""
 
     column: str
     reason: str
 
 
 class TableSchema(Record):
-    """The prepared table. Row counts are of usable rows; `rows_refused` had no target value."""
+    """The prepared table. Row counts are of usable rows; `rows_refused` had no target value.
+
+    `weighted` says that the table holds weights to train with: those of the user's column `weight`, times
+    `class_weights` in the order of `classes` where classes were balanced. Only the former count rows in
+    metrics: balanced classes are a way to train, and no one's rows were more than one row.
+    """
 
     source: str
     target: str
@@ -66,6 +71,8 @@ class TableSchema(Record):
     dropped: tuple[DroppedColumn, ...] = ()
     notes: tuple[str, ...] = ()
     weighted: bool = False
+    weight: str | None = None
+    class_weights: tuple[float, ...] = ()
     folds: int | None = None
     rows: int
     rows_refused: int = 0
@@ -74,7 +81,7 @@ class TableSchema(Record):
 
     @property
     def num_outputs(self) -> int:
-        """Columns of a prediction: one probability per class, or one value."""
+        """The columns of a prediction: one probability per class, or one value."""
         return len(self.classes) or 1
 
     @property
@@ -87,5 +94,5 @@ class TableSchema(Record):
 
 
 def read_schema(paths: RunPaths) -> TableSchema:
-    """What ``table/schema.json`` holds, once the table is complete."""
-    return TableSchema.model_validate_json(paths.schema.read_text(encoding="utf-8"))
+    """Read ``table/schema.json``, which exists when the table is complete."""
+    return read_record(paths.schema, TableSchema)

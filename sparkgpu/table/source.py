@@ -1,41 +1,61 @@
-"""Says from the text of SOURCE what table it names and how it is stored, before any Spark is started."""
+"""Finds the table that SOURCE names, and its format, before Spark starts."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from sparkgpu.config.formats import FORMATS
 from sparkgpu.errors import DataError
+from sparkgpu.rundir.files import Record
 from sparkgpu.words import listed, nearest
 
-Format = Literal["parquet", "csv", "orc", "json"]
-
 TABLE_PREFIX = "table:"
-_FORMATS: dict[str, Format] = {
-    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".orc": "orc",
-    ".json": "json", ".jsonl": "json", ".ndjson": "json",
-}  # fmt: skip
 COMPRESSED = (".gz", ".bz2", ".deflate")
 _ARCHIVES = (".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy")
 _READABLE = "Parquet, CSV (plain or .gz/.bz2), ORC, JSON lines, or table:NAME"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where a table lies and how it is stored. `format` None is a table of the catalog."""
+class Source(Record):
+    """Where a table lies and how it is stored: found once, by the parent, and handed on as it is.
+
+    `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
+    """
 
     name: str
     location: str
-    format: Format | None
+    format: str | None
+
+    @property
+    def is_catalog_table(self) -> bool:
+        return self.format is None
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the types of its columns are known without a look at its rows."""
+        return self.format is None or FORMATS.find(self.format).is_typed
+
+    @property
+    def has_places(self) -> bool:
+        """Whether each row has a place in a file, which Spark can tell."""
+        return self.format is not None and FORMATS.find(self.format).by_spark
+
+    @property
+    def is_far(self) -> bool:
+        """Whether reading it is more than reading files of this machine."""
+        return self.is_catalog_table or "://" in self.location
+
+    @property
+    def lasting(self) -> str:
+        """The text of SOURCE that names it from any folder."""
+        return TABLE_PREFIX + self.location if self.is_catalog_table else self.location
 
 
 def find_source(text: str) -> Source:
-    """Tell from the text of SOURCE (and the files there) what it is. Needs no Spark.
+    """Recognise a table from the text of SOURCE and the files there. Needs no Spark.
 
-    Raises `DataError` when there is nothing there, or nothing that can be read.
+    Raises `DataError` if nothing is there, or nothing readable.
     """
     if text.startswith(TABLE_PREFIX):
         name = text.removeprefix(TABLE_PREFIX)
@@ -57,7 +77,7 @@ def find_source(text: str) -> Source:
     return Source(name=text, location=str(path.resolve()), format=_format(text, path))
 
 
-def _format(text: str, path: Path) -> Format:
+def _format(text: str, path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compressed = False
     while suffixes and suffixes[-1] in COMPRESSED:
@@ -67,25 +87,25 @@ def _format(text: str, path: Path) -> Format:
         raise DataError(
             f"{text}: Spark cannot read {suffixes[-1]} archives. Unpack it, or compress the table with gzip."
         )
-    found = _FORMATS.get(suffixes[-1]) if suffixes else None
-    if compressed and found in ("parquet", "orc"):
+    found = next((entry for entry in FORMATS.all() if suffixes and suffixes[-1] in entry.endings), None)
+    if compressed and found is not None and found.is_typed:
         raise DataError(
             f"{text}: {suffixes[-1]} files are compressed inside, not as a whole. Unpack it, and give that "
             "file."
         )
     if found is None:
         ending = path.suffix or "no ending"
-        raise DataError(f"{text}: cannot tell how it is stored ({ending}). Give {_READABLE}.")
-    return found
+        raise DataError(f"{text}: its format is unknown ({ending}). Give {_READABLE}.")
+    return found.name
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether Spark passes over files and folders of this name (``_x=1`` is a partition, not hidden)."""
+    """Whether Spark ignores files and folders of this name (``_x=1`` is a partition, not hidden)."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def table_files(folder: Path) -> list[Path]:
-    """The files of a table that lies in a folder, as Spark sees them, by name."""
+    """The files of a table in a folder that Spark reads, sorted by name."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -93,7 +113,7 @@ def table_files(folder: Path) -> list[Path]:
     )
 
 
-def _folder_format(text: str, folder: Path) -> Format:
+def _folder_format(text: str, folder: Path) -> str:
     files = table_files(folder)
     if not files:
         raise DataError(f"{text}: the folder holds no files. Give a folder of {_READABLE}.")
@@ -102,10 +122,12 @@ def _folder_format(text: str, folder: Path) -> Format:
     formats = Counter(_format(str(path), path) for path in files)
     if len(formats) > 1:
         raise DataError(
-            f"{text}: the folder mixes {listed(formats)} files; keep one kind in it, or name a file."
+            f"{text}: the folder mixes {listed(formats)} files; keep one format in it, or give a single file."
         )
     found = next(iter(formats))
     empty = [path.name for path in files if not path.stat().st_size]
     if empty and found == "parquet":
-        raise DataError(f"{text}: {listed(empty)} in it is empty (0 bytes), so no Parquet file. Remove it.")
+        raise DataError(
+            f"{text}: {listed(empty)} in this folder is empty (0 bytes), not a Parquet file. Remove it."
+        )
     return found

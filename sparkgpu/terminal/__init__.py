@@ -1,8 +1,8 @@
-"""What the user sees while a run works: the plan, the table, the progress of both branches, the result.
+"""What the user sees during a run: the plan, the table, the progress of both branches, the result.
 
-`open_display` picks one of three: live columns on a terminal, plain lines anywhere else, and with
-``--quiet`` only errors and the result. Limits: one thread calls it; it shows what it is told and reads no
-file. Names that come from the user's data are text, never markup or control codes.
+`open_display` picks one of three displays: live columns on a terminal, plain lines anywhere else, and with
+``--quiet`` only errors and the result. Limits: only one thread may call it, and it reads no files. Names from
+the user's data are printed as text, never as markup or control codes.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import TextIOWrapper
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from typing import IO, TYPE_CHECKING, Self, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparkgpu.terminal.blocks import facts, plan_facts, results, table_facts
+from sparkgpu.terminal.blocks import facts, plan_facts, results_table, table_facts
 from sparkgpu.terminal.progress import BRANCHES, Progress
 from sparkgpu.terminal.spool import Spool, say
 from sparkgpu.words import clean, clock_text, seconds_text
 
-if TYPE_CHECKING:  # for types alone: pydantic's models would cost more to import than the terminal does
+if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer than importing the terminal
     from rich.live import Live
 
     from sparkgpu.plan.plan import Plan
     from sparkgpu.rundir.events import Branch, Event
     from sparkgpu.rundir.paths import RunPaths
+    from sparkgpu.rundir.results import Results
     from sparkgpu.table.schema import TableSchema
 
-_PLAIN_WIDTH = 110  # of a log file, where rich would assume 80
+_PLAIN_WIDTH = 110  # for a log file, where rich would assume 80
 _REFRESHES_PER_S = 2.0
-_UNREAD_S = 30.0  # that the end of a run waits for whoever reads its output
+_UNREAD_S = 30.0  # how long the end of a run waits for a reader of its output
 _UNREAD_ERROR_S = 1.0
 _MARKS = (0.25, 0.5, 0.75)  # shares of a trial at which plain mode reports
 
@@ -50,22 +51,22 @@ def open_display(quiet: bool, stream: IO[str] | None = None) -> Display:
 
 
 def _standard_output() -> IO[str]:
-    """Standard output; where it is the process's own, such that a run never waits for its reader."""
+    """Standard output; if it is the process's own, a spool, so that a run never waits for its reader."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
         return cast(IO[str], Spool(sys.stdout))
     return sys.stdout
 
 
 class Display:
-    """The quiet display, and the base of the others: says nothing before the result, except errors."""
+    """The quiet display, and the base of the others: before the result it shows only errors."""
 
     def __init__(self, stream: IO[str], *, width: int | None = None) -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure and "utf" not in (getattr(stream, "encoding", None) or "utf").lower():
-            reconfigure(errors="replace")  # a letter the terminal lacks must not end a run
+            reconfigure(errors="replace")  # a character that the terminal lacks must not end a run
         terminal = stream.isatty()
         self._spool = stream if isinstance(stream, Spool) else None
-        self._stderr = sys.stderr  # as it is now: a live display puts a proxy in its place
+        self._stderr = sys.stderr  # the present one: a live display replaces it by a proxy
         self._console = Console(
             file=stream, width=width or (None if terminal else _PLAIN_WIDTH), force_terminal=terminal,
             force_jupyter=False, markup=False, emoji=False, highlight=False,
@@ -81,40 +82,37 @@ class Display:
         if self._spool is None:
             return
         if kind is not None:
-            with suppress(OSError):  # there is something worse to tell
+            with suppress(OSError):  # the error in flight matters more
                 self._spool.drain(_UNREAD_ERROR_S)
         elif not self._spool.drain(_UNREAD_S):
-            self.error("standard output is not read, so the last of it was left out.")
+            self.error("nobody read standard output, so its last part was dropped.")
 
     def close(self) -> None:
-        """Leave the terminal as it was found; harmless when repeated."""
+        """Restore the terminal; harmless when repeated."""
 
     def waiting(self, text: str) -> None:
-        """Say what has to come before there is a plan."""
+        """Show what the run waits for before it has a plan."""
 
     def plan(self, plan: Plan, source: str, target: str | None) -> None:
-        """Say what is about to happen, before anything slow begins."""
+        """Show the plan, before anything slow begins."""
 
     def table(self, schema: TableSchema) -> None:
-        """Say what the prepared table holds and what was left out."""
+        """Show what the prepared table holds and what was left out."""
 
     def event(self, lane: int, branch: Branch, event: Event) -> None:
-        """Take one event of a worker."""
+        """Handle one event of a worker."""
 
-    def finish(self, metrics: dict[str, Any], paths: RunPaths) -> None:
-        """Show the result from ``metrics.json``, and where the report and the run lie."""
+    def finish(self, results: Results, paths: RunPaths) -> None:
+        """Show what was found, and where the report and the run lie."""
         self.close()
-        self._console.print(results(metrics))
-        for pair in (metrics.get("comparison") or {}).get("pairs") or ():
-            if sentence := clean(pair.get("sentence") or ""):
-                self._line(sentence[0].upper() + sentence[1:])
-        for trial in metrics.get("trials") or ():
-            if trial.get("status") != "done":
-                reason = clean(trial.get("error") or "no reason was recorded")
-                self._line(f"{clean(trial['name'])} failed: {reason}", "red")
+        self._console.print(results_table(results))
+        for pair in results.comparison.pairs:
+            sentence = clean(pair.sentence)
+            self._line(sentence[0].upper() + sentence[1:])
+        for trial in results.failed:
+            self._line(f"{clean(trial.name)} failed: {clean(trial.error)}", "red")
         self._console.print()
-        wall_s = (metrics.get("run") or {}).get("wall_s")
-        self._line(f"run     {paths.root}" + (f"  ({seconds_text(wall_s)})" if wall_s else ""), whole=True)
+        self._line(f"run     {paths.root}  ({seconds_text(results.run.wall_s)})", whole=True)
         self._line(f"report  {paths.report / 'index.html'}", whole=True)
 
     def error(self, message: str) -> None:
@@ -122,12 +120,12 @@ class Display:
         say(f"sparkgpu: {clean(message)}\n", self._stderr)
 
     def _line(self, text: str, style: str = "", *, whole: bool = False) -> None:
-        # A path is there to be copied, and a log to be searched: no line ends of ours in either.
+        # Paths are copied and logs are searched, so do not wrap their lines.
         self._console.print(Text(text, style=style), soft_wrap=whole or not self._console.is_terminal)
 
 
 class PlainDisplay(Display):
-    """Lines for logs and pipes: one per phase, quarter of a trial and end of a trial, with the seconds."""
+    """Lines for logs and pipes, with seconds: one per phase, quarter of a trial and end of a trial."""
 
     def __init__(self, stream: IO[str], *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
@@ -178,14 +176,14 @@ class PlainDisplay(Display):
     def _say(self, lane: int, branch: str, text: str) -> None:
         place = f"lane {lane} {branch}" if len(self._lanes) > 1 else branch
         self._line(f"[{self._clock() - self._start:6.1f} s] {place}: {clean(text)}")
-        self._console.file.flush()  # a log is followed while it grows
+        self._console.file.flush()  # users follow a growing log
 
 
 class LiveDisplay(PlainDisplay):
     """Trees and network side by side, one row of columns per lane, redrawn in place.
 
-    A thread of rich redraws it, so that the clock runs on while nothing happens. The terminal's cursor is
-    hidden from `plan` until `close`.
+    A thread of rich redraws it, so the clock runs even if nothing happens. The terminal's cursor is hidden
+    from `plan` until `close`.
     """
 
     _live: Live | None = None
@@ -194,7 +192,7 @@ class LiveDisplay(PlainDisplay):
         from rich.cells import cell_len
         from rich.live import Live
 
-        cell_len("–")  # imports the widths of letters in this thread, not in the one that draws
+        cell_len("–")  # imports the table of character widths in this thread, not in the drawing one
         super().plan(plan, source, target)
         self._live = Live(
             console=self._console, get_renderable=self._frame, refresh_per_second=_REFRESHES_PER_S
@@ -207,13 +205,13 @@ class LiveDisplay(PlainDisplay):
 
     def event(self, lane: int, branch: Branch, event: Event) -> None:
         self._progress.setdefault((lane, branch), Progress()).take(event, self._clock())
-        if event.kind == "trial_failed":  # must not be overwritten by what comes next
+        if event.kind == "trial_failed":  # must not be overwritten by later output
             self._say(lane, branch, f"{event.trial} failed: {event.text}")
 
-    def finish(self, metrics: dict[str, Any], paths: RunPaths) -> None:
+    def finish(self, results: Results, paths: RunPaths) -> None:
         if self._live:
-            self._live.transient = True  # the result takes the place of the bars
-        super().finish(metrics, paths)
+            self._live.transient = True  # the result replaces the bars
+        super().finish(results, paths)
 
     def error(self, message: str) -> None:
         if self._live and self._stderr.isatty():
@@ -227,7 +225,7 @@ class LiveDisplay(PlainDisplay):
             if live:
                 live.stop()
         finally:
-            # A second Ctrl-C may have cut `stop` short.
+            # A second Ctrl-C may have interrupted `stop`.
             if live:
                 self._console.show_cursor(True)
 
@@ -241,7 +239,7 @@ class LiveDisplay(PlainDisplay):
             frame.add_column(ratio=1, no_wrap=True)
         frame.add_row("", *(Text(branch, style="bold") for branch in BRANCHES))
         now, lanes = self._clock(), list(self._lanes.items())
-        # Three lines for each lane where they fit on the screen, else one.
+        # Three lines for each lane if they fit on the screen, else one.
         full = 3 * len(lanes) + 4 <= self._console.size.height
         for index, device in lanes:
             cells = (self._progress[index, branch].cell(now, full=full) for branch in BRANCHES)

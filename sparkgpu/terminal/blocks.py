@@ -1,9 +1,9 @@
-"""What the plan, the prepared table and the result say: facts as two columns, metrics as a table."""
+"""The text of the plan, the prepared table and the result: facts as two columns, metrics as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,6 +13,7 @@ from sparkgpu.words import clean, counted, gibibytes, listed, metric_title, numb
 
 if TYPE_CHECKING:
     from sparkgpu.plan.plan import Plan
+    from sparkgpu.rundir.results import Results
     from sparkgpu.table.schema import TableSchema
 
 
@@ -62,39 +63,30 @@ def facts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
     return grid
 
 
-def results(metrics: dict[str, Any]) -> RenderableType:
-    """Metrics down, models across: three models fit on 80 columns, six metrics would not."""
+def results_table(results: Results) -> RenderableType:
+    """Metrics down, models across: 80 columns hold three models, but not six metrics."""
     from rich.box import SIMPLE_HEAD
 
-    models = metrics.get("models") or []
-    trials = metrics.get("trials") or []
+    from sparkgpu.score.standings import standings  # loads numpy, which the start of a run does not need
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("test split")
-    for model in models:
-        table.add_column(model["name"], justify="right")
-    tested = [(model.get("metrics") or {}).get("test") or {} for model in models]
-    spreads = [(model.get("std") or {}).get("test") or {} for model in models]
-    for name in dict.fromkeys(name for values in tested for name in values):
-        found = [values.get(name) for values in tested]
-        best = _best(name, found)
+    for model in results.models:
+        table.add_column(clean(model.name), justify="right")
+    for metric, found in standings(results.models, "test").items():
         cells = []
-        for value, spread in zip(found, spreads, strict=True):
-            text = number_text(value) + (
-                f" ± {number_text(spread[name], 2)}" if spread.get(name) is not None else ""
-            )
-            leads = value is not None and value == best
-            cells.append(Text(text + (" *" if leads else "  "), style="bold" if leads else ""))
-        table.add_row(metric_title(name), *cells)
+        for standing in found:
+            spread = f" ± {number_text(standing.spread, 2)}" if standing.spread is not None else ""
+            mark, style = (" *", "bold") if standing.is_best else ("  ", "")
+            cells.append(Text(number_text(standing.value) + spread + mark, style=style))
+        table.add_row(metric_title(metric), *cells)
     table.add_section()
-    done = [
-        [t for t in trials if t["model"] == model["name"] and t.get("status") == "done"] for model in models
-    ]
-    times = [[trial["fit_s"] for trial in of_model if trial.get("fit_s") is not None] for of_model in done]
-    mean_s = [seconds_text(sum(values) / len(values)) if values else "–" for values in times]
+    done = [results.done(model.name) for model in results.models]
+    mean_s = [seconds_text(sum(t.fit_s for t in own) / len(own)) if own else "–" for own in done]
     table.add_row("mean fit time", *(f"{text}  " for text in mean_s))
-    names = [sorted({name for trial in of_model for name in trial.get("devices") or ()}) for of_model in done]
+    names = [sorted({name for trial in own for name in trial.devices}) for own in done]
     table.add_row("device", *(f"{_devices(devices)}  " for devices in names))
-    states = [model.get("status") or "done" for model in models]
+    states = [model.status for model in results.models]
     if set(states) - {"done"}:
         table.add_row("status", *(f"{state}  " for state in states))
     return Group("", table, Text("* best of the row", style="dim"))
@@ -102,12 +94,3 @@ def results(metrics: dict[str, Any]) -> RenderableType:
 
 def _devices(names: list[str]) -> str:
     return listed(names) or "–" if len(names) < 3 else f"{len(names)} devices"
-
-
-def _best(metric: str, values: Iterable[float | None]) -> float | None:
-    from sparkgpu.score.metrics import greater_is_better  # numpy, which the start of a run need not wait for
-
-    present = [value for value in values if value is not None]
-    if len(present) < 2:
-        return None
-    return max(present) if greater_is_better(metric) else min(present)

@@ -1,4 +1,4 @@
-"""Where one branch of one lane stands, and how that looks in a column of the live display."""
+"""The progress of one branch of one lane, and its column in the live display."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 @dataclass
 class Progress:
-    """Where one branch of one lane stands. Rates come from the workers' clock, countdowns from ours."""
+    """The progress of one branch of one lane. Rates use the workers' clock, countdowns our own."""
 
     planned: tuple[str, ...] = ()
     text: str = "waiting"
@@ -31,7 +31,7 @@ class Progress:
     value: float | None = None
     ended: set[str] = field(default_factory=set)
     _origin: tuple[float, float] = (math.inf, 0.0)  # worker's time and share done at the start of the phase
-    _estimate: tuple[float, float] | None = None  # our time, and the seconds left then
+    _estimate: tuple[float, float] | None = None  # our clock's time, and the seconds left at that time
 
     def take(self, event: Event, now: float) -> None:
         if event.kind == "alive":
@@ -74,7 +74,7 @@ class Progress:
         name = self.trial or ""
         if self.trial in self.planned and len(self.planned) > 1:
             name += f" ({self.planned.index(self.trial) + 1} of {len(self.planned)})"
-        # Unknown shares pulse; before the first event and after the last nothing moves.
+        # An unknown share pulses; before the first event and after the last one nothing moves.
         still = self.text == "waiting" or self.trial in self.ended
         bar = ProgressBar(total=1.0, completed=self.done or 0.0, pulse=self.done is None and not still)
         left = self.left_s(now)

@@ -1,7 +1,7 @@
-"""Standard output that never keeps a run waiting: a thread of its own writes it, in the order it came.
+"""Standard output that never makes a run wait: a separate thread writes it in order.
 
-Whoever reads a pipe may stop to do so (a pager, a stopped terminal, a program that waits for something
-else), and a write into a full pipe ends only when it is read. Then the text waits here, and the run goes on.
+The reader of a pipe may stop reading (a pager, a stopped terminal, a program that waits for something else),
+and a write to a full pipe blocks until it is read. Then the text waits here, and the run continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import IO, TextIO
 
 
 class Spool(io.TextIOBase):
-    """Takes the place of `stream`, which must have a file descriptor."""
+    """Replaces `stream`, which must have a file descriptor."""
 
     def __init__(self, stream: TextIO) -> None:
         stream.flush()
@@ -40,14 +40,14 @@ class Spool(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        # A letter that the terminal lacks must not end a run.
+        # A character that the terminal lacks must not end a run.
         self._texts.put(text.encode(self.encoding or "utf-8", "replace"))
         return len(text)
 
     def drain(self, within_s: float) -> bool:
-        """Wait until all is written, or for `within_s` seconds; whether it is. Nothing may follow.
+        """Wait at most `within_s` seconds for all text to be written; whether it is. No text may follow.
 
-        Raises what writing to a file ended with, such as a full disk.
+        Raises the error of a failed write, such as a full disk.
         """
         self._texts.put(None)
         self._thread.join(within_s)
@@ -61,7 +61,7 @@ class Spool(io.TextIOBase):
             while text and not is_over:
                 try:
                     text = text[os.write(self._descriptor, text) :]
-                except BlockingIOError:  # somebody made the pipe one that does not wait
+                except BlockingIOError:  # another process made the pipe nonblocking
                     select.select([], [self._descriptor], [])
                 except BrokenPipeError:  # as after `| head`
                     is_over = True
@@ -70,10 +70,10 @@ class Spool(io.TextIOBase):
 
 
 def say(text: str, stream: IO[str]) -> None:
-    """Write a line to standard error, unless nobody reads it."""
+    """Write a line to `stream`, unless nobody reads it."""
     try:
         ready = bool(select.select([], [stream], [], 1.0)[1])
-    except (OSError, ValueError):  # no file of its own: a notebook's, or a test's
+    except (OSError, ValueError):  # not a real file: a notebook's or a test's stream
         ready = True
     if ready:
         stream.write(text)

@@ -1,4 +1,4 @@
-"""Starts the real command in processes of its own and watches all of them: commands, listeners, logins."""
+"""Starts the real command and watches all its processes: commands, listeners, logins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAMPLE_S = 0.2  # a look takes some 20 ms
 
 
 def write_adult(folder: Path) -> tuple[Path, str, float]:
-    """A real table of tens of thousands of rows, its target, and a ROC AUC that small trees surely reach."""
+    """A real table of tens of thousands of rows, its target, and a ROC AUC that small trees always reach."""
     adult = REPOSITORY.parent / "shared" / "data" / "adult.parquet"
     if adult.exists():
         return adult, "income", 0.90
@@ -58,15 +58,15 @@ class Seen:
     commands: set[str] = field(default_factory=set)
     listeners: set[tuple[str, int]] = field(default_factory=set)
     together: list[frozenset[int]] = field(default_factory=list)
-    """The ports that listened at the same moment, one entry per change."""
+    """The ports that were open at the same time, one entry per change."""
     answers: dict[int, int] = field(default_factory=dict)
-    """Port to the status of its first answer to a request without a login."""
+    """Port to the status of its first answer without a login."""
     logins: dict[Path, tuple[int, str]] = field(default_factory=dict)
     """Login file to its mode and its password."""
 
 
 class Running:
-    """A run in progress. Its standard output and error lie in files, so that nothing waits for a reader."""
+    """A run in progress. Its standard output and error are files, so that nothing waits for a reader."""
 
     def __init__(self, process: subprocess.Popen[bytes], out: Path, folder: Path) -> None:
         self.process = process
@@ -98,7 +98,7 @@ class Running:
 
     @property
     def scratch_folders(self) -> set[Path]:
-        """Of the workers, as their command lines name them, and the run's own around them."""
+        """The processes of the workers, by their command lines, and the run's own process."""
         words = [command.split("\0") for command in self.seen.commands]
         workers = {Path(line[line.index("--scratch") + 1]) for line in words if "--scratch" in line}
         return workers | {folder.parent for folder in workers}
@@ -109,7 +109,7 @@ class Running:
         return status
 
     def wait_for_phase(self, text: str, lane: int, branch: Branch, within_s: float = 90.0) -> None:
-        """Until a worker reports that the phase `text` has begun."""
+        """Wait until a worker reports the start of the phase `text`."""
         reader = EventReader(self.paths.lane(lane).events(branch))
         until(
             lambda: any(event.kind == "phase" and event.text == text for event in reader.new()),
@@ -117,7 +117,7 @@ class Running:
         )  # fmt: skip
 
     def wait_for_jvm(self, within_s: float = 60.0) -> None:
-        """Until a worker has started its JVM; Spark is far from up by then."""
+        """Wait until a worker has started its JVM; Spark is not up at that time."""
 
         def there() -> bool:
             self.look()
@@ -136,14 +136,14 @@ class Running:
         raise AssertionError(f"no {branch} worker of lane {lane}")
 
     def signal(self, number: signal.Signals) -> float:
-        """Send a signal to the parent alone, after a last look at what it has started; returns when."""
+        """Send a signal to the parent only, after a last sample of its processes. Returns the time."""
         self.stop_watching()
         self.look()
         self.process.send_signal(number)
         return time.monotonic()
 
     def left_behind(self) -> list[str]:
-        """What is alive of the run now: processes that were seen or name its folders, and their listeners."""
+        """What is alive of the run: processes that were seen or name its folders, and their listeners."""
         own = [*map(str, self.scratch_folders), str(self.paths.root)]
         found: list[str] = []
         for process in psutil.process_iter():
@@ -225,7 +225,7 @@ def until(
 def started(
     command: Sequence[str | Path], out: Path, folder: Path, environ: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
-    """`command` with ``--out out``, started in `folder`; whatever happens, nothing of it is left alive."""
+    """Start `command` with ``--out out`` in `folder`; the block's end always ends all its processes."""
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
             [*map(str, command), "--out", str(out)],
@@ -258,7 +258,7 @@ def finished(
     within_s: float = 200.0,
     environ: Mapping[str, str] | None = None,
 ) -> Running:
-    """The run after its end, with the exit code that was expected."""
+    """The run after its end, with the expected exit code."""
     with started(command, out, folder, environ) as running:
         status = running.wait(within_s)
         assert status == code, f"status {status}\n{running.stdout}\n{running.stderr}"

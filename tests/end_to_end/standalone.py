@@ -22,7 +22,7 @@ _START_S = 60.0
 
 
 def spark_environment() -> dict[str, str]:
-    """What env/activate.sh exports for spark-submit."""
+    """The variables that env/activate.sh exports for spark-submit."""
     spec = importlib.util.find_spec("pyspark")
     assert spec
     assert spec.origin
@@ -39,7 +39,7 @@ def spark_environment() -> dict[str, str]:
 
 @dataclass(kw_only=True)
 class Cluster:
-    """Where the master is, the workers' processes, and their logs and application folders."""
+    """The address of the master, the workers' processes, and their logs and application folders."""
 
     url: str
     folder: Path
@@ -64,7 +64,7 @@ class Cluster:
         return [process.pid for pid in workers for process in _tree(pid) if _is_alive(process)]
 
     def kill_worker(self, index: int) -> None:
-        """End one worker and its executors as a machine that loses its power would."""
+        """Kill one worker and its executors, as a power failure would."""
         worker = psutil.Process(self.workers[index].pid)
         for process in (worker, *worker.children(recursive=True)):
             _kill(process)
@@ -74,7 +74,7 @@ class Cluster:
 def standalone(
     folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1200m", gpus: int = 0
 ) -> Iterator[Cluster]:
-    """A cluster while the block runs. With `gpus` each worker declares so many (there need not be any)."""
+    """A cluster for the block. With `gpus`, each worker declares that many GPUs, which need not exist."""
     environment = spark_environment()
     environment.pop("SPARK_CONF_DIR")
     program = Path(environment["SPARK_HOME"]) / "bin" / "spark-class"
@@ -139,7 +139,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _kill(process: psutil.Process) -> None:
-    with suppress(psutil.NoSuchProcess):  # some follow their parent by themselves
+    with suppress(psutil.NoSuchProcess):  # some end with their parent
         process.kill()
 
 

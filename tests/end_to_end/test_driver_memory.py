@@ -1,4 +1,4 @@
-"""A table larger than the driver: nothing collects it, so the driver takes as much for ten times the rows."""
+"""A table larger than the driver: nothing collects it, so ten times the rows need no more memory there."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def driver_bytes(running: Running) -> int:
 
 
 def peak_of(cluster: Cluster, table: Path, folder: Path) -> int:
-    """The most that the driver's processes held while a run on `table` went through."""
+    """The peak memory of the driver's processes during a run on `table`."""
     folder.mkdir()
     command = cluster.submit(
         table, "--target", "y", "--set", "trees.ntrees=10", "--set", "neural.architecture=mlp",
@@ -76,7 +76,7 @@ def test_the_driver_holds_no_more_of_a_table_ten_times_as_long(tmp_path: Path) -
     large = write_rows(tmp_path / "large.parquet", 10 * ROWS)
     with standalone(tmp_path, memory="2500m") as cluster:
         of_small = peak_of(cluster, tmp_path / "small.parquet", tmp_path / "one")
-        time.sleep(2)  # until the master has the executors' memory back
+        time.sleep(2)  # until the master has freed the executors' memory
         of_large = peak_of(cluster, tmp_path / "large.parquet", tmp_path / "ten")
     print(
         f"table {small / MIB:.0f} and {large / MIB:.0f} MiB, driver {of_small / MIB:.0f} and "

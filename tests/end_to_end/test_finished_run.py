@@ -1,4 +1,4 @@
-"""One real run with two lanes: what it leaves, what it says, and what could be seen of it while it ran."""
+"""One real run with two lanes: its files, its output, and its processes while it ran."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def model(metrics: dict[str, Any], name: str) -> dict[str, Any]:
 def test_the_run_directory_holds_what_the_contract_lists(paths: RunPaths) -> None:
     found = {path.name for path in paths.root.iterdir()}
     assert found == {
-        "run.toml", "plan.json", "env.json", "table", "pipeline", "lanes", "trials", "telemetry.csv",
-        "metrics.json", "report",
+        "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
+        "telemetry.csv", "metrics.json", "report",
     }  # fmt: skip
     assert {path.name for path in paths.table.iterdir()} == {
         "split=train", "split=valid", "split=test", "schema.json",
@@ -363,6 +363,6 @@ def test_the_folder_of_a_finished_run_is_refused_for_another(run: Running, tmp_p
         run.paths.root, tmp_path, code=2, within_s=30,
     )  # fmt: skip
     assert again.stderr == (
-        f"sparkgpu: --out {run.paths.root}: it holds another run. Name a new folder, or remove this one.\n"
+        f"sparkgpu: --out {run.paths.root}: it holds another run. Choose a new folder, or remove this one.\n"
     )
     assert run.paths.metrics.read_bytes() == before

@@ -1,4 +1,4 @@
-"""What only a GPU can show; the same commands as on the CPU."""
+"""Tests that need a GPU; the commands are the same as on the CPU."""
 
 from __future__ import annotations
 

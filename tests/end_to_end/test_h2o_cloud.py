@@ -1,4 +1,4 @@
-"""Trees in an H2O cloud of two executors: rows on every node, small tables, a failure that H2O never ends."""
+"""Trees in an H2O cloud of two executors: rows on every node, small tables, a failure H2O never reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparkgpu.table.demo import DEMO_TARGET, write_demo
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 TREES = ("--set", 'models=["trees"]', "--set", "trees.ntrees=20")
-# Hands the validation rows over in one piece, which is one node's, and does not look where rows are.
+# Passes the validation rows in one piece, so one node gets all of them, and does not check where rows are.
 ONE_PIECE = """
 from sparkgpu.engines.trees import h2o_layout
 write = h2o_layout.write_pieces
@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table with categories, one row group each split: such ones end in an endless wait inside H2O."""
+    """A table with categories and one row group per split, which makes H2O wait forever."""
     folder = tmp_path_factory.mktemp("flights")
     file = folder / "flights.parquet"
     pq.write_table(pq.read_table(write_demo(folder)).slice(0, 30_000), file)
@@ -100,7 +100,7 @@ def test_a_small_table_gives_the_model_of_one_lane_and_says_so(cluster: Cluster,
     (trial,), (other,) = on_cluster.metrics["trials"], alone.metrics["trials"]
     assert trial["metrics"] == other["metrics"]
     rows = on_cluster.metrics["data"]["splits"]["train"]
-    assert trial["notes"] == [f"trained on one of 2 H2O nodes: {rows} training rows are few"]
+    assert trial["notes"] == [f"trained on one of 2 H2O nodes: {rows} training rows are too few for more"]
 
 
 @pytest.mark.slow

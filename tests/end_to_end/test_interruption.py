@@ -1,4 +1,4 @@
-"""However a run is cut short, nothing of it stays alive; and a lane that dies takes nothing else along."""
+"""However a run is interrupted, all its processes end; and a lane that dies does not affect the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import COMMAND, SMALL, Running, started, until, write_table
+from running import COMMAND, SMALL, Running, started, until
 
 from sparkgpu.rundir.files import read_json
 
@@ -25,13 +25,8 @@ LONG = (
 )
 
 
-@pytest.fixture(scope="module")
-def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_table("wine", tmp_path_factory.mktemp("wine"))
-
-
 def assert_nothing_left(run: Running, since: float) -> None:
-    """No process and no listener of the run once the bound is over, and rather sooner."""
+    """Check that no process and no listener of the run is left within the bound."""
     last: list[str] = ["not looked yet"]
 
     def nothing() -> bool:
@@ -45,13 +40,13 @@ def assert_nothing_left(run: Running, since: float) -> None:
 
 
 def _interrupted(run: Running, *, has_table: bool) -> str:
-    """What an interrupted run says, and where its log is when its folder is gone."""
-    end = "sparkgpu: interrupted; every lane was ended.\n"
+    """The messages of an interrupted run, with the path of its log if its folder is removed."""
+    end = "sparkgpu: interrupted; all lanes were stopped.\n"
     if has_table:
         return end
     log = run.paths.root.with_name(f"{run.paths.root.name}.interrupted.log")
     assert log.exists()
-    return f"sparkgpu: there was no table yet, so the run's folder is removed; its log is {log}\n{end}"
+    return f"sparkgpu: there was no table yet, so the run's folder was removed; its log is {log}\n{end}"
 
 
 # While Spark starts, further Ctrl-Cs are the test below.

@@ -1,4 +1,4 @@
-"""A run that was killed goes on where it was, with the same result; and one network over several lanes."""
+"""A killed run resumes where it stopped, with the same result; and one network over several lanes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) ->
     resumed = finished([*COMMAND, "run", "--resume"], out, tmp_path)
     assert "writing the table" not in resumed.stdout
     fit = read_json(out / "trials" / "neural-s7" / "fit.json")
-    assert fit["notes"][0].startswith("went on from a checkpoint after epoch ")
+    assert fit["notes"][0].startswith("resumed from a checkpoint after epoch ")
     for name in ("models", "comparison"):
         assert resumed.metrics[name] == whole.metrics[name]
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 
 def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
-    """What must not differ between two runs of the same configuration."""
+    """The results that must be equal in two runs of the same configuration."""
     return {
         "models": metrics["models"],
         "comparison": metrics["comparison"],
@@ -112,7 +112,7 @@ def test_a_spark_dataframe_with_folds_gives_a_regression_over_all_of_them(
     schema = json.loads((result.path / "table" / "schema.json").read_text(encoding="utf-8"))
     (sex,) = (feature for feature in schema["features"] if feature["source"] == "sex")
     assert (sex["kind"], sex["levels"]) == ("categorical", ["f", "m"])
-    assert spark.range(3).count() == 3  # the session that the table came from is as it was
+    assert spark.range(3).count() == 3  # the session of the table still works
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs through spark-submit on a two-worker cluster: what its executors hold, and what losing one does."""
+"""Runs through spark-submit on a two-worker cluster: the work of executors, and the loss of one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY_TREES = ("--set", "trees.ntrees=6000", "--set", "trees.early_stopping_round
 
 @dataclass(kw_only=True)
 class Lost:
-    """A run that lost a worker while trees grew, and what was seen before and after."""
+    """A run that lost a worker while trees grew, and its processes before and after."""
 
     run: Running
     cluster: Cluster
@@ -82,8 +82,8 @@ def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(lo
 def test_the_run_directory_is_that_of_any_run(lost: Lost) -> None:
     names = {path.name for path in lost.run.paths.root.iterdir()}
     assert names == {
-        "run.toml", "plan.json", "env.json", "table", "pipeline", "lanes", "trials", "telemetry.csv",
-        "metrics.json", "report",
+        "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
+        "telemetry.csv", "metrics.json", "report",
     }  # fmt: skip
     plan = read_json(lost.run.paths.plan)
     assert plan["master"] == lost.cluster.url
@@ -178,14 +178,14 @@ def test_a_killed_rank_is_named_and_the_network_goes_on_from_its_checkpoint(tmp_
             status = run.wait(200)
             assert status == 0, run.stdout + run.stderr
     notes = read_json(trial.fit)["notes"]
-    assert notes[0].startswith("went on from a checkpoint after epoch ")
+    assert notes[0].startswith("resumed from a checkpoint after epoch ")
     assert notes[1].startswith(
         "started again from the last checkpoint: rank 1 of 2 was killed (out of memory?)"
     )
 
 
 def rank_of(run_dir: Path, rank: int) -> psutil.Process:
-    """A rank's process of a run: executors are not below it."""
+    """The process of a rank. Executors are not children of the run."""
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
         if "sparkgpu.engines.neural.ranks" in line and str(run_dir) in line:
@@ -196,7 +196,7 @@ def rank_of(run_dir: Path, rank: int) -> psutil.Process:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(os.environ.get("SPARKGPU_REAL_GPUS")), reason="the GPUs declared here are not there")
+@pytest.mark.skipif(bool(os.environ.get("SPARKGPU_REAL_GPUS")), reason="the GPUs declared here do not exist")
 def test_a_task_sees_the_gpu_that_spark_gave_it_and_no_other(tmp_path: Path) -> None:
     table = write_table("breast_cancer", tmp_path)
     with standalone(tmp_path, workers=1, cores=2, memory="2400m", gpus=2) as cluster:
@@ -211,7 +211,7 @@ def test_a_task_sees_the_gpu_that_spark_gave_it_and_no_other(tmp_path: Path) -> 
             ),
             tmp_path / "out", tmp_path, code=5, within_s=300, environ=spark_environment(),
         )  # fmt: skip
-    # There are none, so that the networks refuse; what they say shows which one each was to use.
+    # These GPUs do not exist, so the networks refuse; the message shows which GPU each was to use.
     errors = [trial["error"] for trial in run.metrics["trials"] if trial["model"] == "neural"]
     assert len(errors) == 2
     assert {re.search(r"CUDA_VISIBLE_DEVICES=(\d)\)", error).group(1) for error in errors} == {"0", "1"}  # type: ignore[union-attr]

@@ -1,3 +1,5 @@
+"""The devices on which the tests of the networks run."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""Small tables with a relation planted in them, and one trial on one of them."""
+"""Small tables with a known relation, and one trial on one of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.neural.engine import run_trial
+from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.engines.engine import Platform, Trial
+from sparkgpu.engines.neural.engine import Torch
 from sparkgpu.plan.plan import LanePlan, TrialSpec
 from sparkgpu.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.rundir.files import write_json
@@ -25,8 +26,14 @@ CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regres
 QUICK: dict[str, Any] = {
     "architecture": "mlp",
     "hidden": (32,), "dropout": 0.0, "epochs": 12, "batch_size": 64, "learning_rate": 1e-2,
-    "weight_decay": 1e-4, "patience": 0,
+    "weight_decay": 1e-4, "patience": 0, "schedule": "constant",
 }  # fmt: skip
+
+
+def parameters(**settings: Any) -> NeuralParameters:
+    """A small network's, with whole batches at once where nothing else is said."""
+    asked = {**QUICK, **settings}
+    return NeuralParameters(**{"micro_batch_size": asked["batch_size"], **asked})
 
 
 def plant(
@@ -41,7 +48,7 @@ def plant(
     label_N: np.ndarray | None = None,
     missing: bool = True,
 ) -> tuple[RunPaths, TableSchema]:
-    """A run directory whose label follows from a skewed column, a column with gaps and a word."""
+    """A run directory whose label depends on a skewed column, a column with missing values and a word."""
     random = np.random.default_rng(3)
     skewed_N = random.lognormal(0.0, 2.0, rows)
     gappy_N = random.normal(size=rows)
@@ -96,7 +103,7 @@ def plant(
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one trial left."""
+    """The files and the record of one trial."""
 
     record: FitRecord
     folder: Path
@@ -151,14 +158,16 @@ def fit(
     spec = spec or TrialSpec(
         name=name, model="neural", engine="torch", seed=seed, fold=fold, lane=0, gang=(0,)
     )
-    record = run_trial(
-        spec,
-        NeuralConfig(**{**QUICK, **settings}),
-        schema,
-        paths,
-        lane_on(device),
-        EventWriter(lane.events("neural"), lane.phases("neural")),
-        scratch=paths.root,
+    record = Torch(Platform()).run(
+        Trial(
+            spec=spec,
+            parameters=parameters(**settings),
+            schema=schema,
+            run=paths,
+            lane=lane_on(device),
+            events=EventWriter(lane.events("neural"), lane.phases("neural")),
+            scratch=paths.root,
+        )
     )
     trial = paths.trial(spec.name)
     return Outcome(

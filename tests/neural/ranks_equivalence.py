@@ -1,8 +1,8 @@
-"""Run by torchrun: trains one small network by every strategy and writes how far each is from `single`.
+"""Run by torchrun: trains one small network with every strategy and writes each difference from `single`.
 
     torchrun --nproc-per-node 4 ranks_equivalence.py OUT.json CASE...
 
-One process start for all of them, since starting costs more than the training.
+All strategies share one process start, since starting takes longer than training.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.neural.nets.build import build_net
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Place
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.network import build_net, find_network
+from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.ranks import join, make_strategy
 from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.optimizer import RECIPES
 from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.engines.neural.training.train import Training, train
 
@@ -92,11 +92,11 @@ def gradients(strategy: Strategy) -> dict[str, Tensor]:
 
 
 def trained(
-    strategy: Strategy, config: NeuralConfig, task: str
+    strategy: Strategy, config: NeuralParameters, task: str
 ) -> tuple[dict[str, Tensor], Training, dict[str, Tensor]]:
     """The first batch's gradients, the training, and the final weights."""
     num_outputs = {"binary": 2, "regression": 1}.get(task, 3)
-    shape = Shape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=num_outputs, bins=BINS)
+    shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=num_outputs, bins=BINS)
     torch.manual_seed(3)
     strategy.spread(build_net(config, shape), Objective(task=task))  # type: ignore[arg-type]
     source, valid = ResidentSource(rows=rows(299, task, 1)), rows(101, task, 2)
@@ -110,11 +110,18 @@ def trained(
         source,
         valid,
         config=config,
-        recipe=RECIPES[config.architecture],
+        recipe=find_network(config).recipe,
         seed=9,
         report=lambda done, epoch, value: None,
     )
     return found, training, strategy.gather()
+
+
+def resolved(**settings: Any) -> NeuralParameters:
+    """Parameters whose micro-batches are whole batches where nothing else is said."""
+    return NeuralParameters(
+        **{"schedule": "constant", "micro_batch_size": settings["batch_size"], **settings}
+    )
 
 
 def difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
@@ -136,7 +143,7 @@ def main() -> None:
     for case in sys.argv[2:]:
         settings = CASES[case]
         task = TASKS.get(case, "multiclass")
-        config = NeuralConfig(**{**base, **settings})
+        config = resolved(**{**base, **settings})
         reference = trained(Strategy(cpu, choose_precision(config, cpu, "cpu")), config, task)
         for name in STRATEGIES:
             if not supports(case, name):

@@ -16,8 +16,8 @@ from sparkgpu.rundir.files import write_json
 RANK = """
 import sys, time
 from pathlib import Path
-from sparkgpu.engines.launchers.heartbeat import Pulse
-pulse = Pulse(Path(sys.argv[1]), int(sys.argv[2]))
+from sparkgpu.engines.launchers.heartbeat import Heartbeat
+heartbeat = Heartbeat(Path(sys.argv[1]), int(sys.argv[2]))
 print("there", flush=True)
 time.sleep(600)
 """
@@ -76,7 +76,7 @@ def test_a_rank_that_never_started_is_blamed_when_the_others_were_asked_to_end(
     for rank in ranks:
         rank.terminate()
         rank.wait()
-    (tmp_path / "attempt-0" / "rank-1.pulse").unlink()
+    (tmp_path / "attempt-0" / "rank-1.heartbeat").unlink()
     for words in blamed(tmp_path):
         assert words == "rank 1 of 3 never started; it had written nothing"
 

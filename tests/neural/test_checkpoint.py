@@ -1,4 +1,4 @@
-"""When a training leaves a checkpoint, and what it does not load for none."""
+"""When a training writes a checkpoint, and what it need not import without one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from planted import parameters
 
-from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints
-from sparkgpu.engines.neural.training.optimizer import RECIPES, make_optimizer
+from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(10.0, 10.0), (0.05, 3.0)])
@@ -39,11 +39,11 @@ def test_one_that_is_asked_for_is_left_at_once(tmp_path: Path) -> None:
 
 
 def test_steps_are_those_of_torchs_adamw_bit_for_bit() -> None:
-    config = NeuralConfig(learning_rate=0.01, weight_decay=0.1)
+    config = parameters(learning_rate=0.01, weight_decay=0.1)
     found, expected = (torch.nn.Linear(5, 3) for _ in range(2))
     expected.load_state_dict(found.state_dict())
     optimizers = (
-        make_optimizer(found, config, RECIPES["mlp"]),
+        make_optimizer(found, config, Recipe()),
         torch.optim.AdamW(expected.parameters(), lr=0.01, weight_decay=0.1, fused=True),
     )
     random = torch.Generator().manual_seed(0)
@@ -60,7 +60,7 @@ def test_steps_are_those_of_torchs_adamw_bit_for_bit() -> None:
 def test_a_short_training_loads_neither_torchs_compiler_nor_its_sharded_tensors(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path[:0] = [sys.argv[1]]; from pathlib import Path; import planted;"
-        "planted.fit(*planted.plant(Path(sys.argv[2]), 'binary'));"
+        "planted.fit(*planted.plant(Path(sys.argv[2]), 'binary'), epochs=1);"
         "heavy = ('torch._dynamo', 'torch.distributed.tensor', 'sympy');"
         "sys.exit(', '.join(name for name in heavy if name in sys.modules) or 0)"
     )

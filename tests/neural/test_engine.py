@@ -68,20 +68,24 @@ def test_the_same_seed_gives_the_same_predictions_bit_for_bit_and_another_seed_o
 
 @pytest.mark.process
 def test_more_threads_change_no_bit_where_mkl_is_told_so() -> None:
-    """A lane's network takes over the cores of its trees when they end, in the middle of training.
+    """A lane's network takes the cores of its trees when they end, in the middle of training.
 
-    Without it MKL cuts some products (here the output layer's weight gradient) differently for two threads.
+    Without the setting, MKL splits some products (here the output layer's weight gradient) differently with
+    two threads.
     """
     code = """
 import torch
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.neural.nets.build import build_net
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.engines.neural.nets.network import build_net
+from sparkgpu.engines.neural.nets.shape import InputShape
 def gradients(threads):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    config = NeuralConfig(architecture="mlp", hidden=(256, 256), dropout=0.0)
-    net = build_net(config, Shape(num_numeric=54, num_levels=(40,), num_outputs=7))
+    config = NeuralParameters(
+        architecture="mlp", hidden=(256, 256), dropout=0.0, epochs=1, batch_size=1024, micro_batch_size=1024,
+        learning_rate=1e-3, schedule="constant", weight_decay=0.0, patience=0,
+    )
+    net = build_net(config, InputShape(num_numeric=54, num_levels=(40,), num_outputs=7))
     out = net(torch.randn(1024, 54), torch.randint(-1, 40, (1024, 1), dtype=torch.int32)).squeeze(1)
     torch.nn.functional.cross_entropy(out, torch.randint(0, 7, (1024,))).backward()
     norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
@@ -209,7 +213,7 @@ def test_what_a_cpu_computes_in_software_only_is_refused(precision: str) -> None
     with pytest.raises(DeviceError) as refused:
         choose_precision(NeuralConfig(precision=precision), torch.device("cpu"), "AMD EPYC")
     assert str(refused.value) == (
-        f'neural.precision = "{precision}": a CPU computes it in software only, many times slower; set it to '
+        f'neural.precision = "{precision}": a CPU computes it only in software, many times slower; set it to '
         '"float32" or "auto".'
     )
 

@@ -1,4 +1,4 @@
-"""Ranks that are lost are named and replaced, and the training goes on as if nothing had been."""
+"""Lost ranks are named and replaced, and the training continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def gang(table: tuple[RunPaths, TableSchema], name: str, strategy: str = "ddp", 
 
 
 def when_training(paths: RunPaths, name: str, act: Callable[[list[Sign]], None]) -> threading.Thread:
-    """Do something to the ranks of the first attempt once each has taken some steps."""
+    """Do something to the ranks of the first attempt after each has taken some steps."""
 
     def wait() -> None:
         folder = paths.root / f"gang-{name}" / "attempt-0"
@@ -184,7 +184,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint_with_any_strategy(
     assert killed.wait() == -signal.SIGKILL
     shutil.rmtree(table[0].root / f"gang-{name}", ignore_errors=True)
     found = resumable(table, name, then)
-    assert found.record.notes[0].startswith("went on from a checkpoint after epoch ")
+    assert found.record.notes[0].startswith("resumed from a checkpoint after epoch ")
     assert len(found.curve) == len(uninterrupted.curve)
     for key, value in weights(uninterrupted).items():
         if first == then:
@@ -205,9 +205,7 @@ def uninterrupted(table: tuple[RunPaths, TableSchema]) -> Outcome:
     return resumable(table, "uninterrupted", "single")
 
 
-def test_a_checkpoint_that_was_not_finished_is_none(
-    table: tuple[RunPaths, TableSchema], tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_was_not_finished_is_none(table: tuple[RunPaths, TableSchema]) -> None:
     half = table[0].trial("half").checkpoints / ".epoch-00002-step-0000000"
     half.mkdir(parents=True)
     (half / "progress.json").write_text("{")

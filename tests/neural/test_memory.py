@@ -37,8 +37,8 @@ def test_micro_batches_are_halved_until_they_fit_and_training_goes_on(
     found = fit(paths, schema, dropout=0.2, epochs=3, name="small")
     torch.testing.assert_close(torch.from_numpy(found.test), torch.from_numpy(whole.test), atol=1e-5, rtol=0)
     assert found.record.notes == (
-        "out of memory in epoch 1, step 1: micro-batches of 32 rows from there on, the batch stays 64",
-        "out of memory in epoch 1, step 1: micro-batches of 16 rows from there on, the batch stays 64",
+        "out of memory in epoch 1, step 1: micro-batches of 32 rows from there on; the batch stays 64",
+        "out of memory in epoch 1, step 1: micro-batches of 16 rows from there on; the batch stays 64",
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from planted import parameters
 
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.neural.nets.build import build_net
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place, set_place
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, embedding_dim
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.network import build_net
+from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabm import FirstBlock, find_bins
 
 
@@ -51,8 +51,8 @@ def test_the_gradient_of_an_embedding_is_torchs_own_bit_for_bit(threads: int) ->
 
 
 def test_a_hundred_thousand_levels_are_no_obstacle(device: str) -> None:
-    shape = Shape(num_numeric=1, num_levels=(100_000, 2), num_outputs=2)
-    net = build_net(NeuralConfig(architecture="mlp", hidden=(8,), dropout=0.0), shape).to(device)
+    shape = InputShape(num_numeric=1, num_levels=(100_000, 2), num_outputs=2)
+    net = build_net(parameters(hidden=(8,)), shape).to(device)
     codes = torch.tensor([[99_999, 1], [-1, -1]], dtype=torch.int32, device=device)
     out = net(torch.zeros(2, 1, device=device), codes)
     assert out.shape == (2, 1, 2) and not torch.equal(out[0], out[1])
@@ -129,8 +129,8 @@ def test_tabm_takes_tables_of_any_kind_of_column(
     num_numeric: int, num_levels: tuple[int, ...], device: str
 ) -> None:
     bins = tuple(torch.linspace(-1, 1, 5) for _ in range(num_numeric))
-    shape = Shape(num_numeric=num_numeric, num_levels=num_levels, num_outputs=3, bins=bins)
-    config = NeuralConfig(hidden=(8, 8), dropout=0.0, members=2, num_bins=4, embedding_dim=3)
+    shape = InputShape(num_numeric=num_numeric, num_levels=num_levels, num_outputs=3, bins=bins)
+    config = parameters(architecture="tabm", hidden=(8, 8), members=2, num_bins=4, embedding_dim=3)
     net = build_net(config, shape).to(device)
     codes = torch.tensor([[level - 1 for level in num_levels], [-1] * len(num_levels)], dtype=torch.int32)
     out = net(torch.zeros(2, num_numeric, device=device), codes.to(device))

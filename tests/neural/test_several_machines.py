@@ -1,4 +1,4 @@
-"""One network on two machines of two ranks each: the weights of one gang, and losses named and made good."""
+"""One network on two machines with two ranks each: the weights of one gang, and lost ranks replaced."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
 
 
 def kill_one(table: Table, name: str, rank: int) -> threading.Thread:
-    """Kill a rank of the first attempt once all four have taken some steps."""
+    """Kill a rank of the first attempt after all four have taken some steps."""
 
     def wait() -> None:
         folder = table[0].trial(name).gang / "attempt-0"

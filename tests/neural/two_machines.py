@@ -1,6 +1,6 @@
-"""A launcher that stands for a batch system: two torchrun agents here, as two machines would have one each.
+"""A launcher in place of a batch system: it starts two torchrun agents here, as if on two machines.
 
-``python two_machines.py PORT RANKS RESTARTS`` and what torchrun is to start. Both end when one has failed.
+Usage: ``python two_machines.py PORT RANKS RESTARTS COMMAND...``. Both agents end if one fails.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ import pytest
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import HostRecord
+from sparkgpu.rundir.results import DataInfo, DoneTrial, FailedTrial, Results, RunInfo, write_results
 from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
@@ -35,8 +37,9 @@ def make_run(
     failed: tuple[str, ...] = (),
     classes: tuple[str, ...] | None = None,
     target: str = "late",
+    weight: str | None = None,
 ) -> RunPaths:
-    """A run of `repeats` lanes; the trials named in `failed` left nothing but their reason."""
+    """A run of `repeats` lanes; the trials in `failed` left only the reason of their failure."""
     paths = RunPaths(root=root)
     names = CLASSES[task] if classes is None else classes
     rng = np.random.default_rng(3)
@@ -46,6 +49,8 @@ def make_run(
         folder = paths.split("test")
         folder.mkdir(parents=True, exist_ok=True)
         table = pa.table({"row_id": row_id_N[part], "label": label_N[part], "x": rng.normal(size=len(part))})
+        if weight is not None:
+            table = table.append_column("weight", pa.array(row_id_N[part] % 3 / 2.0))
         pq.write_table(table, folder / f"part-{half}.parquet")
     schema = TableSchema.model_validate(
         {
@@ -56,6 +61,7 @@ def make_run(
             ],
             "dropped": [DroppedColumn(column="a|b[c] _d_", reason="one value in every row")],
             "notes": ["time_hour: expanded to hour and weekday"],
+            "weighted": weight is not None, "weight": weight,
             "folds": folds, "rows": 3 * rows, "rows_refused": 12,
             "splits": {"train": rows, "valid": rows, "test": rows}, "fingerprint": "f00d",
         }
@@ -88,70 +94,88 @@ def make_run(
         _trial(spec, failed=spec.name in failed or spec.model not in models, task=task) for spec in specs
     ]
     for trial in trials:
-        if trial["status"] == "done":
-            _write_trial(paths, trial["name"], trial["model"], task, row_id_N, label_N, len(names), rng)
-    write_json(paths.metrics, _metrics(task, trials, rows))
+        if trial.status == "done":
+            _write_trial(paths, trial.name, trial.model, task, row_id_N, label_N, len(names), rng)
+    write_results(paths, _results(schema, trials))
     write_json(paths.plan, plan)
     write_json(paths.schema, schema)
     return paths
 
 
-def _trial(spec: TrialSpec, *, failed: bool, task: str) -> dict[str, Any]:
-    trial: dict[str, Any] = {
+def _trial(spec: TrialSpec, *, failed: bool, task: str) -> DoneTrial | FailedTrial:
+    about = {
         "name": spec.name, "model": spec.model, "engine": spec.engine, "seed": spec.seed, "fold": spec.fold,
-        "lane": spec.lane, "devices": ["cpu"], "strategy": "single",
+        "lane": spec.lane, "devices": ("cpu",), "strategy": "single",
     }  # fmt: skip
     if failed:
-        return trial | {"status": "failed", "error": f"lane {spec.lane} ended: <b>out of memory</b>"}
+        error = f"lane {spec.lane} ended: <b>out of memory</b>"
+        return FailedTrial.model_validate({**about, "status": "failed", "error": error, "metrics": {}})
     values = dict.fromkeys(NAMES[task], 0.5 + (0.2 if spec.model == "trees" else 0.1))
-    return trial | {
-        "status": "done", "metrics": {"valid": values, "test": values}, "fit_s": 12.5, "predict_s": 0.31,
-        "train_rows_per_s": 12345.6, "peak_host_bytes": 3 * 2**30, "peak_device_bytes": None,
-        "best_iteration": 120, "native_parameters": {}, "device_proof": {"tree_method": "hist"},
-    }  # fmt: skip
+    return DoneTrial.model_validate(
+        {
+            **about, "status": "done", "metrics": {"valid": values, "test": values}, "fit_s": 12.5,
+            "predict_s": 0.31, "train_rows_per_s": 12345.6, "peak_host_bytes": 3 * 2**30,
+            "peak_device_bytes": None, "best_iteration": 120, "native_parameters": {},
+            "device_proof": {"tree_method": "hist"},
+        }
+    )  # fmt: skip
 
 
-def _metrics(task: str, trials: list[dict[str, Any]], rows: int) -> dict[str, Any]:
+def _results(schema: TableSchema, trials: list[DoneTrial | FailedTrial]) -> Results:
+    names = NAMES[schema.task]
     models: list[dict[str, Any]] = []
-    for name in ("trees", "neural"):
-        of_model = [trial for trial in trials if trial["model"] == name]
-        done = [trial for trial in of_model if trial["status"] == "done"]
-        std = dict.fromkeys(NAMES[task], 0.00123) if len(done) > 1 else dict.fromkeys(NAMES[task])
+    for name in dict.fromkeys(trial.model for trial in trials):
+        of_model = [trial for trial in trials if trial.model == name]
+        done = [trial for trial in of_model if trial.status == "done"]
+        std = dict.fromkeys(names, 0.00123) if len(done) > 1 else dict.fromkeys(names)
         models.append(
             {
-                "name": name, "engine": of_model[0]["engine"], "status": "done" if done else "failed",
-                "trials": [trial["name"] for trial in of_model],
-                "metrics": done[0]["metrics"] if done else {}, "std": {"test": std} if done else {},
+                "name": name, "engine": of_model[0].engine, "status": "done" if done else "failed",
+                "trials": [trial.name for trial in done], "metrics": done[0].metrics if done else {},
+                "std": {"test": std if done else {}},
             }
         )  # fmt: skip
-    comparison: dict[str, Any] = {"metric": NAMES[task][0], "leader": None, "pairs": []}
+    comparison: dict[str, Any] = {"metric": names[0], "leader": None, "pairs": []}
     if all(model["status"] == "done" for model in models):
-        values = dict.fromkeys(NAMES[task], 0.71234)
+        values = dict.fromkeys(names, 0.71234)
+        shares = {model["name"]: 0.25 / (len(models) - 1) for model in models} | {"trees": 0.75}
         models.append(
             {
-                "name": "blend", "engine": "blend", "status": "done", "trials": [],
-                "metrics": {"valid": values, "test": values}, "std": {},
-                "weights": {"trees": 0.75, "neural": 0.25},
+                "name": "blend", "engine": "blend", "status": "done", "trials": [], "weights": shares,
+                "metrics": {"valid": values, "test": values}, "std": {"test": {}},
             }
         )  # fmt: skip
         pair = {"a": "trees", "b": "neural", "difference": 0.1, "ci95": [0.08, 0.12], "verdict": "a"}
         tie = {"a": "blend", "b": "trees", "difference": -0.001, "ci95": [-0.003, 0.001], "verdict": "tie"}
         sentence = "trees ahead of neural by 0.100 ROC AUC (95 % interval 0.080 to 0.120)"
         comparison |= {"leader": "blend", "pairs": [pair | {"sentence": sentence}, tie | {"sentence": "tie"}]}
-    lanes = sorted({trial["lane"] for trial in trials})
     phases: dict[str, dict[str, float]] = {
         "run": {"planning": 0.1, "preparing the table": 8.5, "scoring": 1.5}
     }
-    for lane in lanes:
+    for lane in sorted({trial.lane for trial in trials}):
         phases[f"lane {lane} trees"] = {"starting Spark": 3.1, "loading": 1.0, "training": 12.5}
         phases[f"lane {lane} neural"] = {"loading": 0.5, "training": 20.25}
-    return {
-        "schema_version": 1,
-        "run": {"name": "demo", "started_at": "2026-11-21T03:00:00Z", "wall_s": 83.2, "sparkgpu": "0.1.0",
-                "versions": {"h2o": "3.46"}, "host": {}},
-        "data": {}, "models": models, "trials": trials, "comparison": comparison, "phases_s": phases,
-        "cost": {"device_hours": 0.046, "energy_wh": None, "price": None},
-    }  # fmt: skip
+    return Results.model_validate(
+        {
+            "schema_version": 1, "run": run_info(),
+            "data": {
+                **schema.model_dump(include=set(DataInfo.model_fields) - {"weighted"}),
+                "num_features": len(schema.features), "weighted": schema.weight is not None,
+            },
+            "models": models, "trials": trials, "comparison": comparison, "phases_s": phases,
+            "cost": {"device_hours": 0.046, "energy_wh": None, "price": None},
+        }
+    )  # fmt: skip
+
+
+def run_info() -> RunInfo:
+    host = HostRecord(
+        system="Linux", processor="CPU", cores=2, available_memory_bytes=2**33, gpus=(), driver=None
+    )
+    return RunInfo(
+        name="demo", started_at="2026-11-21T03:00:00Z", wall_s=83.2, sparkgpu="0.1.0",
+        versions={"h2o": "3.46"}, host=host, peak_rss_bytes=2**32,
+    )  # fmt: skip
 
 
 def _write_trial(

@@ -1,8 +1,9 @@
-"""The report is rebuilt from a run directory alone, says what the run found, and stands for itself."""
+"""The report is built from a run directory alone, shows the run's results, and is self-contained."""
 
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from io import StringIO
@@ -198,12 +199,37 @@ def test_metrics_csv_has_a_row_per_model_and_per_trial(plain_run: RunPaths) -> N
     assert len(rows) == (3 + 4) * 2 * 6
 
 
+def test_a_column_of_weights_is_named(run_directory: MakeRun, plain_page: Page) -> None:
+    sentence = (
+        "Column <i>w</i> weights the rows in every metric, in the intervals and in the weights of the blend."
+    )
+    page = page_of(run_directory(weight="<i>w</i>", repeats=1))
+    assert sentence in page.text
+    assert "weights the rows" not in plain_page.text
+
+
+def test_models_of_any_name_are_shown_and_drawn(run_directory: MakeRun) -> None:
+    paths = run_directory(repeats=1)
+    metrics = read_json(paths.metrics)
+    trees = next(model for model in metrics["models"] if model["name"] == "trees")
+    trial = next(trial for trial in metrics["trials"] if trial["model"] == "trees")
+    for name in ("my own", "a fourth"):
+        metrics["models"].insert(2, trees | {"name": name, "trials": [f"{name}-s7"]})
+        metrics["trials"].append(trial | {"name": f"{name}-s7", "model": name})
+        shutil.copytree(paths.trial("trees-s7").root, paths.trial(f"{name}-s7").root)
+    metrics["models"][-1]["weights"] = {"trees": 0.5, "my own": 0.5}
+    write_json(paths.metrics, metrics)
+    page = page_of(paths)
+    assert page.row("test split") == ["test split", "trees", "neural", "a fourth", "my own", "blend"]
+    assert page.row("made of")[-1] == "0.50 trees + 0.50 my own"
+    assert (paths.report / "roc_curves.png").read_bytes().startswith(PNG)
+
+
 def test_null_values_show_as_dashes(run_directory: MakeRun) -> None:
     paths = run_directory(repeats=1)
     metrics = read_json(paths.metrics)
     for entry in (*metrics["models"], *metrics["trials"]):
         entry["metrics"]["test"]["roc_auc"] = None
-    metrics["trials"][0] |= {"fit_s": None, "lane": None, "peak_host_bytes": None, "device_proof": None}
     metrics["comparison"]["pairs"][0] |= {"difference": None, "ci95": [None, None], "verdict": "tie"}
     metrics["phases_s"] = {}
     write_json(paths.metrics, metrics)
@@ -221,7 +247,7 @@ def test_predictions_that_are_gone_cost_their_curve_alone(run_directory: MakeRun
     paths.trial("neural-s7").learning_curve.write_text("step,elapsed_s,metric,train,valid\n")
     page = page_of(paths)
     assert page.row("ROC AUC (greater is better)")[3] == "0.7123 ★"
-    assert not (paths.report / "roc_curves.png").exists()  # nor is the earlier one left
+    assert not (paths.report / "roc_curves.png").exists()  # an earlier one is removed, too
     assert (paths.report / "learning_curves.png").exists()
 
 
@@ -263,9 +289,7 @@ def test_markdown_tables_have_as_many_cells_in_every_row(run_directory: MakeRun)
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         build(RunPaths(root=tmp_path))
-    assert str(refused.value) == (
-        f"{tmp_path}: there is no metrics.json; give the folder of a run that came to an end."
-    )
+    assert str(refused.value) == (f"{tmp_path}: it holds no metrics.json; give the folder of a finished run.")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Weights against grids and closed forms; a blend must never be worse where it was fitted."""
+"""Weights against grids and closed forms; on its fitting rows a blend must never be worse."""
 
 import itertools
 
@@ -28,7 +28,7 @@ def test_two_models_get_the_weights_that_a_fine_grid_finds(task, num_classes):
     grid = np.linspace(0, 1, 2001)
     loss = [-np.log((w * a + (1 - w) * b)[np.arange(500), label]).mean() for w in grid]
     found = blend_weights(task, label, predictions)
-    assert 0.05 < found["m0"] < 0.95  # an inner optimum, else the grid proves nothing
+    assert 0.05 < found["m0"] < 0.95  # an inner optimum, otherwise the grid proves nothing
     assert found["m0"] == pytest.approx(grid[np.argmin(loss)], abs=1e-3)
     assert sum(found.values()) == pytest.approx(1)
 
@@ -124,7 +124,7 @@ def test_the_blend_is_the_weighted_mean_and_ignores_models_without_weight():
 
 def test_unusable_blends_are_refused():
     p = np.full((4, 2), 0.5)
-    with pytest.raises(ValueError, match="the blend needs predictions of neural; there are those of trees"):
+    with pytest.raises(ValueError, match="the blend needs predictions of neural; it has those of trees"):
         blend({"trees": p}, {"trees": 0.5, "neural": 0.5})
     for weights in ({"a": 0.5}, {"a": 1.5, "b": -0.5}, {"a": float("nan")}, {}):
         with pytest.raises(ValueError, match="are not convex"):

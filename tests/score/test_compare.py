@@ -1,4 +1,4 @@
-"""Intervals against brute force, plain bootstraps and simulations in which the truth is known."""
+"""Intervals against brute force, plain bootstraps and simulations with a known truth."""
 
 import math
 
@@ -228,19 +228,6 @@ def test_too_few_rows_give_a_difference_but_no_interval():
     found = compare("regression", np.zeros(9), np.ones(9), np.full(9, 3.0), seed=0)
     assert (found.difference, found.ci95, found.verdict) == (-2.0, (None, None), "tie")
     assert found.reason == "too few rows (9; at least 10 are needed)"
-
-
-def test_a_higher_level_gives_a_wider_interval_by_the_normal_quantiles():
-    label, a, b = binormal(np.random.default_rng(12), 500, 1.2, 0.9)
-    at = {
-        level: compare("binary", label, two_columns(expit(a)), two_columns(expit(b)), 0, level)
-        for level in (0.8, 0.99)
-    }
-    width = {level: found.ci95[1] - found.ci95[0] for level, found in at.items()}
-    assert width[0.99] / width[0.8] == pytest.approx(norm.ppf(0.995) / norm.ppf(0.9))
-    assert "(99 % interval" in at[0.99].sentence("a", "b")
-    with pytest.raises(ValueError, match="level 95 is no confidence level"):
-        compare("binary", label, two_columns(expit(a)), two_columns(expit(b)), 0, 95)
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,8 @@ def test_equal_probabilities_decide_for_the_lower_code():
             [0, 3],
             [[0.5, 0.5], [0.5, 0.5]],
             None,
-            "1 of 2 labels are no class code (the first is 3); predictions with 2 columns need codes 0 to 1.",
+            "1 of 2 labels are not class codes (the first is 3); "
+            "predictions with 2 columns need codes 0 to 1.",
         ),
         (
             "regression",

@@ -1,3 +1,5 @@
+"""A virtual Slurm cluster, a table, and the command on its login node."""
+
 from __future__ import annotations
 
 import os
@@ -16,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of 4,000 rows whose label ``y`` follows from three of four columns."""
+    """A table of 4,000 rows whose label ``y`` depends on three of four columns."""
     random = np.random.default_rng(5)
     frame = pd.DataFrame(random.normal(size=(4000, 4)), columns=list("abcd"))
     frame["y"] = np.where(frame["a"] + frame["b"] * frame["c"] > 0.2, "yes", "no")
@@ -27,7 +29,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A Slurm of two nodes; skipped with the reason where none can be started."""
+    """A Slurm of two nodes; skips with the reason if none can be started."""
     if reason := why_not():
         pytest.skip(reason)
     with virtual_cluster(tmp_path_factory.mktemp("slurm") / "cluster") as found:
@@ -36,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def sparkgpu(cluster: Cluster) -> Callable[..., str]:
-    """The command on the cluster's login node, as it were; what it printed."""
+    """Run the command as on the cluster's login node. Returns its output."""
 
     def ask(*words: str | Path) -> str:
         command = [sys.executable, "-m", "sparkgpu", *map(str, words)]
@@ -49,7 +51,7 @@ def sparkgpu(cluster: Cluster) -> Callable[..., str]:
 
 @pytest.fixture
 def setup(java: Path) -> list[str]:
-    """Options of `slurm write` for jobs that run what this process runs."""
+    """Options of `slurm write` for jobs that use this process's installation."""
     bin_folder = Path(sys.executable).parent
     lines = (
         f'export PATH={bin_folder}:"$PATH" PYTHONPATH={REPOSITORY} JAVA_HOME={java}',

@@ -14,12 +14,14 @@ import torch
 from virtual_cluster import Cluster
 
 from sparkgpu.config import toml as config_io
-from sparkgpu.engines.launchers import local as gang
+from sparkgpu.engines.engine import Trial
 from sparkgpu.engines.launchers.heartbeat import TRAINING, read_sign
+from sparkgpu.engines.launchers.local import Local
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import read_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -33,7 +35,7 @@ TWO_BY_TWO = ("--nodes", "2", "--gpus-per-node", "0", "--ranks-per-node", "2", "
 
 
 def training(job: RunPaths) -> list[int]:
-    """The processes of the ranks, once all four have taken some steps."""
+    """The processes of the ranks, after all four have taken some steps."""
     folder = job.trial("neural-s7").gang / "attempt-0"
     signs = [sign for rank in range(4) if (sign := read_sign(folder, rank)) is not None]
     if len(signs) == 4 and all(sign.state == TRAINING and sign.beats > 20 for sign in signs):
@@ -67,8 +69,16 @@ def trained_here(run: RunPaths, folder: Path) -> RunPaths:
     write_json(local.plan, plan.model_copy(update={"lanes": lanes, "trials": (spec,)}))
     lane = local.lane(0)
     events = EventWriter(lane.events("neural"), lane.phases("neural"))
-    neural = config_io.load(file=run.config).neural
-    gang.run_trial(spec, neural, local, lanes[0], events, scratch=folder)
+    schema = read_schema(local)
+    resolved = plan.resolved(
+        config_io.load(file=run.config), task=schema.task, train_rows=schema.splits["train"]
+    )
+    Local().run(
+        Trial(
+            spec=spec, parameters=resolved.neural, schema=schema, run=local, lane=lanes[0], events=events,
+            scratch=folder,
+        )
+    )  # fmt: skip
     return local
 
 
@@ -100,12 +110,12 @@ def test_a_job_given_notice_saves_is_requeued_and_goes_on(
 ) -> None:
     number, run = network_job(sparkgpu, rows, tmp_path / "jobs", setup, *LONG)
     cluster.wait(number, 120, until=lambda job: bool(training(run)))
-    # What Slurm itself sends, --signal's seconds before the time limit.
+    # The same signal as Slurm sends before the time limit.
     cluster.ask("scancel", "--batch", "--signal=USR1", number)
     cluster.wait(number, 60, until=lambda job: job["Restarts"] == "1")
     assert cluster.wait(number, 150) == "COMPLETED"
     fit = read_json(run.trial("neural-s7").fit)
-    assert fit["notes"][0].startswith("went on from a checkpoint after epoch ")
+    assert fit["notes"][0].startswith("resumed from a checkpoint after epoch ")
     assert fit["device_proof"]["num_ranks"] == 4
 
 
@@ -132,7 +142,7 @@ def test_a_job_that_reaches_its_time_limit_goes_on_after_a_requeue(
     checkpoints = run.trial("neural-s7").checkpoints
     cluster.wait(number, 150, until=lambda job: job["Restarts"] == "1")
     (left,) = checkpoints.glob("epoch-*")
-    # A training from the start would come to lesser names first.
+    # A training from the start would first write lower numbers.
     began = cluster.wait(number, 120, until=lambda job: not left.exists())
     assert began == "RUNNING"
     assert all(found.name > left.name for found in checkpoints.glob("epoch-*"))

@@ -1,4 +1,4 @@
-"""Where Slurm's commands are but its controller does not answer."""
+"""Slurm's commands exist, but its controller does not answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ PartitionName=any Nodes=localhost
 """
 
 
-@pytest.mark.skipif(shutil.which("squeue") is None, reason="no squeue here: slurm-client brings it")
+@pytest.mark.skipif(
+    shutil.which("squeue") is None, reason="no squeue here; the package slurm-client provides it"
+)
 @pytest.mark.parametrize("words", [["status"], ["status", "7"]])
 def test_a_slurm_that_does_not_answer_is_told_from_a_job_that_is_gone(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

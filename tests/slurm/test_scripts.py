@@ -1,4 +1,4 @@
-"""Batch scripts as written, and what the check finds in them once they are changed; no cluster needed."""
+"""Batch scripts as written, and the faults that the check finds after changes; no cluster needed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.slurm.check import mismatches
-from sparkgpu.slurm.script_writer import Shape, write_scripts
+from sparkgpu.slurm.script_writer import NodeShape, write_scripts
 
-GPUS = Shape(gpus_per_node=4, ranks_per_node=4)
+GPUS = NodeShape(gpus_per_node=4, ranks_per_node=4)
 
 
 @pytest.fixture(autouse=True)
 def no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave Slurm's commands out: what they say is asked of a real Slurm elsewhere."""
+    """Hide Slurm's commands; other tests ask a real Slurm."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
@@ -27,7 +27,7 @@ def config(*assignments: str) -> RunConfig:
     return config_io.load(assignments=("cluster.nodes=2", "slurm.time=04:00:00", *assignments))
 
 
-def written(tmp_path: Path, name: str = "network", *assignments: str, shape: Shape = GPUS) -> Path:
+def written(tmp_path: Path, name: str = "network", *assignments: str, shape: NodeShape = GPUS) -> Path:
     """One script of those for two nodes."""
     files = {file.stem: file for file in write_scripts(config(*assignments), shape, tmp_path / "jobs")}
     return files[name]
@@ -40,8 +40,8 @@ def changed(file: Path, old: str, new: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("shape", [GPUS, Shape(gpus_per_node=0, ranks_per_node=2)])
-def test_every_written_script_fits_and_is_valid_shell(tmp_path: Path, shape: Shape) -> None:
+@pytest.mark.parametrize("shape", [GPUS, NodeShape(gpus_per_node=0, ranks_per_node=2)])
+def test_every_written_script_fits_and_is_valid_shell(tmp_path: Path, shape: NodeShape) -> None:
     asked = config("slurm.cpus_per_node=16", 'slurm.modules=["cuda/12.4", "gcc"]', "cluster.interface=ib0")
     files = write_scripts(asked, shape, tmp_path / "jobs")
     assert [file.name for file in files] == ["lanes.sbatch", "trees-cpu.sbatch", "network.sbatch"]
@@ -52,9 +52,11 @@ def test_every_written_script_fits_and_is_valid_shell(tmp_path: Path, shape: Sha
 
 def test_a_script_that_was_changed_is_not_written_over(tmp_path: Path) -> None:
     file = written(tmp_path)
-    assert written(tmp_path) == file  # as it is it may be written again
+    assert written(tmp_path) == file  # an unchanged script may be written again
     changed(file, "#SBATCH --requeue", "#SBATCH --requeue --mail-type=END")
-    with pytest.raises(ConfigError, match=r"network\.sbatch there says something else, and may hold changes"):
+    with pytest.raises(
+        ConfigError, match=r"network\.sbatch there has other content, perhaps your own changes"
+    ):
         written(tmp_path)
 
 
@@ -98,7 +100,7 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
         ),
         (
             "--nproc-per-node=4", "--nproc-per-node=8",
-            "torchrun --nproc-per-node=8, but the run has 4 GPUs of a node;",
+            "torchrun --nproc-per-node=8, but the run has 4 GPUs on a node;",
         ),
         (
             "#SBATCH --gpus-per-node=4", "#SBATCH --gres=gpu:h100:2",
@@ -106,21 +108,21 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
         ),
         (
             "#SBATCH --exclusive", "#SBATCH --cpus-per-task=2",
-            "#SBATCH --cpus-per-task=2 leaves 4 ranks less than a CPU each;",
+            "#SBATCH --cpus-per-task=2 gives 4 ranks less than one CPU each;",
         ),
         (
             "#SBATCH --signal=B:USR1@180\n", "",
             "#SBATCH --requeue without --signal: the time limit would end the run without a checkpoint;",
         ),
         ("B:USR1@180", "USR1@180", "#SBATCH --signal=USR1@180: only B:USR1@SECONDS reaches the script;"),
-        ("trap ", "# trap ", "B:USR1@180, but no trap in the script hands USR1 on to the run;"),
-        ("=04:00:00", "=2", "#SBATCH --time=2 is over before its notice of 180 s;"),
+        ("trap ", "# trap ", "B:USR1@180, but no trap in the script passes USR1 to the run;"),
+        ("=04:00:00", "=2", "#SBATCH --time=2 is shorter than its notice of 180 s;"),
         ("/logs/", "/nowhere/", "there is no folder"),
         (
             "--max-restarts=2", "--max-restarts=0",
             "torchrun --max-restarts=0, but the run has neural.max_restarts = 2;",
         ),
-        ("=04:00:00", "=4h", "#SBATCH --time=4h is no time limit; write minutes,"),
+        ("=04:00:00", "=4h", "#SBATCH --time=4h is not a time limit; write minutes,"),
         ("--partition=", "--partitoin=", "sbatch has no such option. Did you mean 'partition'?"),
         ("--requeue", "--no-requeue", "#SBATCH --no-requeue, but the script puts itself back"),
         ("\nfi\n", "\nf\n", "bash cannot read the script: line "),
@@ -129,7 +131,7 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
         ("--gpus all", "--gpus all --strategy single", 'strategy = "single" stays within one process,'),
         (
             "--gpus all", "--gpus all --set neural.model_parallel=3 --strategy dp_tp",
-            "needs a number of devices that is a multiple of neural.model_parallel = 3",
+            "needs a multiple of neural.model_parallel = 3",
         ),
     ],
 )  # fmt: skip
@@ -143,7 +145,7 @@ def test_what_does_not_fit_in_a_network_script_is_said(
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("#SBATCH --nodes=1", "#SBATCH --nodes=2", "#SBATCH --nodes=2, but this run uses one"),
+        ("#SBATCH --nodes=1", "#SBATCH --nodes=2", "#SBATCH --nodes=2, but this run uses only one"),
         (
             "--ntasks-per-node=1",
             "--ntasks-per-node=4",
@@ -180,8 +182,8 @@ def test_a_file_that_starts_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_ranks_than_gpus_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a rank takes one of a node's 2 GPUs"):
-        write_scripts(config(), Shape(gpus_per_node=2, ranks_per_node=4), tmp_path)
+    with pytest.raises(ConfigError, match="each rank uses one of a node's 2 GPUs"):
+        write_scripts(config(), NodeShape(gpus_per_node=2, ranks_per_node=4), tmp_path)
 
 
 def test_the_command_ends_with_two_when_something_does_not_fit(
@@ -206,4 +208,7 @@ def test_where_slurm_is_not_the_refusal_names_a_login_node(capsys: pytest.Captur
     with pytest.raises(SystemExit) as ended:
         main(["slurm", "status"])
     assert ended.value.code == 3
-    assert "squeue: not found here. Run this where Slurm's commands are" in capsys.readouterr().err
+    assert (
+        "squeue: not found here. Run this on a login node, where Slurm's commands are"
+        in capsys.readouterr().err
+    )

@@ -1,4 +1,4 @@
-"""A real Slurm on this machine alone: munged, slurmctld and two slurmd that stand for two nodes."""
+"""A real Slurm on this machine: munged, slurmctld and two slurmd that act as two nodes."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ PartitionName=all Nodes=n1,n2 Default=YES MaxTime=60 State=UP
 
 
 def why_not() -> str | None:
-    """Why no Slurm can be started here; None where it can."""
+    """Why no Slurm can be started here; None if one can."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     missing = [name for name in NEEDED if shutil.which(name, path=path) is None]
     if missing:
         return f"no {missing[0]} on this machine: apt-get install slurm-wlm munge brings a Slurm to test with"
     if os.geteuid() != 0:
-        return "a Slurm of the tests' own needs root for its daemons"
+        return "the daemons of a test's own Slurm need root"
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The running cluster; `environ` is what its commands need."""
+    """The running cluster; its commands need `environ`."""
 
     root: Path
     environ: dict[str, str]
@@ -81,7 +81,7 @@ class Cluster:
     def wait(
         self, number: str, within_s: float, until: Callable[[dict[str, str]], bool] | None = None
     ) -> str:
-        """Until the job has ended, or `until` says so; its state."""
+        """Wait until the job ends, or `until` is true. Returns its state."""
         deadline = time.monotonic() + within_s
         while True:
             found = self.job(number)
@@ -98,7 +98,7 @@ class Cluster:
 
 @contextmanager
 def virtual_cluster(root: Path) -> Iterator[Cluster]:
-    """Start the daemons with ports, key and folders of their own; all are ended, by their number, after."""
+    """Start the daemons with their own ports, key and folders; end all of them, by id, after the block."""
     host = socket.gethostname().partition(".")[0]
     (root / "state").mkdir(parents=True)
     for node in ("n1", "n2"):
@@ -122,7 +122,7 @@ def virtual_cluster(root: Path) -> Iterator[Cluster]:
         conf = _SLURM_CONF.format(host=host, root=root, controller=port, first=port + 1, second=port + 2)
         (root / "slurm.conf").write_text(conf)
         stack.enter_context(_daemon(munged, root / "munged.out", environ))
-        _until(lambda: (root / "munge.socket").exists(), "munged", root)
+        _until((root / "munge.socket").exists, "munged", root)
         stack.enter_context(_daemon(("slurmctld", "-D", "-i"), root / "slurmctld.out", environ))
         for node in ("n1", "n2"):
             stack.enter_context(_daemon(("slurmd", "-D", "-N", node), root / f"slurmd-{node}.out", environ))

@@ -1,4 +1,4 @@
-"""Prepares small tables in the session's Spark, and reads back what was written."""
+"""Prepares small tables in the session's Spark, and reads back the result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Prepare = Callable[..., Prepared]
 def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
     """Prepare a path, or a mapping of columns (written as Parquet first); options are dotted keys.
 
-    Read by pyarrow first where that can be, as in a run, unless `by_spark` is asked for.
+    pyarrow reads the table first if it can, as in a run, unless `by_spark` is set.
     """
     from sparkgpu.prepare.parquet_statistics import scan_parquet
     from sparkgpu.prepare.prepare import prepare as prepare_run
@@ -97,7 +97,7 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
 
 @pytest.fixture
 def refused() -> Callable[..., str]:
-    """Call, expect a `DataError`, check that it reads like a sentence of ours, and return it."""
+    """Call, expect a `DataError`, check the form of its sentence, and return it."""
 
     def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
         with pytest.raises(DataError) as caught:

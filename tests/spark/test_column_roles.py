@@ -92,7 +92,7 @@ def test_every_column_the_configuration_names_must_exist(refused):
         return check_columns(columns, **{"target": "age", "roles": {}, "others": [], **options})
 
     assert check() == "age"
-    assert "Say which column to predict with --target: age" in refused(check, target=None)
+    assert "Choose the column to predict with --target: age" in refused(check, target=None)
     assert "target 'wages': no such column. Did you mean 'wage'?" in refused(check, target="wages")
     assert "data.ignore 'Age': no such column. Did you mean 'age'?" in refused(
         check, others=[("data.ignore", "Age")]

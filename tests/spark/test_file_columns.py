@@ -1,4 +1,4 @@
-"""A folder whose files do not all have the same columns: each row keeps what its file has."""
+"""A folder whose files have different columns: each row keeps the values of its file."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def test_a_column_that_only_some_files_have_is_used_and_said(prepare, folder):
     files += [part("x", "late", "late word", "y", seed=s) for s in (3, 4)]
     found = prepare(folder(files), "y")
     assert list(found.kinds) == ["x", "late", "late word"]
-    assert found.schema.notes == ("columns 'late', 'late word' are absent in 3 of 5 files, null there",)
+    assert found.schema.notes == ("columns 'late', 'late word' are absent in 3 of 5 files and null there",)
     assert found.table()["late"].isna().tolist() == [True] * 180 + [False] * 120
 
 
 def test_rows_of_files_without_the_target_have_none(prepare, folder):
     found = prepare(folder([part("x"), part("x", "y", seed=1), part("x", "y", seed=2)]), "y")
     assert (found.schema.rows, found.schema.rows_refused) == (120, 60)
-    assert found.schema.notes == ("column 'y' is absent in 1 of 3 files, null there",)
+    assert found.schema.notes == ("column 'y' is absent in 1 of 3 files and null there",)
     assert found.table()["row_id"].min() == 60
 
 
@@ -110,7 +110,7 @@ def test_files_that_all_have_the_same_columns_are_not_spoken_of(prepare, folder)
 def test_orc_files_with_other_columns_keep_them_too(prepare, folder):
     found = prepare(folder([part("x", "y"), part("late", "y", seed=1)], "orc"), "y")
     assert list(found.kinds) == ["x", "late"] and found.schema.rows == 120
-    assert found.schema.notes == ("columns 'x', 'late' are absent in 1 of 2 files, null there",)
+    assert found.schema.notes == ("columns 'x', 'late' are absent in 1 of 2 files and null there",)
 
 
 def test_folders_named_by_a_column_may_differ_in_others(prepare, tmp_path):
@@ -138,7 +138,7 @@ def test_files_that_disagree_on_a_type_are_still_refused(prepare, refused, folde
     ]
     path = folder([*files, part("y", "z")])
     assert refused(prepare, path, "y") == (
-        f"{path}: cannot be read as parquet: files that disagree on the type of a column. Write them anew "
+        f"{path}: cannot be read as parquet: its files disagree on the type of a column. Write them again "
         "with one schema."
     )
 
@@ -147,7 +147,7 @@ def test_moments_in_other_units_are_refused_not_misread(prepare, refused, folder
     moments = [datetime.datetime(2024, 1, 1) + datetime.timedelta(days=d) for d in range(ROWS)]
     for units in (("ns", "us"), ("us", "ns")):
         files = [part("x", "y").append_column("t", pa.array(moments, pa.timestamp(unit))) for unit in units]
-        assert "files that disagree on the type of a column. Write them anew with one schema." in refused(
+        assert "its files disagree on the type of a column. Write them again with one schema." in refused(
             prepare, folder(files), "y"
         )
 
@@ -166,6 +166,6 @@ def test_one_file_for_each_new_column_is_shown_to_spark(folder):
     assert [file.name for file in columns.showing] == ["0.parquet", "2.parquet"]
     assert columns.absent == {"y": 2, "late": 3}
     assert absent_notes(columns) == [
-        "column 'y' is absent in 2 of 4 files, null there",
-        "column 'late' is absent in 3 of 4 files, null there",
+        "column 'y' is absent in 2 of 4 files and null there",
+        "column 'late' is absent in 3 of 4 files and null there",
     ]

@@ -1,10 +1,11 @@
-"""What SOURCE may be, told from its text and the files there; no JVM."""
+"""What SOURCE may be, recognised from its text and the files there; no JVM."""
 
 from __future__ import annotations
 
 import pytest
 
-from sparkgpu.prepare.reader import _check_headers, refuse_other_encodings
+from sparkgpu.prepare.formats.csv_files import _check_headers
+from sparkgpu.prepare.formats.text_files import refuse_other_encodings
 from sparkgpu.table.source import find_source
 
 
@@ -51,7 +52,7 @@ def test_parquet_compressed_as_a_whole_is_refused(file, refused):
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a", "a.gz"])
 def test_an_unknown_ending_is_refused(file, refused, name):
-    assert "cannot tell how it is stored" in refused(find_source, str(file(name)))
+    assert "its format is unknown" in refused(find_source, str(file(name)))
 
 
 def test_a_missing_file_is_answered_with_the_nearest_name(file, refused):
@@ -64,7 +65,9 @@ def test_a_missing_file_is_answered_with_the_nearest_name(file, refused):
 def test_an_empty_file_in_a_parquet_folder_is_refused(file, refused):
     file("t/1.parquet")
     folder = file("t/2.parquet", b"").parent
-    assert "2.parquet in it is empty (0 bytes), so no Parquet file." in refused(find_source, str(folder))
+    assert "2.parquet in this folder is empty (0 bytes), not a Parquet file." in refused(
+        find_source, str(folder)
+    )
 
 
 def test_an_empty_file_is_refused(file, refused):
@@ -110,13 +113,13 @@ def test_files_with_different_headers_are_refused(file, refused):
     file("t/1.csv", b"a,b\n1,2\n")
     path = file("t/2.csv", b"b,a\n1,2\n")
     text = refused(_check_headers, find_source(str(path.parent)))
-    assert "2.csv has another header than 1.csv" in text
+    assert "the header of 2.csv differs from 1.csv" in text
 
 
 @pytest.mark.parametrize("content", ["name,x\ncafé,1\n".encode("latin-1"), "naïve,x\n1,1\n".encode("utf-16")])
 def test_text_in_another_encoding_is_refused(file, refused, content):
     source = find_source(str(file("a.csv", content)))
-    assert "not text in UTF-8. Save the file as UTF-8." in refused(refuse_other_encodings, source)
+    assert "it is not UTF-8 text. Save the file as UTF-8." in refused(refuse_other_encodings, source)
 
 
 def test_a_gzip_file_that_is_none_is_refused(file, refused):

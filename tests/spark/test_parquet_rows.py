@@ -1,4 +1,4 @@
-"""A local Parquet table is split, and its levels are counted, by pyarrow as Spark would."""
+"""pyarrow splits a local Parquet table and counts its levels exactly as Spark does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pyarrow's figures of a Parquet table are Spark's own, or none."""
+"""pyarrow's figures of a Parquet table equal Spark's, or there are none."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ LEFT_TO_SPARK = {
 
 @pytest.fixture
 def both(spark, tmp_path):
-    """The statistics of a table by pyarrow (None: left to Spark) and by Spark."""
+    """The statistics of a table from pyarrow (None: left to Spark) and from Spark."""
 
     def gathered(source, target, roles=None):
         scan = scan_parquet(find_source(str(source)), target)

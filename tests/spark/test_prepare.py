@@ -26,7 +26,7 @@ LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
 
 @pytest.fixture
 def target(spark):
-    """What becomes of a column as the target."""
+    """A column after encoding as the target."""
 
     def find(values, kind, task="auto", text_file=False):
         table = spark.createDataFrame([(value,) for value in values], f"y {kind}")
@@ -70,7 +70,7 @@ def test_a_target_becomes_codes_in_a_fixed_order_or_numbers(
         ([None] * 4, "string", {}, "target 'y': all 4 rows are null"),
         (["a"] * 4, "string", {}, "has one class, 'a', in all 4 rows"),
         ([2.5] * 4, "double", {}, "has one value in all 4 rows"),
-        (["a", "a", "b"], "string", {}, "class 'b' has one row each; a class needs two"),
+        (["a", "a", "b"], "string", {}, "class 'b' has only one row; a class needs two"),
         ([1.5, float("nan"), 2.5], "double", {}, "holds 1 NaN and 0 infinite values among 3 rows"),
         ([1.5, float("inf"), 2.5], "double", {}, "holds 0 NaN and 1 infinite values"),
         (["1.5", "inf", "2"], "string", {"text_file": True}, "0 NaN and 1 infinite values"),
@@ -139,7 +139,7 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     assert found.dropped["name"].startswith("id-like: ")
     assert found.schema.notes == (
         "1 infinite values in 'number' count as missing",
-        "often: more than 5 levels, the rarer ones are one",
+        "often: more than 5 levels; the rarer ones became one level",
     )
     table = found.table()
     assert table["number"].isna().tolist() == [i < 3 for i in range(ROWS)]
@@ -281,6 +281,7 @@ def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare, r
     balance = dict(zip(("no", "yes"), balanced, strict=True))
     expected = [weight * balance[label] for weight, label in zip(own, LABELS, strict=True)]
     assert found.schema.weighted and found.table()["weight"].tolist() == pytest.approx(expected)
+    assert found.schema.weight == "own" and found.schema.class_weights == pytest.approx(balanced)
     assert list(found.kinds) == ["x", "z"]
     plain = prepare(columns, "z", {"data.class_weights": "balanced"})
     assert not plain.schema.weighted and "weight" not in plain.table()
@@ -290,10 +291,10 @@ def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare, r
     for bad, words in (
         (
             [-1.0, float("nan"), 1e39, None, *own[4:]],
-            "4 rows hold no number from 0 to 3.4e38. Repair or remove them",
+            "4 rows have no number from 0 to 3.4e38. Correct or remove them",
         ),
         ([0.0] * ROWS, "is zero in all 120 rows"),
-        ([datetime.date(2024, 1, 1)] * ROWS, "is of type date; a weight is a number"),
+        ([datetime.date(2024, 1, 1)] * ROWS, "is of type date; a weight must be a number"),
     ):
         assert words in refused(prepare, {**columns, "own": bad}, "y", {"data.weight": "own"})
 

@@ -1,4 +1,4 @@
-"""Tables of every kind through Spark: what is read, in which order, and how the rest is refused."""
+"""Tables of every format through Spark: what is read, in which order, and how the rest is refused."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def damaged(folder, kind):
 @pytest.mark.parametrize("kind", ["cut", "footer", "page", "text"])
 def test_damaged_parquet_is_refused(read, refused, tmp_path, kind):
     text = refused(read, damaged(tmp_path, kind))
-    assert "cannot be read as parquet: it is damaged, cut short, or of another kind. Check the file" in text
+    assert "cannot be read as parquet: it is damaged, cut short, or in another format. Check the file" in text
 
 
 def cut_gzip(folder):
@@ -252,9 +252,9 @@ def unknown_type(folder):
         (text_file("a.json", b'[{"x": 1},\n{"x": 2}]\n'), "lines that are not one JSON object each"),
         (text_file("a.json", b'{"x": 1}\n{"x":\n'), "lines that are not one JSON object each"),
         (text_file("a.orc", os.urandom(64) * 9), "cannot be read as orc: it is damaged"),
-        (differing_files, "files that disagree on the type of a column"),
+        (differing_files, "its files disagree on the type of a column"),
         (duplicate_names, "duplicate column names"),
-        (unknown_type, "a column of type INT64 (TIME(MICROS,false)), which Spark does not have"),
+        (unknown_type, "a column of type INT64 (TIME(MICROS,false)), which Spark does not support"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_a_reason(read, refused, tmp_path, write, words):
@@ -264,7 +264,7 @@ def test_what_cannot_be_read_is_refused_with_a_reason(read, refused, tmp_path, w
 def test_text_in_another_encoding_is_refused_even_where_the_header_is_plain(prepare, refused, tmp_path):
     lines = "x,word,y\n" + "".join(f"{i % 7},caf{'é' if i == 30 else 'e'},{i % 2}\n" for i in range(60))
     (tmp_path / "a.csv").write_bytes(lines.encode("latin-1"))
-    assert "not text in UTF-8" in refused(prepare, tmp_path / "a.csv", "y")
+    assert "it is not UTF-8 text" in refused(prepare, tmp_path / "a.csv", "y")
     (tmp_path / "b.csv").write_text(lines.replace("é", "\ufffd"), encoding="utf-8")
     assert prepare(tmp_path / "b.csv", "y").schema.rows == 60
 

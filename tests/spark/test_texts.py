@@ -1,4 +1,4 @@
-"""Numbers and moments that are kept as text, and numbers that 32 bits do not hold, in a prepared table."""
+"""Numbers and moments stored as text, and numbers that do not fit 32 bits, in a prepared table."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def test_large_numbers_of_text_files_count_as_missing(prepare, tmp_path):
 def test_a_target_that_32_bits_do_not_hold_is_refused(prepare, refused, by_spark, kind):
     values = pa.array([1e39 if i in (3, 5) else value for i, value in enumerate(NUMBERS)])
     assert refused(prepare, {"x": NUMBERS, "y": values.cast(kind)}, "y", by_spark=by_spark) == (
-        "target 'y' holds 2 values beyond 3.4e38, the end of 32-bit numbers, among 120 rows. Give it in "
-        "another unit, or make them null to leave those rows out."
+        "target 'y' holds 2 values beyond 3.4e38, the end of 32-bit numbers, among 120 rows. Use "
+        "another unit, or set them to null to leave those rows out."
     )
 
 

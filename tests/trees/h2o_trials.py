@@ -10,13 +10,14 @@ import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
-from planted_trees import config_of, cpu_lane, trial_of
+from planted_trees import cpu_lane, planned
 
+from sparkgpu.engines.engine import Platform
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.jvm.h2o_context import native_predictions, start_h2o, stopping
 from sparkgpu.jvm.session import spark_session
-from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import read_schema
@@ -31,23 +32,19 @@ def main() -> None:
         ) as session,
         stopping(start_h2o(session, name="trees-test", scratch=scratch, port_base=port_base, threads=1)),
     ):
-        from sparkgpu.engines.trees import h2o_frames, h2o_xgboost
+        from sparkgpu.engines.trees.h2o_xgboost import H2OXGBoost
 
-        for trial in trials:
-            paths = RunPaths(root=Path(trial["run_dir"]))
-            schema, lane = read_schema(paths), paths.lane(0)
-            (own := scratch / trial["name"]).mkdir()
-            record = h2o_xgboost.run_trial(
-                trial_of(trial["name"], "h2o-xgboost"),
-                config_of("h2o-xgboost", **trial["settings"]),
-                schema,
-                h2o_frames.H2OTables(paths, schema, own),
-                paths,
-                cpu_lane(port_base),
-                EventWriter(lane.events("trees"), lane.phases("trees")),
-                predicting=native_predictions(session) if trial["native"] else nullcontext(),
-            )
-            write_json(paths.trial(trial["name"]).fit, record)
+        for asked in trials:
+            paths = RunPaths(root=Path(asked["run_dir"]))
+            (own := scratch / asked["name"]).mkdir()
+            trial = planned(
+                paths, read_schema(paths), asked["name"], "h2o-xgboost", cpu_lane(port_base), own,
+                **asked["settings"],
+            )  # fmt: skip
+            engine = H2OXGBoost(Platform(session=session))
+            predicting = native_predictions(session) if asked["native"] else nullcontext()
+            with mock.patch.object(engine, "_predicting", lambda trial, chosen=predicting: chosen):
+                write_json(trial.paths.fit, engine.run(trial))
 
 
 if __name__ == "__main__":

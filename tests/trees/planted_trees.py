@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.config.keys import TreesConfig
+from sparkgpu.config.parameters import TreesParameters
+from sparkgpu.engines.engine import TreesTrial, Trial
 from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
@@ -125,8 +127,30 @@ def trial_of(name: str, engine: str) -> TrialSpec:
     return TrialSpec(name=name, model="trees", engine=engine, seed=7, fold=None, lane=0, gang=(0,))
 
 
-def config_of(engine: str, **settings: Any) -> TreesConfig:
-    return TreesConfig.model_validate({**PLAIN, "engine": engine, **settings})
+def parameters_of(engine: str, **settings: Any) -> TreesParameters:
+    return TreesParameters.model_validate({**PLAIN, "engine": engine, **settings})
+
+
+def planned(
+    paths: RunPaths,
+    schema: TableSchema,
+    name: str,
+    engine: str,
+    lane: LanePlan,
+    scratch: Path,
+    **settings: Any,
+) -> TreesTrial:
+    """A trial as a lane's worker hands it to the engine."""
+    own = paths.lane(0)
+    return Trial(
+        spec=trial_of(name, engine),
+        parameters=parameters_of(engine, **settings),
+        schema=schema,
+        run=paths,
+        lane=lane,
+        events=EventWriter(own.events("trees"), own.phases("trees")),
+        scratch=scratch,
+    )
 
 
 def cpu_lane(port_base: int = 50000) -> LanePlan:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_trees import COLORS, Outcome, Table, config_of, cpu_lane, outcome, table, trial_of
+from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, table
 
-from sparkgpu.engines.trees.native import run_trial
-from sparkgpu.errors import DeviceError
-from sparkgpu.rundir.events import EventWriter
+from sparkgpu.config.engines import ENGINES
+from sparkgpu.engines.engine import Platform, make_engine
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.table.rows import read_rows
 
 
 @pytest.fixture(params=["xgboost", "lightgbm"])
@@ -24,11 +25,9 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 def fit(planted: Table, engine: str, **settings: Any) -> Outcome:
     """One trial, as a lane's worker runs it."""
-    lane = planted.paths.lane(0)
-    spec = trial_of(f"trees-{len(list(planted.paths.root.glob('trials/*')))}", engine)
-    events = EventWriter(lane.events("trees"), lane.phases("trees"))
-    record = run_trial(spec, config_of(engine, **settings), planted.schema, planted.paths, cpu_lane(), events)
-    return outcome(planted, spec.name, record)
+    name = f"trees-{len(list(planted.paths.root.glob('trials/*')))}"
+    trial = planned(planted.paths, planted.schema, name, engine, cpu_lane(), planted.paths.root, **settings)
+    return outcome(planted, name, make_engine(engine, Platform()).run(trial))
 
 
 def test_categories_are_categories_and_not_numbers_in_an_order(engine: str, tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def test_gpu_hist_without_a_gpu_is_refused_and_nothing_trains_on_the_cpu_instead
     assert str(refused.value).startswith(
         {
             "xgboost": "gpu_hist was asked for, but xgboost trained on 'cpu'. Install a build",
-            "lightgbm": "gpu_hist was asked for, but LightGBM trains on the CPU here",
+            "lightgbm": "gpu_hist was asked for, but lightgbm trains on the CPU here",
         }[engine]
     )
     assert not planted.paths.trial("trees-0").predictions.exists()
@@ -137,7 +136,38 @@ def test_an_engine_that_is_not_installed_is_named_with_the_command_that_installs
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     monkeypatch.setitem(sys.modules, engine, None)
-    monkeypatch.delitem(sys.modules, f"sparkgpu.engines.trees.native_{engine}", raising=False)
+    monkeypatch.delitem(sys.modules, f"sparkgpu.engines.trees.{engine}_library", raising=False)
     planted = table(tmp_path, np.arange(10) % 2, {"x": np.arange(10.0)})
     with pytest.raises(DeviceError, match=f"pip install 'sparkgpu\\[{engine}\\]'"):
         fit(planted, engine)
+
+
+@pytest.mark.parametrize("early_stopping_rounds", [0, 5])
+def test_a_loaded_model_predicts_what_the_trial_predicted(
+    engine: str, tmp_path: Path, early_stopping_rounds: int
+) -> None:
+    random = np.random.default_rng(9)
+    word_N, value_N = random.choice(COLORS, 900), random.normal(size=900)
+    label_N = np.digitize(value_N + (word_N == COLORS[0]) + random.normal(size=900), [0.0, 1.0])
+    planted = table(tmp_path, label_N, {"x": value_N}, {"color": (word_N, COLORS)})
+    found = fit(planted, engine, ntrees=60, learn_rate=0.3, early_stopping_rounds=early_stopping_rounds)
+    model = ENGINES.find(engine).loaded().load(planted.paths.trial("trees-0").root, planted.schema)
+    again = model.predict(read_rows(planted.paths, planted.schema, "test"))
+    np.testing.assert_array_equal(again, found.test)
+
+
+def test_a_depth_of_zero_is_no_limit(engine: str, tmp_path: Path) -> None:
+    value_N = np.random.default_rng(10).permutation(np.arange(4096.0))
+    label_N = value_N // 64  # 64 stairs: a tree of depth 2 has leaves for four
+    planted = table(tmp_path, label_N, {"x": value_N})
+    settings = {"ntrees": 1, "learn_rate": 1.0, "min_rows": 1.0}
+    shallow, deep = (fit(planted, engine, max_depth=depth, **settings) for depth in (2, 0))
+    labels_N = planted.labels("test")
+    assert np.abs(shallow.test - labels_N).mean() > 3
+    assert np.abs(deep.test - labels_N).mean() < 0.5
+
+
+def test_exact_trees_of_xgboost_need_a_depth(tmp_path: Path) -> None:
+    planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
+    with pytest.raises(TrialError, match=r"trees\.max_depth = 0 with trees\.tree_method"):
+        fit(planted, "xgboost", max_depth=0, tree_method="exact")

@@ -31,6 +31,6 @@ def test_a_class_archive_that_fails_is_a_line_and_a_status(tmp_path: Path) -> No
     )
     assert ended.returncode == 1
     assert ended.stdout.startswith(
-        "sparkgpu: no class archive was built, runs will start some seconds later ("
+        "sparkgpu: no class archive was built, so runs start a few seconds later ("
     )
     assert ended.stdout.count("\n") == 1

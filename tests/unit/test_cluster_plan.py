@@ -1,4 +1,4 @@
-"""On a cluster the executors are the devices: who trains what where, and what is refused up front."""
+"""On a cluster the executors are the devices: what trains where, and what is refused before the start."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_folds_go_round_the_executors() -> None:
     [
         (
             ["trees.tree_method=gpu_hist"], 1, DeviceError,
-            'trees.tree_method = "gpu_hist": in a cloud of 2 nodes H2O XGBoost turns to the CPU without a '
-            'word. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), trees.engine = '
+            'trees.tree_method = "gpu_hist": in a cloud of 2 nodes H2O XGBoost silently uses the '
+            'CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), trees.engine = '
             '"xgboost" (one model over all GPUs), or trees.tree_method = "hist".',
 
         ),
@@ -95,7 +95,7 @@ def test_folds_go_round_the_executors() -> None:
         ),
         (
             ["devices.cpu_lanes=2"], 0, ConfigError,
-            "--gpus and --cpu-lanes name devices of one machine; on a cluster they are the executors'. Set "
+            "--gpus and --cpu-lanes name devices of one machine; on a cluster the executors own them. Set "
             "spark.executor.resource.gpu.amount and spark.task.resource.gpu.amount instead.",
         ),
         (

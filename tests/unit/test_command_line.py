@@ -22,7 +22,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty working folder and a Java to be found; the handlers that `main` sets are taken back."""
+    """An empty working folder and a Java; signal handlers that `main` sets are restored."""
     java = tmp_path / "jdk"
     (java / "bin").mkdir(parents=True)
     (java / "bin" / "java").symlink_to(sys.executable)
@@ -56,8 +56,8 @@ def table(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["run", "--bogus"], 2, "No such option: --bogus .*. Run `sparkgpu --help` for what there is."),
-        (["train"], 2, "No such command 'train'. Run `sparkgpu --help` for what there is."),
+        (["run", "--bogus"], 2, "No such option: --bogus .*. Run `sparkgpu --help` to see what you can use."),
+        (["train"], 2, "No such command 'train'. Run `sparkgpu --help` to see what you can use."),
         (["run", "a", "b"], 2, "Got unexpected extra argument.*b.*. Run `sparkgpu --help` .*"),
         (["run", "--cpu-lanes", "two"], 2, "Invalid value for '--cpu-lanes': .*"),
         (["run", "--cpu-lanes", "0"], 2, "configuration: devices.cpu_lanes = 0 does not fit: .*"),
@@ -76,13 +76,17 @@ def table(tmp_path: Path) -> str:
         (
             ["run", "--target", "price"],
             2,
-            "--target price: the built-in demo predicts 'late'. Name a SOURCE, or leave --target out.",
+            "--target price: the built-in demo predicts 'late'. Give a SOURCE, or leave --target out.",
         ),
-        (["report", "absent"], 2, "absent: no metrics.json there. Name the folder of a finished run."),
+        (["report", "absent"], 2, "absent: it holds no metrics.json. Give the folder of a finished run."),
         (["run", "--gpus", "99"], 3, "--gpus 99: no device 99; .*"),
         (["run", "--gpus", "GPU-zz"], 3, "--gpus GPU-zz: no device GPU-zz; .*"),
         (["run", "--gpus", ""], 3, "--gpus: no device is named; give indices such as 0,1 or all."),
-        (["run", "--cpu-lanes", "9999"], 3, "--cpu-lanes 9999: this machine lends .* ask for at most .*"),
+        (
+            ["run", "--cpu-lanes", "9999"],
+            3,
+            "--cpu-lanes 9999: .* cores are usable here .* ask for at most .*",
+        ),
         (
             ["run", "flower.parquet", "--target", "b"],
             4,
@@ -91,7 +95,7 @@ def table(tmp_path: Path) -> str:
         (["run", "absent/table.csv"], 4, "absent/table.csv: .* There is no folder absent either. .*"),
         (["run", "archive.zip"], 4, "archive.zip: Spark cannot read .zip archives. .*"),
         (["run", "empty.csv"], 4, "empty.csv: the file is empty .*"),
-        (["run", "notes.doc"], 4, "notes.doc: cannot tell how it is stored .*"),
+        (["run", "notes.doc"], 4, "notes.doc: its format is unknown .*"),
         (["run", "table:"], 4, "table: names no table; .*"),
     ],
 )
@@ -129,7 +133,7 @@ def test_a_folder_that_holds_another_run_is_left_as_it_is(call: Call, table: str
     Path("mine/run.toml").write_text("seed = 1\n", encoding="utf-8")
     code, _, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--out", "mine")
     assert (code, err) == (
-        2, "sparkgpu: --out mine: it holds another run. Name a new folder, or remove this one.\n"
+        2, "sparkgpu: --out mine: it holds another run. Choose a new folder, or remove this one.\n"
     )  # fmt: skip
     assert os.listdir("mine") == ["run.toml"]  # noqa: PTH208
     assert Path("mine/run.toml").read_text(encoding="utf-8") == "seed = 1\n"
@@ -140,7 +144,9 @@ def test_a_folder_that_is_not_empty_is_left_as_it_is(call: Call, table: str) -> 
     Path("mine/letter.txt").touch()
     code, _, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--out", "mine")
     assert code == 2
-    assert err == "sparkgpu: --out mine: it is not an empty folder. Name a new folder, or remove this one.\n"
+    assert (
+        err == "sparkgpu: --out mine: it is not an empty folder. Choose a new folder, or remove this one.\n"
+    )
     assert os.listdir("mine") == ["letter.txt"]  # noqa: PTH208
 
 
@@ -149,7 +155,7 @@ def test_a_folder_that_cannot_be_written_is_refused(call: Call, table: str, out:
     code, _, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--out", out)
     assert code == 2
     assert re.fullmatch(
-        rf"sparkgpu: --out {re.escape(out)}: (cannot be written \(.+\)|it is not .*)\. Name .*\n", err
+        rf"sparkgpu: --out {re.escape(out)}: (cannot be written \(.+\)|it is not .*)\. Choose .*\n", err
     )
 
 
@@ -188,7 +194,7 @@ def test_a_full_disk_is_one_line(table: str) -> None:
         )  # fmt: skip
     assert found.returncode == 3
     assert found.stderr == (
-        "sparkgpu: the disk has no room left. Free some, or name a folder on another disk with --out.\n"
+        "sparkgpu: the disk is full. Free some space, or choose a folder on another disk with --out.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""A configuration is one immutable object, writes itself back exactly, and refuses in one sentence."""
+"""A configuration is one immutable object, is written back exactly, and is refused in one sentence."""
 
 from __future__ import annotations
 

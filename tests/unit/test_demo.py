@@ -1,4 +1,4 @@
-"""The demo's table is the real one, whole, and holds nothing that is known only after departure."""
+"""The demo's table is real and complete, and holds nothing that is known only after departure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices are chosen from what is visible, and a GPU that is not there is never replaced by the CPU."""
+"""Devices are chosen from the visible ones, and the CPU never replaces a missing GPU."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_cpu_lanes_hide_every_gpu_and_need_a_core_each() -> None:
     with pytest.raises(DeviceError) as caught:
         choose_devices(machine(2, cores=2), gpus=None, cpu_lanes=3, environ={})
     assert str(caught.value) == (
-        "--cpu-lanes 3: this machine lends 2 cores and a lane needs at least one; ask for at most 2."
+        "--cpu-lanes 3: 2 cores are usable here and each lane needs at least one; ask for at most 2."
     )
 
 

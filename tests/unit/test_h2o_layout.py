@@ -1,3 +1,5 @@
+"""A table is cut so that every node of an H2O cloud gets rows of every split."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -34,13 +36,17 @@ def test_chunks_that_would_be_small_are_fewer_than_threads() -> None:
 
 def test_a_small_table_stays_on_one_node_and_says_so() -> None:
     layout = choose_layout(train_rows=700, least_rows=150, columns=20, nodes=2, threads=1)
-    assert layout == Layout(nodes=1, note="trained on one of 2 H2O nodes: 700 training rows are few")
+    assert layout == Layout(
+        nodes=1, note="trained on one of 2 H2O nodes: 700 training rows are too few for more"
+    )
 
 
 def test_few_validation_rows_keep_a_table_on_one_node() -> None:
     layout = choose_layout(train_rows=50_000, least_rows=40, columns=20, nodes=2, threads=1)
     assert layout.nodes == 1
-    assert layout.note == "trained on one of 2 H2O nodes: 40 rows to train or validate on are few"
+    assert (
+        layout.note == "trained on one of 2 H2O nodes: 40 rows to train or validate on are too few for more"
+    )
 
 
 def test_one_node_and_large_tables_are_handed_over_as_they_lie() -> None:

@@ -1,3 +1,5 @@
+"""A stuck H2O job is told from a slow one, and its cause is found."""
+
 from __future__ import annotations
 
 import socket
@@ -33,7 +35,7 @@ WAITING = '"FJ-2-1" daemon prio=9 tid=99 java.lang.Thread.State: TIMED_WAITING\n
 
 
 class _Cloud:
-    """What a cloud would answer."""
+    """A cloud with fixed answers."""
 
     def __init__(self, *, quiet: bool | None, standing: Standing | None) -> None:
         self.quiet = quiet
@@ -49,7 +51,7 @@ class _Cloud:
 
 
 def seconds_until_it_stands_still(cloud: Any, *, within_s: int = 600, tree_s: int = 10**6) -> int | None:
-    """When a job with a tree every `tree_s` seconds is said to stand still."""
+    """The seconds until a job with a tree every `tree_s` seconds counts as stuck."""
     now = 0
     watch = StandStill(lambda: float(now))
     for now in range(within_s):
@@ -97,7 +99,7 @@ def test_a_node_is_quiet_below_a_quarter_of_a_core(percent: int, cores: int, qui
 def test_stacks_of_a_closing_that_waits_name_the_tracker() -> None:
     found = standing_of({"127.0.0.1:54321": [CLOSING, BEGINNING, TRACKER], "127.0.0.1:54325": [WAITING]})
     assert found == Standing(
-        words="node 127.0.0.1:54321 waits for the good-bye of nodes that never began",
+        words="node 127.0.0.1:54321 waits for nodes that never started to sign off",
         tracker=("127.0.0.1", 9091),
     )
 

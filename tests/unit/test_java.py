@@ -1,4 +1,4 @@
-"""A Java 17 is found wherever it is; another release is passed over and named in the refusal."""
+"""A Java 17 is found in every place; other releases are skipped and named in the refusal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkgpu.host.java import find_java, java_release
 
 
 def make_java(home: Path, version: str | None, *, says: str = "") -> Path:
-    """A folder like a Java's: `version` stands in its ``release`` file, `says` is what the program prints."""
+    """A folder like a Java's: `version` is in its ``release`` file, and the program prints `says`."""
     (home / "bin").mkdir(parents=True)
     program = home / "bin" / "java"
     program.write_text(f"#!/bin/sh\necho '{says}' >&2\n", encoding="ascii")
@@ -27,7 +27,7 @@ def make_java(home: Path, version: str | None, *, says: str = "") -> Path:
 
 @pytest.fixture(autouse=True)
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Java but those a test makes."""
+    """Hides every Java except those that a test makes."""
     monkeypatch.setattr(java, "_USUAL_FOLDERS", (str(tmp_path / "jvm"),))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 

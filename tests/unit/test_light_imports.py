@@ -1,4 +1,4 @@
-"""The parent's path stays light: what a user waits for imports no Spark, no H2O, no torch and no pandas."""
+"""The parent's path stays light: code that a user waits for imports no Spark, H2O, torch or pandas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 HEAVY = {"torch", "pyspark", "py4j", "h2o", "ai", "pysparkling", "pandas", "sklearn", "scipy", "matplotlib"}
 
-# What a process has imported by its end, said on standard error whatever else it printed.
+# At its end a process reports its imports on the last line of standard error.
 REPORT = """
 import atexit, json, sys
 atexit.register(lambda: sys.stderr.write("\\n" + json.dumps(list(sys.modules))))

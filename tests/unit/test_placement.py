@@ -1,4 +1,4 @@
-"""Strategies are chosen with a reason, and refused up front where they cannot work."""
+"""Strategies are chosen with a reason, and refused before the start if they cannot work."""
 
 from __future__ import annotations
 
@@ -8,36 +8,40 @@ from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.strategy import check_strategy, choose_strategy, ways
 
+HIDDEN = (256, 128, 64, 32)
+
 
 def net(**settings: object) -> NeuralConfig:
-    return NeuralConfig.model_validate({"architecture": "mlp", "hidden": (256, 128, 64, 32), **settings})
+    return NeuralConfig.model_validate({"architecture": "mlp", "hidden": HIDDEN, **settings})
 
 
 def test_one_repeat_for_each_device_trains_each_network_on_one() -> None:
     for devices in (1, 4):
-        assert choose_strategy(net(), num_devices=devices, trials=devices, memory_bytes=None) == (
+        assert choose_strategy(net(), HIDDEN, num_devices=devices, trials=devices, memory_bytes=None) == (
             "single", "single: each network trains on one device, one repeat for each lane",
         )  # fmt: skip
 
 
 def test_fewer_repeats_than_devices_share_them() -> None:
-    assert choose_strategy(net(), num_devices=4, trials=1, memory_bytes=None) == (
+    assert choose_strategy(net(), HIDDEN, num_devices=4, trials=1, memory_bytes=None) == (
         "ddp", "ddp: 1 repeat over 4 devices, each with a part of a batch",
     )  # fmt: skip
 
 
 def test_weights_that_do_not_fit_one_device_are_cut() -> None:
     huge = net(hidden=(32_768, 32_768, 32_768))
-    found, reason = choose_strategy(huge, num_devices=2, trials=2, memory_bytes=24 * 2**30)
+    found, reason = choose_strategy(huge, (32_768,) * 3, num_devices=2, trials=2, memory_bytes=24 * 2**30)
     assert found == "fsdp" and reason == (
         "fsdp: weights, gradients and optimizer state take 32.0 GiB, more than a device can spare, so they "
         "are cut over all"
     )
-    assert choose_strategy(huge, num_devices=2, trials=2, memory_bytes=141 * 2**30)[0] == "single"
+    assert (
+        choose_strategy(huge, (32_768,) * 3, num_devices=2, trials=2, memory_bytes=141 * 2**30)[0] == "single"
+    )
 
 
 def test_a_strategy_that_is_asked_for_is_taken() -> None:
-    assert choose_strategy(net(strategy="tp"), num_devices=2, trials=2, memory_bytes=None)[0] == "tp"
+    assert choose_strategy(net(strategy="tp"), HIDDEN, num_devices=2, trials=2, memory_bytes=None)[0] == "tp"
 
 
 def test_hybrids_have_copies_of_the_network_each_cut() -> None:
@@ -65,8 +69,8 @@ def test_hybrids_have_copies_of_the_network_each_cut() -> None:
         ),
         (
             {}, "dp_pp", 3,
-            'neural.strategy = "dp_pp" needs a number of devices that is a multiple of neural.model_parallel '
-            "= 2 (2 or more), at least twice it; this run has 3.",
+            'neural.strategy = "dp_pp" needs a multiple of neural.model_parallel = 2 (2 or more) devices, '
+            "and at least twice as many; this run has 3.",
         ),
         (
             {"model_parallel": 2}, "tp", 4,
@@ -93,10 +97,10 @@ def test_what_a_strategy_cannot_split_is_refused_up_front(
     settings: dict[str, object], strategy: str, devices: int, message: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        check_strategy(net(**settings), strategy, devices)  # type: ignore[arg-type]
+        check_strategy(net(**settings), settings.get("hidden", HIDDEN), strategy, devices)  # type: ignore[arg-type]
     assert str(refused.value) == message
 
 
 @pytest.mark.parametrize("strategy", ["dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"])
 def test_what_can_be_split_passes(strategy: str) -> None:
-    check_strategy(net(), strategy, 4)  # type: ignore[arg-type]
+    check_strategy(net(), HIDDEN, strategy, 4)

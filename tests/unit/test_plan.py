@@ -10,7 +10,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.host.devices import Device, Gpu, Machine, choose_devices
-from sparkgpu.plan.defaults import resolve_parameters
+from sparkgpu.plan.defaults import Resolved, resolve
 from sparkgpu.plan.plan import GIB, Plan, make_plan
 
 GPUS = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="NVIDIA H200", memory_bytes=139 * GIB) for i in range(4))
@@ -29,10 +29,10 @@ def names(plan: Plan) -> list[str]:
     return [trial.name for trial in plan.trials]
 
 
-def resolved(asked: RunConfig, **settings: Any) -> RunConfig:
+def resolved(asked: RunConfig, **settings: Any) -> Resolved:
     given = {"preset": "fast", "strategy": "single", "task": "binary", "train_rows": 1000, "device": "cpu"}
     given |= settings
-    return resolve_parameters(asked, tree_device=given["device"], **given)
+    return resolve(asked, tree_device=given["device"], **given)
 
 
 def test_n_lanes_train_n_repeats_each_with_a_seed_and_a_lane_of_its_own() -> None:
@@ -155,7 +155,7 @@ def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
         assignments=["trees.ntrees=3", "trees.reg_lambda=0", "neural.dropout=0", "neural.epochs=2"]
     )
     found = resolved(asked)
-    before, after = asked.model_dump(), found.model_dump()
+    before, after = asked.model_dump(), found.config.model_dump()
     for section in ("trees", "neural"):
         open_keys = {key for key, value in after[section].items() if value is None}
         assert open_keys == ({"model_parallel"} if section == "neural" else set())
@@ -164,7 +164,7 @@ def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
                 assert after[section][key] == value, key
     assert (found.trees.ntrees, found.trees.reg_lambda) == (3, 0)
     assert (found.neural.dropout, found.neural.epochs) == (0, 2)
-    assert (found.preset, found.data.task) == ("fast", "binary")
+    assert (found.config.preset, found.config.data.task) == ("fast", "binary")
     assert (found.trees.tree_method, found.neural.strategy) == ("hist", "single")
     for key in ("seed", "repeats", "split", "devices"):
         assert after[key] == before[key]
@@ -173,7 +173,7 @@ def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
 def test_resolving_twice_changes_nothing() -> None:
     settings = {"preset": "best", "task": "regression", "train_rows": 10**6, "device": "cuda:1"}
     once = resolved(RunConfig(), **settings)
-    assert resolved(once, **settings) == once
+    assert resolved(once.config, **settings) == once
 
 
 def test_defaults_follow_task_preset_rows_and_device() -> None:
@@ -182,8 +182,8 @@ def test_defaults_follow_task_preset_rows_and_device() -> None:
     assert resolved(empty, task="multiclass").trees.max_depth == 6
     assert resolved(empty, device="cuda:0").trees.tree_method == "gpu_hist"
     fast, best = resolved(empty), resolved(empty, preset="best")
-    assert fast.trees.ntrees < best.trees.ntrees  # type: ignore[operator]
-    assert fast.neural.epochs < best.neural.epochs  # type: ignore[operator]
+    assert fast.trees.ntrees < best.trees.ntrees
+    assert fast.neural.epochs < best.neural.epochs
     # As many steps on a table of 20,000 rows as on one of 70,000, within bounds.
     epochs = [
         resolved(empty, train_rows=rows).neural.epochs for rows in (10, 20_000, 70_000, 99_999, 100_000)

@@ -1,4 +1,4 @@
-"""Blocks of ports: no two holders share one, a dead holder's is free, an occupied one is left out."""
+"""Blocks of ports: two holders never share one, a dead holder's block is free, an occupied one is skipped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ with reserved_ports(int(sys.argv[1])) as ports:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks and ports of this test alone: other runs on this machine hold their own."""
+    """Locks and ports only for this test, since other runs on this machine hold their own."""
     monkeypatch.setattr(module, "_FIRST", FIRST)
     monkeypatch.setattr(module, "_END", END)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -42,7 +42,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def holder(count: int) -> Iterator[tuple[subprocess.Popen[str], tuple[int, ...]]]:
-    """Another process that holds `count` blocks until it is told to let go."""
+    """Another process that holds `count` blocks until it is told to release them."""
     command = [sys.executable, "-c", HOLD, str(count)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -100,6 +100,6 @@ def test_too_many_blocks_are_refused_with_what_was_found() -> None:
     assert message.startswith(
         f"2000 lanes need 2000 blocks of {BLOCK} free TCP ports between {FIRST} and {END};"
     )
-    assert message.endswith("End other runs, or ask for fewer lanes.")
-    with reserved_ports(1) as ports:  # what was held for the refused request was let go
+    assert message.endswith("Stop other runs, or ask for fewer lanes.")
+    with reserved_ports(1) as ports:  # the refused request has released its blocks
         assert ports[0] < END - BLOCK

@@ -1,4 +1,4 @@
-"""Processes end with their parent, and a group ends whole: the obedient, the deaf and the orphaned."""
+"""Processes end with their parent, and whole groups end, also those that ignore signals or are orphaned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 
 from sparkgpu.host.processes import end_groups, peak_resident_bytes
 
-# Starts a child that follows it, says the child's id, and waits.
+# Starts a child that ends with it, prints the child's id, and waits.
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
@@ -27,7 +27,7 @@ die_with_parent(os.getppid())
 print("ready", flush=True)
 time.sleep(60)
 """
-# A leader with a child of its own; both can be deaf to SIGTERM.
+# A leader with its own child; both can ignore SIGTERM.
 LEADER = """
 import signal, subprocess, sys, time
 if "deaf" in sys.argv:
@@ -52,7 +52,7 @@ def start(code: str, *arguments: str) -> tuple[subprocess.Popen[bytes], psutil.P
 
 
 def gone(process: psutil.Process, within_s: float = 60.0) -> bool:
-    """True once `process` has ended (a zombie has ended: only its new parent has not looked yet)."""
+    """True if `process` has ended. A zombie has ended; its new parent has only not collected it yet."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
@@ -87,7 +87,7 @@ def test_ending_a_group_ends_the_grandchildren_too() -> None:
     leader, child = start(LEADER)
     began = time.monotonic()
     end_groups([leader], grace_s=600.0)
-    assert time.monotonic() - began < 100.0  # it obeyed: nobody waited for the end of the grace
+    assert time.monotonic() - began < 100.0  # it obeyed, so nothing waited for the end of the grace period
     assert leader.returncode == -signal.SIGTERM
     assert gone(child)
 

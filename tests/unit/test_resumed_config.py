@@ -1,4 +1,4 @@
-"""What a run may change when it goes on, and what it finds again."""
+"""What may change in a resumed run, and what it keeps."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_saying_again_what_it_was_begun_with_is_no_change(stopped: RunPaths) -> 
     [
         (
             {"data.target": "z"},
-            "--resume --out {}: data.target cannot change, a run goes on as it was begun; only devices and "
-            "the network's strategy may. Leave it out, or start a new run.",
+            "--resume --out {}: data.target cannot change in a resumed run; only devices and the "
+            "network's strategy can. Leave it out, or start a new run.",
         ),
-        ({}, "--resume --out {}/none: no run.toml there. Name the folder of a run."),
+        ({}, "--resume --out {}/none: it holds no run.toml. Give the folder of a run."),
     ],
 )
 def test_another_run_is_refused(stopped: RunPaths, options: dict[str, Any], message: str) -> None:

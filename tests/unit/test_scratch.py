@@ -1,4 +1,4 @@
-"""The scratch folder is private, goes with its run, and the next run clears away those of dead runs."""
+"""The scratch folder is private, ends with its run, and the next run removes those of dead runs."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Signs of life are written while there is progress, and only then."""
+
 from __future__ import annotations
 
 import time

@@ -1,4 +1,4 @@
-"""A run goes to the cluster that its configuration or the spark-submit around it names, or stays here."""
+"""A run uses the cluster that its configuration or spark-submit names, or this machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_master_without_its_scheme_is_refused_with_the_one_that_was_meant() ->
     with pytest.raises(ConfigError) as refused:
         cluster_settings(ClusterConfig(master="head:7077"), {})
     assert str(refused.value) == (
-        "cluster.master = 'head:7077' names no Spark master. Did you mean spark://head:7077? Write "
+        "cluster.master = 'head:7077' is not a Spark master. Did you mean spark://head:7077? Write "
         "spark://HOST:PORT, yarn, k8s://URL or local."
     )
 

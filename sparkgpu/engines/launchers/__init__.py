@@ -1,1 +1,1 @@
-"""How the ranks of one network are started and looked after: on this machine, on several, on a cluster."""
+"""Starts and watches the ranks of one network: on this machine, on several, on a Spark cluster."""

@@ -1,8 +1,8 @@
 """Runs one network trial as a gang of ranks in the executors of a Spark application.
 
-Spark's TorchDistributor starts a torchrun in each slot of a barrier stage. It says little about failures (a
-failed rank can even pass for a good one), so each rank leaves a marker and a log of its own in the run
-directory, and those are what counts here.
+Spark's TorchDistributor starts a torchrun in each slot of a barrier stage. It reports little about failures
+(a failed rank can even look like a good one). So each rank writes its own marker and log into the run
+directory, and only those count here.
 """
 
 from __future__ import annotations
@@ -17,34 +17,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.launchers import gang_files as markers
+from sparkgpu.engines.engine import NeuralTrial
+from sparkgpu.engines.launchers.gang_files import attempts, finished_record, loss, rank_arguments, refusal
 from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.plan.plan import TrialSpec
 from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 
 if TYPE_CHECKING:
     from pyspark.ml.torch.distributor import TorchDistributor
 
 RESTART_S = 5.0
-"""Between two attempts: time for an executor's loss to be noticed, which ends the whole application."""
+"""Pause between two attempts. A lost executor ends the whole application, and is noticed within this time."""
 
-_TOO_FEW_SLOTS = "SPARK-24819"  # how Spark marks a barrier stage that does not fit
+_TOO_FEW_SLOTS = "SPARK-24819"  # Spark's code for a barrier stage that does not fit
 
 
 def make_distributor(num_ranks: int, *, use_gpu: bool) -> TorchDistributor:
-    """A distributor for `num_ranks` slots; make it in the thread that has the session."""
+    """A distributor for `num_ranks` slots; call this in the thread that owns the session."""
     from pyspark.ml.torch import distributor
 
-    # Its own would listen on every interface, without a login, for what ranks print; ours print to files.
+    # The original listens on every interface, without a login, for the output of ranks. Ours print to files.
     distributor.LogStreamingServer = _NoServer  # type: ignore[attr-defined]
     return distributor.TorchDistributor(num_processes=num_ranks, local_mode=False, use_gpu=use_gpu)
 
 
 class _NoServer:
-    """In place of TorchDistributor's log server; -1 is how it says that there is none."""
+    """Replaces TorchDistributor's log server; port -1 means that there is none."""
 
     port = -1
 
@@ -55,65 +53,61 @@ class _NoServer:
         """Nothing was opened."""
 
 
-def run_trial(
-    distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
-) -> FitRecord:
-    """Train with one rank in each slot, again from the last checkpoint when one is lost.
+class Barrier:
+    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) in the slots of a barrier stage."""
 
-    `config` is resolved.
+    def __init__(self, distributor: TorchDistributor) -> None:
+        self._distributor = distributor
 
-    Raises `DeviceError` where the slots are too few, `TrialError` where a rank was lost too often.
-    """
-    trial = paths.trial(spec.name)
-    trial.root.mkdir(parents=True, exist_ok=True)
-    trial.rank_logs.mkdir(exist_ok=True)
-    losses: list[str] = []
-    while True:
-        lost, failure = _attempt(distributor, spec, config, paths)
-        if lost is None:
-            break
-        losses.append(lost)
-        if len(losses) > config.max_restarts:
-            attempts = "1 attempt" if len(losses) == 1 else f"{len(losses)} attempts"
-            raise TrialError(
-                f"{spec.name}: {lost}. Given up after {attempts}; the ranks' logs are in {trial.rank_logs}."
-            ) from failure
-        time.sleep(RESTART_S)
-    record = markers.finished_record(trial.gang, losses)
-    shutil.rmtree(trial.gang)
-    return record
+    def run(self, trial: NeuralTrial) -> FitRecord:
+        """Raises `DeviceError`, too, where the slots are too few."""
+        paths = trial.paths
+        paths.root.mkdir(parents=True, exist_ok=True)
+        paths.rank_logs.mkdir(exist_ok=True)
+        losses: list[str] = []
+        while True:
+            lost, failure = self._attempt(trial)
+            if lost is None:
+                break
+            losses.append(lost)
+            if len(losses) > trial.parameters.max_restarts:
+                number = "1 attempt" if len(losses) == 1 else f"{len(losses)} attempts"
+                raise TrialError(
+                    f"{trial.name}: {lost}. Given up after {number}; the ranks' logs are in "
+                    f"{paths.rank_logs}."
+                ) from failure
+            time.sleep(RESTART_S)
+        record = finished_record(paths.gang, losses)
+        shutil.rmtree(paths.gang)
+        return record
 
-
-def _attempt(
-    distributor: TorchDistributor, spec: TrialSpec, config: NeuralConfig, paths: RunPaths
-) -> tuple[str | None, Exception | None]:
-    """Train once: which rank was lost, and what Spark had to say about it; None when all are done."""
-    num_ranks = distributor.num_processes
-    trial = paths.trial(spec.name)
-    folder, logs = trial.gang, trial.rank_logs
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    write_text(folder / "config.json", config.model_dump_json())
-    arguments = [*markers.rank_arguments(spec, paths, folder), "--meet", "agent"]
-    failure: Exception | None = None
-    try:
-        distributor.run(run_rank, arguments, str(logs))
-    except Exception as error:  # of py4j, of Spark's own, or of pickling what did not come back
-        failure = error
-    if failure is not None and _TOO_FEW_SLOTS in str(failure):
-        raise DeviceError(
-            f"{spec.name}: {num_ranks} ranks found fewer slots than that. Give the application more cores "
-            "(or GPUs), or spread the network over fewer with spark.cores.max."
-        )
-    if refused := markers.refusal(folder):
-        raise refused
-    if attempts := markers.attempts(folder):
-        return markers.loss(attempts[-1], num_ranks, logs), failure
-    return f"none of {num_ranks} ranks started ({paths.lane(0).log} says more)", failure
+    def _attempt(self, trial: NeuralTrial) -> tuple[str | None, Exception | None]:
+        """Train once. Returns which rank was lost and Spark's error; None if all ranks are done."""
+        num_ranks = self._distributor.num_processes
+        folder, logs = trial.paths.gang, trial.paths.rank_logs
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write_text(folder / "config.json", trial.parameters.model_dump_json())
+        arguments = [*rank_arguments(trial, folder), "--meet", "agent"]
+        failure: Exception | None = None
+        try:
+            self._distributor.run(run_rank, arguments, str(logs))
+        except Exception as error:  # from py4j, from Spark, or from unpickling a result that never came
+            failure = error
+        if failure is not None and _TOO_FEW_SLOTS in str(failure):
+            raise DeviceError(
+                f"{trial.name}: {num_ranks} ranks need as many slots, and the application has fewer. Give it "
+                "more cores (or GPUs), or spread the network over fewer ranks with spark.cores.max."
+            )
+        if refused := refusal(folder):
+            raise refused
+        if found := attempts(folder):
+            return loss(found[-1], num_ranks, logs), failure
+        return f"none of {num_ranks} ranks started ({trial.run.lane(0).log} says more)", failure
 
 
 def run_rank(arguments: Sequence[str], logs: str) -> None:
-    """Called by torchrun in an executor: one rank, in a process that ends with this one."""
+    """Run one rank; torchrun calls this in an executor. The rank's process ends with this one."""
     rank, gpus = os.environ["RANK"], os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
     log = Path(logs) / f"rank-{rank}.log"
     command = [sys.executable, *arguments, "--parent", str(os.getpid())]

@@ -1,8 +1,8 @@
-"""The files that the ranks of one gang leave for whoever started them: what came out, and who was lost.
+"""The files in which the ranks of one gang tell their starter the result, and which rank was lost.
 
-Each attempt has a folder; in it, of rank N, ``rank-N.done`` says that it ended well, ``rank-N.error.json``
-why it did not, and ``rank-N.ended`` holds a stack when it was asked to end. A rank that began and left none
-of these was killed.
+Each attempt has a folder. For rank N, ``rank-N.done`` there means success, ``rank-N.error.json`` gives the
+error, and ``rank-N.ended`` holds the stack of a rank that was asked to end. A rank that began and left none
+of these files was killed.
 """
 
 from __future__ import annotations
@@ -11,29 +11,28 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sparkgpu.engines.engine import NeuralTrial
 from sparkgpu.engines.launchers.heartbeat import ended_file, read_sign
 from sparkgpu.errors import SparkgpuError, error_of_kind
-from sparkgpu.plan.plan import TrialSpec
 from sparkgpu.rundir.files import read_json
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
-def rank_arguments(spec: TrialSpec, paths: RunPaths, folder: Path) -> list[str]:
-    """What follows ``python`` or ``torchrun``: the rank's module and the trial it belongs to.
+def rank_arguments(trial: NeuralTrial, folder: Path) -> list[str]:
+    """The arguments after ``python`` or ``torchrun``: the rank's module and its trial.
 
-    No option of it may begin like two of torchrun's, which would take it for its own and complain.
+    No option may be a common prefix of two torchrun options: torchrun would read it as its own and complain.
     """
     return [
-        "-m", "sparkgpu.engines.neural.ranks", "--run-dir", str(paths.root), "--trial", spec.name,
+        "-m", "sparkgpu.engines.neural.ranks", "--run-dir", str(trial.run.root), "--trial", trial.name,
         "--folder", str(folder),
     ]  # fmt: skip
 
 
 def refusal(folder: Path) -> SparkgpuError | None:
-    """What a rank refused to do, which another attempt would only repeat."""
+    """The error with which a rank refused its work; another attempt would only repeat it."""
     file = folder / "refused.json"
     if not file.exists():
         return None
@@ -42,7 +41,7 @@ def refusal(folder: Path) -> SparkgpuError | None:
 
 
 def finished_record(folder: Path, losses: Sequence[str]) -> FitRecord:
-    """The leading rank's record, with a note for each attempt that was lost before."""
+    """The leading rank's record, with a note for each earlier attempt that was lost."""
     record = FitRecord.model_validate(read_json(folder / "record.json"))
     notes = [f"started again from the last checkpoint: {loss}" for loss in losses]
     smaller = folder / "smaller.json"
@@ -58,21 +57,22 @@ def attempts(folder: Path) -> list[Path]:
 
 
 def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
-    """Why an attempt that is over was lost, naming the rank at fault; None when all its ranks are done."""
+    """Why a finished attempt was lost, with the rank at fault; None if all its ranks are done."""
     missing = [rank for rank in range(num_ranks) if not is_done(attempt, rank)]
     return blame(attempt, missing, num_ranks, lambda rank: _last_output(logs, rank)) if missing else None
 
 
 def blame(attempt: Path, lost: Sequence[int], num_ranks: int, last_output: Callable[[int], str]) -> str:
-    """Which of the `lost` ranks, none of which is done or alive, is at fault, and what became of it.
+    """Which of the `lost` ranks is at fault, and what happened to it; none of them is done or alive.
 
-    One that had no time to say why; else the one that said so first; else one that never started. Those
-    that were asked to end only follow another one, and so may those that failed.
+    It is one without a written reason; else the one with the earliest reason; else one that never started.
+    Those that were asked to end only follow another one, and so may those that failed.
     """
     absent = [rank for rank in lost if read_sign(attempt, rank) is None]
     errors = {rank: attempt / f"rank-{rank}.error.json" for rank in lost}
     found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
     explained = {*absent, *found, *(rank for rank in lost if _was_asked_to_end(attempt, rank))}
+    # Without the killed rank, the others fail or are ended.
     if silent := [rank for rank in lost if rank not in explained]:
         return f"rank {silent[0]} of {num_ranks} was killed (out of memory?){last_output(silent[0])}"
     if found:
@@ -84,7 +84,7 @@ def blame(attempt: Path, lost: Sequence[int], num_ranks: int, last_output: Calla
 
 
 def is_done(attempt: Path, rank: int) -> bool:
-    """Whether a rank has ended well."""
+    """Whether a rank has succeeded."""
     return (attempt / f"rank-{rank}.done").exists()
 
 
@@ -96,4 +96,4 @@ def _was_asked_to_end(attempt: Path, rank: int) -> bool:
 def _last_output(logs: Path, rank: int) -> str:
     file = logs / f"rank-{rank}.log"
     lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines() if file.exists() else []
-    return f"; its last output: {lines[-1].strip()!r}" if lines else "; it had written nothing"
+    return f"; its last output: {lines[-1].strip()!r}" if lines else "; it wrote nothing"

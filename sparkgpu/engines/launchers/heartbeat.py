@@ -1,9 +1,9 @@
-"""A rank's signs of life: its process, its state and when it last got on, in a file that others may read.
+"""A rank's signs of life: its process, its state and the time of its last progress, in a file for others.
 
-A rank that waits for another one in a collective operation looks just like one that hangs, so the time of
-the last step does not tell which of them is at fault; the Python stack does, which a rank writes when it is
-sent `STACK_SIGNAL`, from within whatever C code it is in. A rank that cannot even do that is the one.
-A rank that is asked to end leaves its stack as well, which tells it from one that was killed.
+A rank that waits for another rank in a collective operation looks like one that hangs, so the time of the
+last step does not show which is at fault. The Python stack does: a rank writes it on `STACK_SIGNAL`, even
+from within C code. A rank that cannot write it is the one at fault. A rank that is asked to end also writes
+its stack; a killed one cannot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAYOUT = struct.Struct("<qqqd")  # process, state, beats, time of the last one
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """What a pulse file says. `at` is in the seconds of the system's monotonic clock."""
+    """The content of a heartbeat file. `at` is in seconds of the system's monotonic clock."""
 
     process: int
     state: int
@@ -33,12 +33,12 @@ class Sign:
     at: float
 
 
-class Pulse:
-    """This rank's own pulse; beating costs less than a microsecond and waits for nothing."""
+class Heartbeat:
+    """This rank's own heartbeat; a beat costs less than a microsecond and never waits."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        with pulse_file(folder, rank).open("w+b") as file:
+        with heartbeat_file(folder, rank).open("w+b") as file:
             file.truncate(_LAYOUT.size)
             self._memory = mmap.mmap(file.fileno(), _LAYOUT.size)
         self._state, self._beats = STARTING, 0
@@ -49,16 +49,16 @@ class Pulse:
         self.beat()
 
     def beat(self, state: int | None = None) -> None:
-        """Say that this rank got on, and from now on is in `state`."""
+        """Record that this rank made progress and is now in `state`."""
         self._state = self._state if state is None else state
         self._beats += 1
         _LAYOUT.pack_into(self._memory, 0, os.getpid(), self._state, self._beats, time.monotonic())
 
 
 def read_sign(folder: Path, rank: int) -> Sign | None:
-    """A rank's last sign of life; None before the first."""
+    """A rank's latest sign of life; None before the first."""
     try:
-        data = pulse_file(folder, rank).read_bytes()
+        data = heartbeat_file(folder, rank).read_bytes()
     except FileNotFoundError:
         return None
     if len(data) < _LAYOUT.size or not any(data):
@@ -67,12 +67,12 @@ def read_sign(folder: Path, rank: int) -> Sign | None:
     return Sign(process=process, state=state, beats=beats, at=at)
 
 
-def pulse_file(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.pulse"
+def heartbeat_file(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.heartbeat"
 
 
 def ended_file(folder: Path, rank: int) -> Path:
-    """Empty until the rank is asked to end."""
+    """Holds the rank's stack after the rank was asked to end; empty before."""
     return folder / f"rank-{rank}.ended"
 
 

@@ -1,8 +1,8 @@
-"""Runs one trial as a gang of ranks under torchrun's agent, and says which rank is at fault when one is lost.
+"""Runs one trial as a gang of ranks under torchrun's agent, and names the rank at fault if one is lost.
 
-The agent (torch.distributed.elastic) starts the ranks, ends all when one is lost and starts them again from
+The agent (torch.distributed.elastic) starts the ranks. If one is lost, it ends all and starts them again from
 the last checkpoint, up to `max_restarts` times. A watcher beside it kills a rank that hangs, so that the
-agent sees it. Ranks meet through a file of the run's own scratch folder: nothing listens for them.
+agent notices. Ranks find each other through a file in the run's scratch folder, so no port is open for that.
 """
 
 from __future__ import annotations
@@ -22,79 +22,70 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.engines.engine import NeuralTrial
 from sparkgpu.engines.launchers.gang_files import blame, finished_record, is_done, rank_arguments, refusal
 from sparkgpu.engines.launchers.heartbeat import STACK_SIGNAL, TRAINING, Sign, read_sign, stack_file
 from sparkgpu.errors import TrialError
-from sparkgpu.plan.plan import LanePlan, TrialSpec
-from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 
 _LOOK_EVERY_S = 0.1
 _STACK_S = 2.0  # a living rank writes its stack within milliseconds
 _RENDEZVOUS_S = 60
-_WHOLE_TABLE = 10  # times as long may reading and predicting take as a step
+_WHOLE_TABLE = 10  # reading and predicting may take this many times as long as a step
 _WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\\]|checkpoint")
 
 
-def run_trial(
-    spec: TrialSpec,
-    config: NeuralConfig,
-    paths: RunPaths,
-    lane: LanePlan,
-    events: EventWriter,
-    *,
-    scratch: Path,
-) -> FitRecord:
-    """Train with one rank for each device of the gang. Raises `TrialError` when a rank is lost too often."""
-    num_ranks = len(spec.gang)
-    folder = scratch / f"gang-{spec.name}"
-    folder.mkdir()
-    write_text(folder / "config.json", config.model_dump_json())
-    logs = paths.trial(spec.name).rank_logs
-    logs.mkdir(parents=True, exist_ok=True)
-    # The agent would otherwise open a store of its own to the network for the ranks.
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    launch = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=num_ranks,
-        run_id=spec.name,
-        rdzv_backend="c10d",
-        rdzv_endpoint=str(folder / "rendezvous"),
-        rdzv_configs={"store_type": "file", "timeout": _RENDEZVOUS_S},
-        local_addr="127.0.0.1",
-        max_restarts=config.max_restarts,
-        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
-        shutdown_timeout=5,
-    )
-    command = [*rank_arguments(spec, paths, folder), "--parent", str(os.getpid())]
-    watcher = _Watcher(folder, logs, num_ranks, config.rank_timeout_s)
-    watcher.start()
-    try:
-        elastic_launch(launch, sys.executable)(*command)
-    except ChildFailedError as error:
+class Local:
+    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) on this machine."""
+
+    def run(self, trial: NeuralTrial) -> FitRecord:
+        spec, config, logs = trial.spec, trial.parameters, trial.paths.rank_logs
+        num_ranks = len(spec.gang)
+        folder = trial.scratch / f"gang-{trial.name}"
+        folder.mkdir()
+        write_text(folder / "config.json", config.model_dump_json())
+        logs.mkdir(parents=True, exist_ok=True)
+        # Otherwise the agent would open its own store to the network for the ranks.
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        launch = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=num_ranks,
+            run_id=trial.name,
+            rdzv_backend="c10d",
+            rdzv_endpoint=str(folder / "rendezvous"),
+            rdzv_configs={"store_type": "file", "timeout": _RENDEZVOUS_S},
+            local_addr="127.0.0.1",
+            max_restarts=config.max_restarts,
+            logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
+            shutdown_timeout=5,
+        )
+        command = [*rank_arguments(trial, folder), "--parent", str(os.getpid())]
+        watcher = _Watcher(folder, logs, num_ranks, config.rank_timeout_s)
+        watcher.start()
+        try:
+            elastic_launch(launch, sys.executable)(*command)
+        except ChildFailedError as error:
+            if refused := refusal(folder):
+                raise refused from None
+            failure = error.get_first_failure()[1]
+            watcher.stop()
+            attempts = "1 attempt" if config.max_restarts == 0 else f"{config.max_restarts + 1} attempts"
+            lost = watcher.losses[-1] if watcher.losses else f"a rank ended with status {failure.exitcode}"
+            raise TrialError(
+                f'{trial.name}: {lost}. Given up after {attempts} with neural.strategy = "{spec.strategy}" '
+                f"on {num_ranks} ranks; their logs are in {logs}."
+            ) from None
+        finally:
+            watcher.stop()
         if refused := refusal(folder):
-            raise refused from None
-        failure = error.get_first_failure()[1]
-        watcher.stop()
-        attempts = "1 attempt" if config.max_restarts == 0 else f"{config.max_restarts + 1} attempts"
-        lost = watcher.losses[-1] if watcher.losses else f"a rank ended with status {failure.exitcode}"
-        raise TrialError(
-            f'{spec.name}: {lost}. Given up after {attempts} with neural.strategy = "{spec.strategy}" on '
-            f"{num_ranks} ranks; their logs are in {logs}."
-        ) from None
-    finally:
-        watcher.stop()
-    if refused := refusal(folder):
-        raise refused
-    return finished_record(folder, watcher.losses)
+            raise refused
+        return finished_record(folder, watcher.losses)
 
 
 class _Watcher(threading.Thread):
-    """Looks after the ranks of one attempt after the other; `losses` says how each attempt was lost."""
+    """Watches the ranks of each attempt in turn; `losses` tells how each attempt was lost."""
 
     def __init__(self, folder: Path, logs: Path, num_ranks: int, timeout_s: float) -> None:
         super().__init__(daemon=True)
@@ -111,7 +102,7 @@ class _Watcher(threading.Thread):
             self.join()
 
     def run(self) -> None:
-        lost: int | None = None  # the attempt that is known to be lost
+        lost: int | None = None  # the number of the attempt already known to be lost
         while not self._ended.wait(_LOOK_EVERY_S):
             attempt = self._attempt()
             if attempt is None or attempt == lost:
@@ -123,19 +114,19 @@ class _Watcher(threading.Thread):
             self._look(attempt)
 
     def _attempt(self) -> int | None:
-        """The latest attempt that any rank has begun."""
+        """The latest attempt that at least one rank has begun."""
         numbers = [int(path.name.partition("-")[2]) for path in self._folder.glob("attempt-*")]
         return max(numbers, default=None)
 
     def _look(self, attempt: int) -> bool:
-        """Whether the attempt is lost; a hung rank is killed on the way."""
+        """Whether the attempt is lost. Kills a rank that hangs."""
         folder = self._folder / f"attempt-{attempt}"
         signs = [read_sign(folder, rank) for rank in range(self._num_ranks)]
         missing = [rank for rank in range(self._num_ranks) if not is_done(folder, rank)]
         gone = [rank for rank in missing if (sign := signs[rank]) is None or not _alive(sign)]
         began = any(signs[rank] is not None for rank in gone)
         if began and not (self._folder / "refused.json").exists():
-            # By now the agent may have asked others to end, whose numbers may be lower.
+            # The agent may already have asked other ranks to end, and their numbers may be lower.
             self.losses.append(
                 blame(folder, gone, self._num_ranks, lambda rank: self._last_output(attempt, rank))
             )
@@ -155,11 +146,11 @@ class _Watcher(threading.Thread):
         return True
 
     def _patience_s(self, sign: Sign) -> float:
-        """How long a rank may take between two signs of life; reading a table takes longer than a step."""
+        """The longest time between two signs of life; reading a table may take longer than a step."""
         return self._timeout_s if sign.state == TRAINING else _WHOLE_TABLE * self._timeout_s
 
     def _hung(self, folder: Path, signs: Mapping[int, Sign]) -> tuple[int, str]:
-        """The rank that does not wait for another one, and what it does."""
+        """The rank that does not wait for another one, and what it is doing."""
         sizes = {rank: stack_file(folder, rank).stat().st_size for rank in signs}
         for sign in signs.values():
             with suppress(ProcessLookupError):
@@ -177,13 +168,13 @@ class _Watcher(threading.Thread):
         return rank, f"it is at {tops[rank]}"
 
     def _last_output(self, attempt: int, rank: int) -> str:
-        """The last line that a rank wrote, where there is one."""
+        """The last line that a rank wrote, if there is one."""
         for name in ("stderr.log", "stdout.log"):
             for file in self._logs.glob(f"*/attempt_{attempt}/{rank}/{name}"):
                 lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 if lines:
                     return f"; its last output: {lines[-1].strip()!r}"
-        return "; it had written nothing"
+        return "; it wrote nothing"
 
 
 def _alive(sign: Sign) -> bool:
@@ -194,7 +185,7 @@ def _alive(sign: Sign) -> bool:
 
 
 def _top_frame(file: Path) -> str:
-    """Where the innermost Python function of the last stack stands."""
+    """The position of the innermost Python function in the last stack."""
     text = file.read_text(encoding="utf-8", errors="replace")
     frames = text[text.rfind("(most recent call first)") :].splitlines()[1:]
     return frames[0].strip().removeprefix("File ") if frames else "an unknown place"

@@ -1,9 +1,9 @@
-"""Runs one trial as a gang of ranks on several machines, which the launcher of the environment starts.
+"""Runs one trial as a gang of ranks on several machines, started by the launcher in the environment.
 
-The launcher ends in torchrun, one on each machine. Its agents meet, start the ranks, and start all of them
-again from the last checkpoint when one is lost. Nobody here can see processes of other machines: a rank that
-hangs is ended by the process group's timeout, and who was at fault is read from what the ranks left in the
-trial's folder, which all machines must share.
+The launcher runs one torchrun on each machine. Their agents find each other, start the ranks, and start all
+of them again from the last checkpoint if one is lost. This process cannot see processes on other machines:
+the process group's timeout ends a rank that hangs, and the files of the ranks in the trial's folder show who
+was at fault. All machines must share that folder.
 """
 
 from __future__ import annotations
@@ -13,60 +13,57 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.launchers import gang_files as markers
+from sparkgpu.engines.engine import NeuralTrial
+from sparkgpu.engines.launchers.gang_files import attempts, finished_record, loss, rank_arguments, refusal
 from sparkgpu.errors import TrialError
 from sparkgpu.host.launcher import LAUNCHER, launcher_words
 from sparkgpu.plan.plan import TrialSpec
 from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 
-# This machine's alone: its scratch folder and its GPUs; the launcher gives each machine its own.
+# The scratch folder and GPUs of this machine only; the launcher gives each machine its own.
 _NOT_FOR_OTHERS = ("TMPDIR", "CUDA_VISIBLE_DEVICES")
 
 
-def run_trial(spec: TrialSpec, config: NeuralConfig, paths: RunPaths) -> FitRecord:
-    """Train with a rank for each device of each machine. `config` is resolved.
+class Machines:
+    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) over the machines of a batch job."""
 
-    Raises `TrialError` when a rank is lost too often, or when the launcher fails before any rank is there.
-    """
-    trial = paths.trial(spec.name)
-    folder, logs = trial.gang, trial.rank_logs
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
-    folder.mkdir(parents=True)
-    logs.mkdir(exist_ok=True)
-    write_text(folder / "config.json", config.model_dump_json())
-    launcher = launcher_words()
-    arguments = [*markers.rank_arguments(spec, paths, folder), "--meet", "agent", "--output", str(logs)]
-    output = logs / "launcher.log"
-    with output.open("ab") as log:
-        status = subprocess.run(
-            [*launcher, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={key: value for key, value in os.environ.items() if key not in _NOT_FOR_OTHERS},
-        ).returncode
-    if refused := markers.refusal(folder):
-        raise refused
-    all_attempts = markers.attempts(folder)
-    losses = [markers.loss(attempt, spec.num_ranks, logs) for attempt in all_attempts]
-    if not losses or losses[-1] is not None:
-        raise TrialError(_failure(spec, losses, launcher[0], status, output))
-    record = markers.finished_record(folder, [loss for loss in losses if loss is not None])
-    shutil.rmtree(folder)
-    return record
+    def run(self, trial: NeuralTrial) -> FitRecord:
+        """Fails, too, when the environment's launcher does before any rank is there."""
+        spec, folder, logs = trial.spec, trial.paths.gang, trial.paths.rank_logs
+        shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped
+        folder.mkdir(parents=True)
+        logs.mkdir(exist_ok=True)
+        write_text(folder / "config.json", trial.parameters.model_dump_json())
+        launcher = launcher_words()
+        arguments = [*rank_arguments(trial, folder), "--meet", "agent", "--output", str(logs)]
+        output = logs / "launcher.log"
+        with output.open("ab") as log:
+            status = subprocess.run(
+                [*launcher, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={key: value for key, value in os.environ.items() if key not in _NOT_FOR_OTHERS},
+            ).returncode
+        if refused := refusal(folder):
+            raise refused
+        losses = [loss(attempt, spec.num_ranks, logs) for attempt in attempts(folder)]
+        if not losses or losses[-1] is not None:
+            raise TrialError(_failure(spec, losses, launcher[0], status, output))
+        record = finished_record(folder, [lost for lost in losses if lost is not None])
+        shutil.rmtree(folder)
+        return record
 
 
 def _failure(spec: TrialSpec, losses: list[str | None], program: str, status: int, output: Path) -> str:
     where = f'neural.strategy = "{spec.strategy}" on {spec.num_ranks} ranks of {spec.nodes} machines'
     if not losses:
         lines = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = f"its last output: {lines[-1].strip()!r}" if lines else "it had written nothing"
+        last = f"its last output: {lines[-1].strip()!r}" if lines else "it wrote nothing"
         return (
             f"{spec.name}: no rank started with {where}: {program} ended with status {status}, {last}. "
-            f"Look at {LAUNCHER} and at {output}."
+            f"Check {LAUNCHER} and {output}."
         )
     number = "1 attempt" if len(losses) == 1 else f"{len(losses)} attempts"
     given_up = f"Given up after {number} with {where}; their logs are in {output.parent}."

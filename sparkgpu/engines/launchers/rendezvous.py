@@ -1,8 +1,9 @@
-"""How the ranks of several machines find each other: at torchrun's own store, once for each attempt.
+"""How ranks on several machines find each other: through torchrun's own store, once for each attempt.
 
-That store outlives an attempt, and with it the addresses of ranks that are gone; so each attempt has a part
-of its own. Which one they cannot tell from torchrun's count of restarts: each machine's agent counts those it
-began itself, and after a loss the counts may differ. So the first rank counts, and tells the others.
+That store outlives an attempt and keeps the addresses of lost ranks, so each attempt uses its own part of the
+store. torchrun's count of restarts cannot name the part: the agent of each machine counts only its own
+restarts, so the counts may differ after a loss. Instead the first rank counts the attempts and tells the
+others.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _POLL_S = 0.02
 
 
 def meet() -> tuple[int, Store]:
-    """Meet the other ranks that the environment tells of: the number of the attempt, and its store.
+    """Meet the other ranks named in the environment. Returns the number of the attempt and its store.
 
-    Raises torch's `DistStoreError`, or `TimeoutError`, when they do not come within a minute.
+    Raises torch's `DistStoreError`, or `TimeoutError`, if they do not come within a minute.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -33,7 +34,7 @@ def meet() -> tuple[int, Store]:
         is_master=not agents and rank == 0,
         timeout=timedelta(seconds=_MEETING_S),
     )
-    # Without agents the store is the first rank's and ends with it.
+    # Without agents, the first rank owns the store, which ends with it.
     number = _agreed(tcp, rank, world_size) if agents else restarts()
     return number, dist.PrefixStore(f"ranks/attempt-{number}", tcp)  # type: ignore[attr-defined]
 
@@ -44,10 +45,10 @@ def restarts() -> int:
 
 
 def _agreed(store: Store, rank: int, world_size: int) -> int:
-    """The number that the first rank gives this attempt.
+    """The number of this attempt, from the first rank.
 
-    A rank asks under a name that no rank had before, since the store still holds what those of lost attempts
-    asked and were told. The first rank answers until all have confirmed that they heard it.
+    A rank asks under a new name, since the store still holds the questions and answers of lost attempts. The
+    first rank answers until all have confirmed the answer.
     """
     if rank != 0:
         name = uuid.uuid4().hex

@@ -1,1 +1,1 @@
-"""The torch engine. It reaches neither Spark nor H2O."""
+"""The torch engine. It imports neither Spark nor H2O."""

@@ -1,76 +1,83 @@
-"""Runs one trial of the torch engine: in this process, or as a gang of ranks on several lanes or machines."""
+"""The torch engine: a network in this process, or as a gang of ranks that a launcher starts."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.strategies.data_parallel import DataParallel
+from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.engines.engine import NeuralTrial, Platform
+from sparkgpu.engines.launchers.launcher import Launcher
+from sparkgpu.engines.neural.model import TabularModel, load_model
+from sparkgpu.engines.neural.strategies.base import RankPlace
 from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.engines.neural.training.train import Report
 from sparkgpu.engines.neural.training.trial import run_rank
 from sparkgpu.errors import DeviceError
-from sparkgpu.plan.plan import LanePlan, TrialSpec
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.plan.plan import LanePlan
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.schema import TableSchema
 
 _REPORT_EVERY_S = 0.4
 
 
-def run_trial(
-    spec: TrialSpec,
-    config: NeuralConfig,
-    schema: TableSchema,
-    paths: RunPaths,
-    lane: LanePlan,
-    events: EventWriter,
-    *,
-    scratch: Path,
-    trees_ended: Callable[[], bool] = lambda: False,
-) -> FitRecord:
-    """Train, predict valid and test, and leave predictions, learning curve and model in the trial's folder.
+class Torch:
+    """An engine (`sparkgpu.engines.engine.Engine`).
 
-    `config` is resolved: no parameter is open. Once `trees_ended` says so, training in this process takes all
-    cores of the lane; that changes no bit as long as ``MKL_CBWR=AUTO,STRICT`` is in the environment, without
-    which MKL sums some products in another order. Sets torch's threads and seed for the whole process.
-
-    Raises `DeviceError` when the lane's GPU cannot be used, `TrialError` when training diverges or a rank
-    is lost.
+    Once the trial's cores are free, training in this process takes all of the lane; that changes no bit as
+    long as ``MKL_CBWR=AUTO,STRICT`` is in the environment, without which MKL sums some products in another
+    order. Sets torch's threads and seed for the whole process.
     """
-    if spec.nodes > 1:
-        from sparkgpu.engines.launchers import machines as nodes
 
-        return nodes.run_trial(spec, config, paths)
-    if spec.strategy not in ("single", "dp"):
-        from sparkgpu.engines.launchers import local as gang  # the elastic launcher takes a moment to import
+    def __init__(self, platform: Platform) -> None:
+        """It needs nothing of `platform`."""
 
-        return gang.run_trial(spec, config, paths, lane, events, scratch=scratch)
-    device = usable_device(lane)
-    torch.set_num_threads(lane.neural_threads)
-    precision = choose_precision(config, device, lane.device_name)
-    strategy: Strategy
-    if spec.strategy == "dp":
-        strategy = DataParallel(device, precision, num_devices=len(spec.gang))
-    else:
-        strategy = Strategy(device, precision)
-    reporter = _Reporter(events, spec.name, lane, trees_ended)
-    record = run_rank(spec, config, schema, paths, lane, events, strategy, reporter.about)
-    assert record is not None  # the only rank leads
-    return record
+    def run(self, trial: NeuralTrial) -> FitRecord:
+        return _launcher(trial).run(trial)
+
+    @staticmethod
+    def load(folder: Path, schema: TableSchema) -> TabularModel:
+        """`schema` stands in the model's own file, too."""
+        return load_model(folder)
+
+
+class InProcess:
+    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) of one rank: this process."""
+
+    def run(self, trial: NeuralTrial) -> FitRecord:
+        spec, lane = trial.spec, trial.lane
+        device = usable_device(lane)
+        torch.set_num_threads(lane.neural_threads)
+        place = RankPlace(
+            device=device,
+            precision=choose_precision(trial.parameters, device, lane.device_name),
+            num_devices=len(spec.gang),
+        )
+        strategy = STRATEGIES.find(spec.strategy).loaded().at(place)
+        record = run_rank(trial, strategy, _Reporter(trial).about)
+        assert record is not None  # the only rank is the leading one
+        return record
+
+
+def _launcher(trial: NeuralTrial) -> Launcher:
+    if trial.spec.nodes > 1:
+        from sparkgpu.engines.launchers.machines import Machines
+
+        return Machines()
+    if STRATEGIES.find(trial.spec.strategy).devices == "ranks":
+        from sparkgpu.engines.launchers.local import Local  # importing the elastic launcher is slow
+
+        return Local()
+    return InProcess()
 
 
 def usable_device(lane: LanePlan, index: int = 0) -> torch.device:
-    """The lane's device, or device number `index` of those that this process sees.
+    """The lane's device, or device number `index` of those visible to this process.
 
-    Raises `DeviceError` when it is a GPU that torch cannot use: never a silent turn to the CPU.
+    Raises `DeviceError` if it is a GPU that torch cannot use; it never falls back to the CPU.
     """
     if not lane.device.startswith("cuda"):
         return torch.device("cpu")
@@ -85,20 +92,15 @@ def usable_device(lane: LanePlan, index: int = 0) -> torch.device:
 
 
 class _Reporter:
-    """Called after every step; at most every 0.4 s it hands progress to the parent and looks for cores."""
+    """Called after every step; at most every 0.4 s it reports progress and checks for free cores."""
 
-    def __init__(
-        self, events: EventWriter, trial: str, lane: LanePlan, trees_ended: Callable[[], bool]
-    ) -> None:
-        self._events = events
+    def __init__(self, trial: NeuralTrial) -> None:
         self._trial = trial
-        self._lane = lane
-        self._trees_ended = trees_ended
         self._metric = ""
         self._next = 0.0
 
     def about(self, metric: str) -> Report:
-        """Itself, reporting values of `metric`."""
+        """This reporter, with values of `metric`."""
         self._metric = metric
         return self
 
@@ -107,7 +109,8 @@ class _Reporter:
         if now < self._next and done < 1.0:
             return
         self._next = now + _REPORT_EVERY_S
+        trial = self._trial
         metric = self._metric if value is not None else None
-        self._events.progress(self._trial, done, step=epoch, metric=metric, value=value)
-        if torch.get_num_threads() < self._lane.threads and self._trees_ended():
-            torch.set_num_threads(self._lane.threads)
+        trial.events.progress(trial.name, done, step=epoch, metric=metric, value=value)
+        if torch.get_num_threads() < trial.lane.threads and trial.cores_are_free():
+            torch.set_num_threads(trial.lane.threads)

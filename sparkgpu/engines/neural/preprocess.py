@@ -1,7 +1,7 @@
-"""The numeric transforms of the networks, in torch: by a column's quantiles, or by its middle and spread.
+"""The numeric transforms of the networks, in torch: by a column's quantiles, or by its median and spread.
 
-A transform is a module, so it is saved with the network, runs on its device, and sees raw values when the
-model is used later; during training it is applied once to the whole table. Fitted on training rows only.
+A transform is a module, so it is saved with the network and runs on its device. Training applies it once to
+the whole table; a model in use applies it to raw values. It is fitted on training rows only.
 
 N rows (B of a batch, S of a sample), F numeric columns, M columns with missing values in training,
 G = F + M columns out, Q knots.
@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 
 _MOST_KNOTS = 1000
-_ROWS_PER_KNOT = 30  # fewer rows a knot would follow noise (the TabM project's rule)
+_ROWS_PER_KNOT = 30  # with fewer rows per knot it would follow noise (the TabM project's rule)
 _SAMPLE_ROWS = 100_000  # enough for 1000 knots
 _CHUNK_ROWS = 8_192
-_MOST = torch.finfo(torch.float32).max / 4  # infinities become this: differences of it stay finite
-_REACH = 5.199337582605575  # where scikit-learn cuts the normal off: its quantile at 1e-7
+_MOST = torch.finfo(torch.float32).max / 4  # replaces infinities, so that differences stay finite
+_REACH = 5.199337582605575  # scikit-learn cuts the normal off here: its quantile at 1e-7
 
 
 class NumericTransform(nn.Module):
-    """Maps raw numbers (B, F) with NaN for missing to (B, G): F columns on a common scale, M indicators.
+    """Maps raw numbers (B, F), NaN for missing, to (B, G): F columns on a common scale and M indicators.
 
-    `knots_FQ` are evenly spaced quantiles of the training rows' values, all that is fitted.
+    `knots_FQ` are evenly spaced quantiles of the training rows' values. Nothing else is fitted.
     """
 
     knots_FQ: Tensor
@@ -39,12 +39,12 @@ class NumericTransform(nn.Module):
 
     @classmethod
     def fit(cls, raw_NF: Tensor, *, generator: torch.Generator) -> Self:
-        """Fit on training rows, where they lie; beyond 100,000 on a sample drawn by `generator` (CPU)."""
+        """Fit on training rows on their device; above 100,000 rows on a sample drawn by `generator` (CPU)."""
         return cls.fit_blocks(torch.split(raw_NF, _CHUNK_ROWS), len(raw_NF), generator=generator)
 
     @classmethod
     def fit_blocks(cls, blocks: Iterable[Tensor], rows: int, *, generator: torch.Generator) -> Self:
-        """Fit on `rows` training rows that come in blocks (B, F), none of which is kept."""
+        """Fit on `rows` training rows that come in blocks (B, F); no block is kept."""
         chosen_S = torch.randperm(rows, generator=generator)[:_SAMPLE_ROWS].sort().values
         ranges: _Ranges | None = None
         raw_SF = torch.empty(0)
@@ -62,7 +62,7 @@ class NumericTransform(nn.Module):
         knots = max(min(rows // _ROWS_PER_KNOT, _MOST_KNOTS), 10)
         parts = [_knots(raw_SF[:, column], knots) for column in range(raw_SF.shape[1])]
         knots_FQ = torch.stack(parts) if parts else raw_SF.new_zeros((0, knots))
-        # The sample may lack the extremes, or the only other value of a nearly constant column.
+        # The sample may miss the extremes, or the only other value of a nearly constant column.
         knots_FQ[:, 0], knots_FQ[:, -1] = low_F, high_F
         return cls(knots_FQ, missing_F.nonzero().flatten())
 
@@ -71,14 +71,14 @@ class NumericTransform(nn.Module):
         return self.knots_FQ.shape[0] + self.missing_M.shape[0]
 
     def quantiles(self) -> Tensor:
-        """Evenly spaced quantiles (Q, G) of the training rows as they come out; 0 and 1 for indicators."""
+        """Evenly spaced quantiles (Q, G) of the transformed training rows; 0 and 1 for indicators."""
         z_QG: Tensor = self(self.knots_FQ.t()).clone()
         columns = self.knots_FQ.shape[0]
         z_QG[1::2, columns:] = 1.0
         return z_QG
 
     def forward(self, raw_BF: Tensor) -> Tensor:
-        """Missing becomes 0, the middle of each column."""
+        """Missing values become 0, the middle of each column."""
         z_FB = self._scaled(raw_BF.t().contiguous()).masked_fill_(raw_BF.t().isnan(), 0.0)
         if self.missing_M.numel():
             z_FB = torch.cat([z_FB, raw_BF.t().index_select(0, self.missing_M).isnan().to(z_FB.dtype)])
@@ -86,11 +86,11 @@ class NumericTransform(nn.Module):
         return z_BG
 
     def _scaled(self, raw_FB: Tensor) -> Tensor:
-        """The columns (F, B) on their scale, in memory of its own; what becomes of NaN does not matter."""
+        """The columns (F, B) on the common scale, in new memory; any value may replace NaN."""
         raise NotImplementedError
 
     def transform(self, raw_NF: Tensor, *, in_place: bool = False) -> Tensor:
-        """The whole matrix, chunk by chunk. `in_place` may overwrite `raw_NF` to save memory."""
+        """Transform the whole matrix, chunk by chunk. `in_place` may overwrite `raw_NF` to save memory."""
         fits = in_place and self.num_outputs == raw_NF.shape[1]
         out_NG = raw_NF if fits else raw_NF.new_empty((len(raw_NF), self.num_outputs))
         with torch.no_grad():
@@ -101,11 +101,11 @@ class NumericTransform(nn.Module):
 
 
 class QuantileNormal(NumericTransform):
-    """Normal scores: each column to a standard normal by its quantiles.
+    """Normal scores: maps each column to a standard normal by its quantiles.
 
-    Between knots the rank is interpolated; values seen several times get the middle rank of their tie, at
-    the ends as well, so that a rare 1 among zeros does not send the zeros to the far end. What lies beyond
-    the training range counts as its end; a constant column becomes 0. Apart from ties at the ends this is
+    The rank is interpolated between knots. Tied values get the middle rank of their tie, also at the ends, so
+    that a rare 1 among zeros does not move the zeros to the far end. A value beyond the training range counts
+    as the end of the range; a constant column becomes 0. Apart from ties at the ends this equals
     scikit-learn's ``QuantileTransformer(output_distribution="normal")``.
     """
 
@@ -121,7 +121,7 @@ class QuantileNormal(NumericTransform):
     def _scaled(self, raw_FB: Tensor) -> Tensor:
         knots = self.knots_FQ.shape[1]
         x_FB = raw_FB.nan_to_num(nan=0.0).clamp(self.knots_FQ[:, :1], self.knots_FQ[:, -1:])
-        # The last knot not above the value, and the next one; equal knots leave the weight at 0.
+        # The last knot that is not above the value, and the next knot; equal knots leave the weight at 0.
         left_FB = torch.searchsorted(self.knots_FQ, x_FB, right=True).sub_(1)
         lower_FB = self.knots_FQ.gather(1, left_FB)
         upper_FB = self.knots_FQ.gather(1, (left_FB + 1).clamp_(max=knots - 1))
@@ -132,9 +132,9 @@ class QuantileNormal(NumericTransform):
 
 
 class RobustClip(NumericTransform):
-    """Distances from the median in interquartile ranges, bent towards 3 where they are large (RealMLP).
+    """Distances from the median in interquartile ranges; large ones are bent towards 3 (RealMLP).
 
-    A column whose quartiles are one value is scaled by its whole range instead; a constant one becomes 0.
+    A column with equal quartiles is scaled by its whole range instead; a constant column becomes 0.
     """
 
     def _scaled(self, raw_FB: Tensor) -> Tensor:
@@ -146,13 +146,13 @@ class RobustClip(NumericTransform):
         unit_F = torch.where(spread_F > 0, spread_F, half_range_F)
         x_FB = raw_FB.clamp(-_MOST, _MOST).sub_(middle_F.unsqueeze(1))
         x_FB = torch.where(unit_F.unsqueeze(1) > 0, x_FB / unit_F.unsqueeze(1), 0.0)
-        # As x / sqrt(1 + (x/3)^2), which overflows for large x.
+        # Equals x / sqrt(1 + (x/3)^2), which itself overflows for large x.
         bent_FB: Tensor = x_FB / torch.hypot(torch.ones_like(x_FB), x_FB / 3)
         return bent_FB
 
 
 class _Ranges:
-    """Per column the least and the greatest value (0 where there is none) and whether any is missing."""
+    """For each column its least and greatest value (0 if there is none) and whether any value is missing."""
 
     def __init__(self, like_BF: Tensor) -> None:
         self._low_F = like_BF.new_full((like_BF.shape[1],), float("inf"))
@@ -175,7 +175,7 @@ class _Ranges:
 
 
 def _knots(raw_S: Tensor, knots: int) -> Tensor:
-    """Evenly spaced quantiles of one column, interpolated between neighbours; zeros where all is missing."""
+    """Evenly spaced quantiles of one column, interpolated between neighbours; zeros if all is missing."""
     sorted_S = raw_S[~raw_S.isnan()].sort().values
     if len(sorted_S) == 0:
         return raw_S.new_zeros(knots)
@@ -183,5 +183,5 @@ def _knots(raw_S: Tensor, knots: int) -> Tensor:
     below_Q = sorted_S[place_Q.floor().long()].double()
     above_Q = sorted_S[place_Q.ceil().long()].double()
     quantile_Q = below_Q + (place_Q - place_Q.floor()) * (above_Q - below_Q)
-    # Rounding must not put a knot before its neighbour.
+    # Rounding must not move a knot before its neighbour.
     return quantile_Q.to(raw_S.dtype).cummax(0).values

@@ -1,7 +1,7 @@
 """One rank of a gang, started by torchrun's agent: ``python -m sparkgpu.engines.neural.ranks``.
 
-It leaves its own marker of success, since an agent's word is not enough where something else may start
-ranks; and for a failure that starting again would only repeat, a refusal, with which it ends in good order.
+It writes its own success marker, since the agent's report does not suffice when another program starts the
+ranks. For a failure that a restart would only repeat, it writes a refusal and ends normally.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Pulse
+from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.engines.engine import Trial
+from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Heartbeat
 from sparkgpu.engines.launchers.rendezvous import meet, restarts
 from sparkgpu.engines.neural.engine import usable_device
-from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.engines.neural.training.train import NeedsSmallerBatches, Report
 from sparkgpu.engines.neural.training.trial import run_rank
@@ -36,7 +39,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import read_schema
 
 _REPORT_EVERY_S = 0.4
-_WAIT_LONGER_S = 15.0  # than the gang waits before it looks for a hung rank: first the rank is named
+_WAIT_LONGER_S = 15.0  # than the gang's own limit, so that the gang can name the hung rank first
 
 
 def join(
@@ -46,7 +49,7 @@ def join(
     rank: int,
     world_size: int,
 ) -> None:
-    """Make this process a rank of the default group, by NCCL on GPUs and gloo on CPUs."""
+    """Make this process a rank of the default group: NCCL on GPUs, gloo on CPUs."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
@@ -59,35 +62,22 @@ def join(
     )
 
 
-def make_strategy(name: str, config: NeuralConfig, device: torch.device, device_name: str) -> Strategy:
-    """The strategy of this rank; the default group is there. `config` is resolved."""
-    from sparkgpu.engines.neural.strategies.data_parallel import DistributedDataParallel
-    from sparkgpu.engines.neural.strategies.pipeline import PipelineParallel
-    from sparkgpu.engines.neural.strategies.sharded import FullyShardedDataParallel
-    from sparkgpu.engines.neural.strategies.tensor import TensorParallel
-
-    precision = choose_precision(config, device, device_name)
-    if name == "single":  # the only rank of a cluster with one slot
-        return Strategy(device, precision)
-    if name == "ddp":
-        return DistributedDataParallel(device, precision)
-    if name == "fsdp":
-        return FullyShardedDataParallel(device, precision)
-    copies, _ = ways(config, name, dist.get_world_size())  # type: ignore[arg-type]
-    if name in ("tp", "dp_tp"):
-        return TensorParallel(device, precision, data_size=copies)
-    assert name in ("pp", "dp_pp") and config.batch_size is not None
-    return PipelineParallel(
-        device,
-        precision,
+def make_strategy(name: str, config: NeuralParameters, device: torch.device, device_name: str) -> Strategy:
+    """The strategy of this rank; the default group is there where there are several."""
+    copies, _ = ways(config, name, dist.get_world_size() if dist.is_initialized() else 1)
+    place = RankPlace(
+        device=device,
+        precision=choose_precision(config, device, device_name),
+        copies=copies,
         batch_size=config.batch_size,
-        micro_rows=config.micro_batch_size or config.batch_size,
-        data_size=copies,
+        micro_rows=config.micro_batch_size,
     )
+    strategy: Strategy = STRATEGIES.find(name).loaded().at(place)
+    return strategy
 
 
 def main() -> None:
-    """Run one rank; exit status 1 asks for another attempt."""
+    """Run one rank. Exit status 1 asks for another attempt."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--trial", required=True)
@@ -102,11 +92,11 @@ def main() -> None:
         _redirect(arguments.output / f"rank-{rank}.log")
     number, tcp = meet() if arguments.meet == "agent" else (restarts(), None)
     attempt = arguments.folder / f"attempt-{number}"
-    pulse = Pulse(attempt, rank)
+    heartbeat = Heartbeat(attempt, rank)
     paths = RunPaths(root=arguments.run_dir)
     try:
         store = tcp or dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
-        _run(arguments.trial, paths, arguments.folder, attempt, pulse, store, rank, world_size)
+        _run(arguments.trial, paths, arguments.folder, attempt, heartbeat, store, rank, world_size)
         write_text(attempt / f"rank-{rank}.done", "")
     except SparkgpuError as error:
         traceback.print_exc()
@@ -127,7 +117,7 @@ def main() -> None:
 
 
 def _redirect(log: Path) -> None:
-    """From now on all output of this process, native libraries' as well, goes to `log`."""
+    """Send all further output of this process, also that of native libraries, to `log`."""
     with log.open("ab", buffering=0) as file:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -139,7 +129,7 @@ def _run(
     paths: RunPaths,
     folder: Path,
     attempt: Path,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     store: Store,
     rank: int,
     world_size: int,
@@ -147,7 +137,7 @@ def _run(
     plan = Plan.model_validate(read_json(paths.plan))
     spec = next(spec for spec in plan.trials if spec.name == trial)
     lane = plan.lanes[spec.gang[0]]
-    config = NeuralConfig.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
+    config = NeuralParameters.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
     smaller = folder / "smaller.json"
     if smaller.exists():
         config = config.model_copy(update={"micro_batch_size": read_json(smaller)["micro_rows"]})
@@ -156,26 +146,29 @@ def _run(
     if spec.strategy != "single":
         join(config, device, store, rank, world_size)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
-    strategy.beat = pulse.beat
-    events = _events(paths, spec, lane, attempt, leads=strategy.leads)
+    strategy.beat = heartbeat.beat
+    events = _events(paths, lane, attempt, leads=strategy.leads)
     record = run_rank(
-        spec,
-        config,
-        read_schema(paths),
-        paths,
-        lane,
-        events,
+        Trial(
+            spec=spec,
+            parameters=config,
+            schema=read_schema(paths),
+            run=paths,
+            lane=lane,
+            events=events,
+            scratch=folder,
+        ),
         strategy,
-        lambda metric: _reporter(pulse, events, spec, metric, leads=strategy.leads),
-        on_trained=lambda: pulse.beat(FINISHING),
+        lambda metric: _reporter(heartbeat, events, spec, metric, leads=strategy.leads),
+        on_trained=lambda: heartbeat.beat(FINISHING),
     )
-    # The group is not taken down: that may wait for ranks that have gone already, and the process ends now.
+    # The group is not destroyed: that may wait for ranks that have ended, and this process ends now anyway.
     if record is not None:
         write_json(folder / "record.json", record)
 
 
-def _events(paths: RunPaths, spec: TrialSpec, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:
-    """The leading rank speaks for the lane; what the others say stays in their folder."""
+def _events(paths: RunPaths, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:
+    """Where this rank reports: the leading rank to the lane's files, the others to their own folder."""
     own = paths.lane(lane.index)
     if leads:
         return EventWriter(own.events("neural"), own.phases("neural"))
@@ -183,12 +176,14 @@ def _events(paths: RunPaths, spec: TrialSpec, lane: LanePlan, attempt: Path, *, 
     return EventWriter(attempt / f"{name}.events.jsonl", attempt / f"{name}.phases.json")
 
 
-def _reporter(pulse: Pulse, events: EventWriter, spec: TrialSpec, metric: str, *, leads: bool) -> Report:
+def _reporter(
+    heartbeat: Heartbeat, events: EventWriter, spec: TrialSpec, metric: str, *, leads: bool
+) -> Report:
     last = 0.0
 
     def report(done: float, epoch: int, value: float | None) -> None:
         nonlocal last
-        pulse.beat(TRAINING)
+        heartbeat.beat(TRAINING)
         now = time.perf_counter()
         if leads and (now - last >= _REPORT_EVERY_S or done >= 1.0):
             last = now
@@ -201,7 +196,7 @@ def _reporter(pulse: Pulse, events: EventWriter, spec: TrialSpec, metric: str, *
 def _leave(status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads of native libraries can keep an interpreter from ending; all files are closed by now.
+    # Threads of native libraries can keep an interpreter alive; all files are closed here.
     os._exit(status)
 
 

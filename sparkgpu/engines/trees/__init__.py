@@ -1,1 +1,1 @@
-"""The tree engines. They never reach torch."""
+"""The tree engines. They never import torch."""

@@ -1,9 +1,8 @@
-"""What the nodes of an H2O cloud do, as their REST interface tells: processor time and stacks.
+"""What the nodes of an H2O cloud are doing, from their REST interface: processor time and stacks.
 
-H2O 3.46 waits without an end, and without a word in any log, when XGBoost's set-up fails on one of several
-nodes: the model's driver closes the training, for which it waits until every node has said good-bye to the
-tracker of XGBoost's workers (``RabitTrackerH2O.waitFor``), and the node that failed never said hello. The
-nodes' stacks show it.
+H2O 3.46 waits forever, and logs nothing, if XGBoost's set-up fails on one of several nodes. The model's
+driver closes the training and waits until every node has signed off at the tracker of XGBoost's workers
+(``RabitTrackerH2O.waitFor``), but the failed node never signed on. Only the nodes' stacks show this.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from typing import Any
 import h2o
 from h2o.exceptions import H2OError
 
-# Of a core. H2O's own beat and the questions it is asked take less; a thread that works takes more.
+# Share of a core. H2O's own heartbeat and our questions take less; a thread that works takes more.
 _QUIET_CORES = 0.25
-# H2O tells its share of the machine in whole percent: of more cores, one busy thread may show as none.
+# H2O reports its share of the machine in whole percent: on more cores, one busy thread may show as 0.
 _MOST_CORES_TOLD = 50
 _FRESH_S = 2.0
 _ANSWER_S = 10.0
 _MAGIC = 0xFF99
-# Threads that run natively and yet wait: for other nodes, or for whoever asked for the stacks.
+# Threads in native code that wait nevertheless: for other nodes, or for the reader of the stacks.
 _NATIVE_WAITS = ("Rabit.init", "JStackCollectorTask", "ServerSocketChannelImpl.accept", "EPoll.wait")
 _TRACKER = re.compile(r'"TCP-[^"]*\[[^"/]*/\[?([0-9a-fA-F.:]+?)\]?:(\d+)\]"')
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What all nodes wait in; `tracker` is where XGBoost's workers would say good-bye, if that is awaited."""
+    """What all nodes wait for; `tracker` is set if H2O waits for XGBoost's workers to sign off there."""
 
     words: str
     tracker: tuple[str, int] | None = None
 
 
 class Cloud:
-    """The cloud that this process's H2O client is connected to; may be asked from several threads."""
+    """The cloud that this process's H2O client is connected to. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,29 +49,29 @@ class Cloud:
         self._is_quiet: bool | None = None
 
     def is_quiet(self) -> bool | None:
-        """Whether no node has used its processor since the last question; None where that cannot be told."""
+        """Whether no node has used its processor since the last question; None if that is unknown."""
         with self._lock:
-            # H2O measures since it was last asked, whoever asked, and anew each second.
+            # H2O measures since the last question from anyone, and starts again each second.
             if time.monotonic() - self._asked >= _FRESH_S:
                 self._is_quiet = is_quiet(h2o.api("GET /3/Cloud").nodes)
                 self._asked = time.monotonic()
             return self._is_quiet
 
     def gets_on(self) -> bool:
-        """Whether its nodes have used their processors, as far as can be told; False when nobody answers."""
+        """Whether its nodes have used their processors, as far as is known; False if no node answers."""
         try:
             return self.is_quiet() is not True
         except (OSError, H2OError):
             return False
 
     def standing(self) -> Standing | None:
-        """What the cloud waits in; None while a thread of it works."""
+        """What the cloud waits for; None while one of its threads works."""
         traces = h2o.api("GET /3/JStack")["traces"]
         return standing_of({str(trace["node"]): trace["thread_traces"] for trace in traces})
 
 
 def is_quiet(nodes: Iterable[Mapping[str, Any]]) -> bool | None:
-    """Of what ``/3/Cloud`` says of its nodes; None where one says nothing or its share is too coarse."""
+    """Read `is_quiet` from the answer of ``/3/Cloud``; None if a node reports nothing or too coarsely."""
     shares = [(int(node["my_cpu_pct"]), int(node["num_cpus"])) for node in nodes]
     if any(percent * cores / 100 >= _QUIET_CORES for percent, cores in shares):
         return False
@@ -82,12 +81,12 @@ def is_quiet(nodes: Iterable[Mapping[str, Any]]) -> bool | None:
 
 
 def standing_of(stacks: Mapping[str, Sequence[str]]) -> Standing | None:
-    """What nodes with these stacks (node to its threads' traces) wait in; None while a thread works."""
+    """What nodes with these stacks (node to its threads' traces) wait for; None while a thread works."""
     for node, traces in stacks.items():
         if any("RabitTrackerH2O.waitFor" in trace for trace in traces):
             found = next((match for trace in traces if (match := _TRACKER.match(trace))), None)
             return Standing(
-                words=f"node {node} waits for the good-bye of nodes that never began",
+                words=f"node {node} waits for nodes that never started to sign off",
                 tracker=(found.group(1), int(found.group(2))) if found else None,
             )
     if any(_works(trace) for traces in stacks.values() for trace in traces):
@@ -98,7 +97,7 @@ def standing_of(stacks: Mapping[str, Sequence[str]]) -> Standing | None:
 
 
 def _works(trace: str) -> bool:
-    """Whether this is a thread of H2O's or XGBoost's that runs."""
+    """Whether this is a running thread of H2O or XGBoost."""
     head, _, frames = trace.partition("\n")
     return (
         head.startswith(('"FJ-', '"XGBoostUpdater'))
@@ -108,16 +107,16 @@ def _works(trace: str) -> bool:
 
 
 def say_good_bye(tracker: tuple[str, int], num_workers: int) -> None:
-    """Tell a tracker that so many workers have ended, in XGBoost's protocol, so that H2O waits no longer.
+    """Tell a tracker, in XGBoost's protocol, that this many workers have ended, so that H2O stops waiting.
 
-    H2O then fails the job with what it had met on the node. Raises `OSError` where nobody answers.
+    H2O then fails the job with the error of the failed node. Raises `OSError` if nothing answers.
     """
     for rank in range(num_workers):
         with closing(socket.create_connection(tracker, timeout=_ANSWER_S)) as connection:
             connection.sendall(struct.pack("@i", _MAGIC))
             answer = connection.recv(4, socket.MSG_WAITALL)
             if answer != struct.pack("@i", _MAGIC):
-                raise OSError(f"{tracker[0]}:{tracker[1]} is no tracker of XGBoost's workers")
+                raise OSError(f"{tracker[0]}:{tracker[1]} is not a tracker of XGBoost's workers")
             words = (b"NULL", b"shutdown")
             connection.sendall(
                 struct.pack("@ii", rank, num_workers)

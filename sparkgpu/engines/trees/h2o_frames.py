@@ -1,4 +1,4 @@
-"""The run's table inside an H2O context: parsed once, on the nodes that are to train on it."""
+"""The run's table inside an H2O context: parsed once, on the nodes that will train on it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class H2OTables:
-    """The run's table inside one H2O context, used by all its trials.
+    """The run's table inside one H2O context, for all its trials.
 
-    `scratch` is a folder that all nodes of it share. On one node rows lie in the order of their ids; a cloud
-    of several has no order of rows, and a table need not fit the machine that sorts it.
+    `scratch` is a folder that all its nodes share. On one node the rows are in the order of their ids. A
+    cloud of several nodes has no row order, and its table may be too large for one machine to sort.
     """
 
     def __init__(self, paths: RunPaths, schema: TableSchema, scratch: Path) -> None:
@@ -35,20 +35,20 @@ class H2OTables:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes the cloud has."""
+        """The number of nodes in the cloud."""
         return len(self._nodes)
 
     def split(self, split: SplitName, fold: int | None) -> H2OFrame:
-        """The rows a trial trains on, validates on or tests on."""
+        """The rows that a trial uses for training, validation or testing."""
         if fold is None or split == "test":
             return self._whole(split)
         frame = self._whole("train")
         return frame[frame[FOLD] != fold, :] if split == "train" else frame[frame[FOLD] == fold, :]
 
     def why_one_node(self, train: H2OFrame, valid: H2OFrame) -> str | None:
-        """Why of several nodes only one may train on these rows; None where all do.
+        """Why only one of several nodes may train on these rows; None if all may.
 
-        Looks where the rows really are: a node without validation rows would end in an endless wait.
+        It checks where the rows really are, since a node without validation rows would make H2O wait forever.
         """
         if self.num_nodes == 1 or self._layout.note:
             return self._layout.note
@@ -85,7 +85,7 @@ class H2OTables:
         return self._frames[split]
 
     def _parsed(self, files: list[Path], *, chunk_size: int | None = None) -> H2OFrame:
-        """The files as a frame, cut into chunks as H2O thinks best, or after so many bytes."""
+        """The files as a frame, cut into chunks by H2O's own rule, or after this many bytes."""
         raw = h2o.lazy_import([str(file) for file in files])
         setup = h2o.parse_setup(raw, header=0, column_types=self._types())
         if chunk_size:

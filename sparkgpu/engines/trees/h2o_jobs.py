@@ -1,8 +1,8 @@
-"""Follows a job inside H2O: how far it is, why it failed, and, in a cloud, whether it stands still.
+"""Follows a job inside H2O: its progress, why it failed and, in a cloud, whether it is stuck.
 
-A job that stands still is told from a slow one by three signs together: no progress, no processor time in any
-node, and stacks that only wait, each time one looks; or by a wait that is only met when training has ended.
-A tree may take as long as it wants.
+Three signs together tell a stuck job from a slow one: no progress, no processor time in any node, and stacks
+that only wait, at every look. A wait that only happens after training is enough by itself. A slow tree is
+never taken for stuck.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sparkgpu.engines.trees.h2o_cloud import Cloud, Standing, say_good_bye
 from sparkgpu.errors import TrialError
 
 _LOOK_EVERY_S = 5.0
-_SLOW_S = 15.0  # before stacks are asked for, which H2O writes to its logs
-_CLOSING_S = 10.0  # closing takes a healthy cloud milliseconds
+_SLOW_S = 15.0  # before asking for stacks, which H2O writes to its logs
+_CLOSING_S = 10.0  # a healthy cloud closes within milliseconds
 _WAITING_S = 45.0
 _ENDING_S = 30.0
 _MOST_LETTERS = 400
@@ -31,11 +31,11 @@ _ON_NODE = re.compile(r"DistributedException from (?:[^/\s]*/)?([^\s:]+:\d+)")
 
 
 class StandStillError(TrialError):
-    """H2O waits for what will never come; its cloud is of no use to further trials."""
+    """H2O waits forever; its cloud is useless for further trials."""
 
 
 class H2OJob:
-    """A job named `trial`; with `cloud`, one of `num_nodes` nodes, it is watched."""
+    """A job named `trial`; with `cloud`, which has `num_nodes` nodes, it is watched."""
 
     def __init__(self, key: str, trial: str, cloud: Cloud | None = None, num_nodes: int = 1) -> None:
         self._key = key
@@ -46,9 +46,9 @@ class H2OJob:
         self._released: float | None = None
 
     def done(self) -> float | None:
-        """The share that is done; None when the job is over. Raises `TrialError` when it stands still.
+        """The share that is done; None when the job is over. Raises `TrialError` if it is stuck.
 
-        Before that, a wait of H2O's that can be ended is ended: the job then fails and says why.
+        If H2O waits for something that can be ended, this ends it first: the job then fails with the reason.
         """
         with refusals_of(self._trial):
             state = h2o.api(f"GET /3/Jobs/{self._key}")["jobs"][0]
@@ -62,7 +62,7 @@ class H2OJob:
         try:
             standing = self._watch.see(progress, cloud)
         except (OSError, H2OError):
-            return  # a question that fails is no reason to give up a job that goes on
+            return  # the job may continue though a question failed
         if standing is not None:
             self._end(standing)
 
@@ -79,13 +79,13 @@ class H2OJob:
     def _stands_still(self, words: str) -> StandStillError:
         said = _last_errors(self._num_nodes)
         return StandStillError(
-            f"{self._trial}: H2O stands still: {words}. "
-            + (f"Its last error: {said}" if said else "Its logs, in the executors' folders, say no more.")
+            f"{self._trial}: H2O is stuck: {words}. "
+            + (f"Its last error: {said}" if said else "Its logs in the executors' folders hold no error.")
         )
 
 
 class StandStill:
-    """Decides whether a job stands still, from what is seen of it and of its cloud."""
+    """Decides whether a job is stuck, from its progress and its cloud."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -95,7 +95,7 @@ class StandStill:
         self._standing_since: float | None = None
 
     def see(self, progress: object, cloud: Cloud) -> Standing | None:
-        """What the cloud waits in, once that has lasted too long; looks every few seconds."""
+        """What the cloud waits for, if that has lasted too long; looks every few seconds."""
         now = self._clock()
         if progress != self._progress:
             self._progress, self._standing_since = progress, None
@@ -104,11 +104,11 @@ class StandStill:
         if now < self._look:
             return None
         self._look = now + _LOOK_EVERY_S
-        is_quiet = cloud.is_quiet()  # each time: it is told since the question before
+        is_quiet = cloud.is_quiet()  # ask each time: the answer covers the time since the last question
         if now < self._ask_for_stacks:
             return None
         standing = cloud.standing()
-        # The one wait that no working cloud can be in needs no second sign. Ended too early, it does no harm.
+        # A working cloud is never in this wait, so one sign is enough. Ending it too early does no harm.
         if standing is None or (is_quiet is False and not standing.tracker):
             self._standing_since = None
             self._ask_for_stacks = now + _SLOW_S * (1 if is_quiet else 3)
@@ -121,7 +121,7 @@ class StandStill:
 
 @contextmanager
 def refusals_of(trial: str) -> Iterator[None]:
-    """What H2O refuses or fails with inside the block, as a `TrialError` that says its cause."""
+    """Turn H2O's refusals and failures inside the block into a `TrialError` with the cause."""
     try:
         yield
     except (OSError, H2OError) as error:
@@ -129,7 +129,7 @@ def refusals_of(trial: str) -> Iterator[None]:
 
 
 def cause_of(text: str) -> str:
-    """What H2O really met, as its client tells it: of a Java exception the deepest cause, and its node."""
+    """The cause in an error of H2O's client: for a Java exception the deepest cause, and its node."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("at ")]
     first = _without_classes(lines[0].partition("failed with an exception: ")[2] or lines[0]) if lines else ""
@@ -148,12 +148,12 @@ def _without_classes(text: str) -> str:
 
 
 def _last_errors(num_nodes: int) -> str:
-    """The last line of a node's log of errors, where there is one."""
+    """The last line of a node's error log, if there is one."""
     for node in range(num_nodes):
         try:
             lines = h2o.api(f"GET /3/Logs/nodes/{node}/files/error")["log"].strip().splitlines()
         except (OSError, H2OError, KeyError):
-            continue  # the reason is said without it
+            continue  # the message works without it
         if lines:
             return str(lines[-1])[:_MOST_LETTERS]
     return ""

@@ -1,10 +1,10 @@
-"""Which nodes of an H2O cloud a table's rows lie on, and files that put them there. pyarrow only.
+"""Which nodes of an H2O cloud hold a table's rows, and the files that place them there. pyarrow only.
 
-XGBoost trains on the nodes that hold chunks of the training rows, and each of them must hold a chunk of the
-validation rows, too: where one has none, H2O fails on that node and waits for it for ever (with categories:
-"nthreads must be positive"). Chunks go to nodes by their number alone (water.Key): one to each node, then two
-to each, then four, eight, sixteen, sixteen, ... And H2O makes one chunk of a file of one row group, if
-it is told so. So the number of files decides.
+XGBoost trains on the nodes that hold chunks of the training rows. Each of these must also hold a chunk of the
+validation rows: if one has none, H2O fails on that node and waits for it forever (with categories: "nthreads
+must be positive"). Only its number decides on which node a chunk lands (water.Key): first one chunk for each
+node, then two for each, then four, eight, sixteen, sixteen, ... On request, H2O makes one chunk of a file
+with one row group. So the number of files decides where rows are.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import pyarrow.parquet as pq
 from sparkgpu.rundir.files import Record
 from sparkgpu.words import counted
 
-# Nodes wait for each other several times in each tree. With 14,000 training rows two nodes of one thread, on
-# one machine, took 1.1 to 2.5 times as long as one, with 34,000 nine tenths.
+# Nodes wait for each other several times in each tree. Two nodes with one thread each, on one machine, took
+# 1.1 to 2.5 times as long as one node with 14,000 training rows, and 0.9 times as long with 34,000.
 MIN_ROWS_PER_NODE = 10_000
-# So that no chunk stays empty, of a fold's rows neither.
+# So that no chunk is empty, also for the rows of a fold.
 _MIN_ROWS_PER_CHUNK = 100
 _MOST_ROWS_PER_CHUNK = 131_072
-# One process writes the files anew: above so many values it would hold up the run for more than seconds, and
-# H2O cuts files of that size into chunks for all nodes by itself.
+# One process rewrites the files. Above this many values that would delay the run by more than seconds, and
+# H2O itself cuts files of that size into chunks for all nodes.
 _MOST_VALUES = 100_000_000
 _BATCH_ROWS = 16_384
 
 
 class Layout(Record):
-    """How a table is handed over: each split in `pieces` files (None: as it lies there), for `nodes` nodes.
+    """How H2O gets a table: each split in `pieces` files (None: its present files), for `nodes` nodes.
 
-    With one node rows keep their order; `note` says why it is fewer than there are.
+    With one node the rows keep their order. `note` tells why fewer nodes are used than exist.
     """
 
     nodes: int
@@ -42,18 +42,20 @@ class Layout(Record):
 
 
 def choose_layout(*, train_rows: int, least_rows: int, columns: int, nodes: int, threads: int) -> Layout:
-    """The layout over a cloud of `nodes` nodes with `threads` threads each.
+    """The layout for a cloud of `nodes` nodes with `threads` threads each.
 
-    `least_rows` are those of the smallest set of rows that is trained or validated on, which with folds is
-    not a whole split.
+    `least_rows` is the size of the smallest set of rows for training or validation; with folds that is not a
+    whole split.
     """
     if nodes == 1:
         return Layout(nodes=1)
     if train_rows < nodes * MIN_ROWS_PER_NODE:
-        return Layout(nodes=1, note=one_node_note(nodes, f"{train_rows:,} training rows are few"))
+        return Layout(
+            nodes=1, note=one_node_note(nodes, f"{train_rows:,} training rows are too few for more")
+        )
     useful = [count for count in _chunks_per_node() if count * nodes * _MIN_ROWS_PER_CHUNK <= least_rows]
     if not useful:
-        reason = f"{least_rows:,} rows to train or validate on are few"
+        reason = f"{least_rows:,} rows to train or validate on are too few for more"
         return Layout(nodes=1, note=one_node_note(nodes, reason))
     if train_rows * columns > _MOST_VALUES:
         return Layout(nodes=nodes)
@@ -66,12 +68,12 @@ def choose_layout(*, train_rows: int, least_rows: int, columns: int, nodes: int,
 
 
 def one_node_note(nodes: int, reason: str) -> str:
-    """What a trial's notes say where not all nodes trained."""
+    """The trial's note if not all nodes trained."""
     return f"trained on one of {counted(nodes, 'H2O node')}: {reason}"
 
 
 def _chunks_per_node(most: int = 4_096) -> Iterator[int]:
-    """The numbers of chunks on each node with which all nodes hold as many."""
+    """The numbers of chunks per node for which all nodes hold equally many."""
     held, round_ = 0, 1
     while held < most:
         held += round_
@@ -80,16 +82,16 @@ def _chunks_per_node(most: int = 4_096) -> Iterator[int]:
 
 
 def home(chunk: int, nodes: int) -> int:
-    """The node that holds a chunk, as H2O 3.46 places it (``water.Key.D``)."""
+    """The node on which H2O 3.46 places a chunk (``water.Key.D``)."""
     trip = chunk // nodes
     shift = 0 if trip == 0 else 1 if trip <= 2 else 2 if trip <= 6 else 3 if trip <= 14 else 4
     return ((chunk - ((1 << shift) - 1) * nodes) >> shift) % nodes
 
 
 def write_pieces(files: Sequence[Path], folder: Path, pieces: int) -> list[Path]:
-    """Write the rows of `files` to `pieces` files of one row group each in `folder`, in their order.
+    """Write the rows of `files`, in order, to `pieces` files in `folder` with one row group each.
 
-    All hold as many rows, to within one. At no time more than one piece lies in memory.
+    All files hold equally many rows, to within one. At most one piece is in memory at a time.
     """
     folder.mkdir(parents=True)
     rows = sum(pq.read_metadata(file).num_rows for file in files)

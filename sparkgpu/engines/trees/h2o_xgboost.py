@@ -1,18 +1,16 @@
 """Trains and applies H2O XGBoost inside a lane's H2O context (Sparkling Water, XGBoost 1.6).
 
-The table's Parquet files are parsed by H2O itself; categories arrive as enums, gaps as gaps. On one node rows
-are in the order of their ids, because subsampling picks by position. H2O quietly trains on the CPU when
-its GPU cannot be used: here a GPU lane counts as trained only if the native library says ``gpu_hist``.
+H2O itself parses the table's Parquet files; categories become enums, and missing values stay missing. On one
+node the rows are in the order of their ids, because subsampling picks by position. H2O silently trains on the
+CPU if it cannot use the GPU. Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +20,16 @@ import pyarrow.parquet as pq
 from h2o.estimators import H2OXGBoostEstimator
 from numpy.typing import NDArray
 
-from sparkgpu.config.keys import TreesConfig
+from sparkgpu.engines.engine import Platform, TreesTrial
 from sparkgpu.engines.trees.h2o_cloud import Cloud
 from sparkgpu.engines.trees.h2o_frames import H2OTables
-from sparkgpu.engines.trees.h2o_jobs import H2OJob, refusals_of
+from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
+from sparkgpu.engines.trees.mojo import MOJO, MojoModel
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
-from sparkgpu.plan.plan import LanePlan, TrialSpec
-from sparkgpu.rundir.events import EventWriter
+from sparkgpu.jvm.h2o_context import native_predictions
+from sparkgpu.rundir.curve import CurvePoint, curve_as_csv
 from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
 from sparkgpu.table.schema import LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
@@ -43,98 +41,113 @@ _POLL_S = 0.15
 _MOST_POLL_S = 1.0
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
-_MAX_GPU_DEPTH = 15  # beyond it H2O takes the CPU without a word
 
 
-def run_trial(
-    spec: TrialSpec,
-    config: TreesConfig,
-    schema: TableSchema,
-    tables: H2OTables,
-    paths: RunPaths,
-    lane: LanePlan,
-    events: EventWriter,
-    *,
-    predicting: AbstractContextManager[None],
-    cloud: Cloud | None = None,
-) -> FitRecord:
-    """Train, predict valid and test, and leave predictions, learning curve and MOJO in the trial's folder.
+class H2OXGBoost:
+    """An engine (`sparkgpu.engines.engine.Engine`) inside the H2O context that stands in this process.
 
-    `config` is resolved: no parameter is open. Predictions are made within `predicting`. With `cloud` a
-    training that stands still is found. Raises `DeviceError` when a GPU was asked for and not used,
-    `TrialError` when H2O refuses or fails.
+    On a cluster a training that stands still is found, and fails at once for all later trials.
     """
-    folder = paths.trial(spec.name).root
-    folder.mkdir(parents=True, exist_ok=True)
-    parameters = estimator_parameters(config, schema, spec.seed, lane)
-    with events.phase("handing the table to H2O", spec.name):
-        train, valid = tables.split("train", spec.fold), tables.split("valid", spec.fold)
-        if one_node := tables.why_one_node(train, valid):
-            parameters["build_tree_one_node"] = True
-    start = time.perf_counter()
-    with events.phase("training", spec.name):
-        model = _start(spec, parameters, schema, train, valid)
-        test = tables.split("test", spec.fold)  # parsed while the first trees grow
-        job = H2OJob(model._job.job_key, spec.name, cloud, tables.num_nodes)
-        is_scoring = _grow(job, spec, config, events)
-    if is_scoring:
-        # All rows trained and validated on: with many classes this takes as long as the trees.
-        with events.phase("H2O's own scoring", spec.name):
-            while job.done() is not None:
-                time.sleep(_POLL_S)
-    with refusals_of(spec.name):
-        model.join()
-    fit_s = time.perf_counter() - start
-    output = model._model_json["output"]
-    native = _native_parameters(output)
-    _check_device(spec, config, native)
-    with events.phase("predicting", spec.name), predicting:
+
+    def __init__(self, platform: Platform) -> None:
+        self._session = platform.session
+        self._cloud = Cloud() if platform.on_cluster else None
+        self._tables: H2OTables | None = None
+        self._stands_still: StandStillError | None = None
+
+    def gets_on(self) -> bool:
+        """Whether the cloud's nodes have computed since this was asked before."""
+        return self._cloud is not None and self._cloud.gets_on()
+
+    def run(self, trial: TreesTrial) -> FitRecord:
+        if self._stands_still is not None:  # and so would this one
+            raise self._stands_still
+        try:
+            return self._run(trial)
+        except StandStillError as error:
+            self._stands_still = error
+            raise
+
+    @staticmethod
+    def load(folder: Path, schema: TableSchema) -> MojoModel:
+        return MojoModel(folder / MOJO, schema)
+
+    def _run(self, trial: TreesTrial) -> FitRecord:
+        schema, events, paths = trial.schema, trial.events, trial.paths
+        paths.root.mkdir(parents=True, exist_ok=True)
+        parameters = estimator_parameters(trial)
+        fold = trial.spec.fold
+        with events.phase("handing the table to H2O", trial.name):
+            tables = self._tables = self._tables or H2OTables(trial.run, schema, trial.scratch)
+            train, valid = tables.split("train", fold), tables.split("valid", fold)
+            if one_node := tables.why_one_node(train, valid):
+                parameters["build_tree_one_node"] = True
         start = time.perf_counter()
-        asked: dict[SplitName, H2OFrame] = {"valid": valid, "test": test}
-        predictions = {
-            split: _predict(model, frame, schema, tables.scratch / f"predicted-{split}")
-            for split, frame in asked.items()
-        }
-        predict_s = time.perf_counter() - start
-        write_predictions(paths.trial(spec.name).predictions, predictions, schema)
-    with events.phase("saving the model", spec.name):
-        model.download_mojo(path=str(folder / "model.zip"))
-    best, curve = _learning_curve(output, schema)
-    write_text(paths.trial(spec.name).learning_curve, curve)
-    h2o.remove(model.model_id)
-    actual = model.actual_params
-    rows = train.nrows
-    return FitRecord(
-        trial=spec.name,
-        engine=spec.engine,
-        fit_s=fit_s,
-        predict_s=predict_s,
-        train_rows=rows,
-        train_rows_per_s=rows * _num_trees(output) / fit_s,
-        peak_host_bytes=peak_resident_bytes(),
-        best_iteration=best,
-        native_parameters=native,
-        device_proof={
-            "tree_method": native.get("tree_method"),
-            "backend": actual.get("backend"),
-            "gpu_id": actual.get("gpu_id"),
-            "cuda_visible_devices": lane.cuda_visible_devices,
-        },
-        parameters=parameters,
-        notes=(one_node,) if one_node else (),
-    )
-
-
-def estimator_parameters(
-    config: TreesConfig, schema: TableSchema, seed: int, lane: LanePlan
-) -> dict[str, Any]:
-    """What `H2OXGBoostEstimator` is called with. Raises `DeviceError` where H2O would leave the GPU."""
-    on_gpu = config.tree_method == "gpu_hist"
-    if on_gpu and (config.max_depth or 0) > _MAX_GPU_DEPTH:
-        raise DeviceError(
-            f"trees.max_depth = {config.max_depth}: on a GPU H2O XGBoost goes to {_MAX_GPU_DEPTH} at most "
-            'and would turn to the CPU. Lower it, or set trees.tree_method = "hist".'
+        with events.phase("training", trial.name):
+            model = _start(trial, parameters, train, valid)
+            test = tables.split("test", fold)  # H2O parses it while the first trees grow
+            job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
+            is_scoring = _grow(job, trial)
+        if is_scoring:
+            # H2O scores all training and validation rows; with many classes this takes as long as the trees.
+            with events.phase("H2O's own scoring", trial.name):
+                while job.done() is not None:
+                    time.sleep(_POLL_S)
+        with refusals_of(trial.name):
+            model.join()
+        fit_s = time.perf_counter() - start
+        output = model._model_json["output"]
+        native = _native_parameters(output)
+        check_device(trial, native)
+        with events.phase("predicting", trial.name), self._predicting(trial):
+            start = time.perf_counter()
+            asked: dict[SplitName, H2OFrame] = {"valid": valid, "test": test}
+            predictions = {
+                split: _predict(model, frame, schema, tables.scratch / f"predicted-{split}")
+                for split, frame in asked.items()
+            }
+            predict_s = time.perf_counter() - start
+            write_predictions(paths.predictions, predictions, schema)
+        with events.phase("saving the model", trial.name):
+            model.download_mojo(path=str(paths.root / MOJO))
+        best, curve = _learning_curve(output, schema)
+        write_text(paths.learning_curve, curve)
+        h2o.remove(model.model_id)
+        actual = model.actual_params
+        rows = train.nrows
+        return FitRecord(
+            trial=trial.name,
+            engine=trial.spec.engine,
+            fit_s=fit_s,
+            predict_s=predict_s,
+            train_rows=rows,
+            train_rows_per_s=rows * _num_trees(output) / fit_s,
+            peak_host_bytes=peak_resident_bytes(),
+            best_iteration=best,
+            native_parameters=native,
+            device_proof={
+                "tree_method": native.get("tree_method"),
+                "backend": actual.get("backend"),
+                "gpu_id": actual.get("gpu_id"),
+                "cuda_visible_devices": trial.lane.cuda_visible_devices,
+            },
+            parameters=parameters,
+            notes=(one_node,) if one_node else (),
         )
+
+    def _predicting(self, trial: TreesTrial) -> AbstractContextManager[None]:
+        """How predictions are made: with many classes the native library is faster than H2O's Java."""
+        native = trial.schema.task == "multiclass" and trial.lane.device == "cpu" and self._cloud is None
+        if not native:
+            return nullcontext()
+        assert self._session is not None
+        return native_predictions(self._session)
+
+
+def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
+    """What `H2OXGBoostEstimator` is called with."""
+    config, schema = trial.parameters, trial.schema
+    on_gpu = config.on_gpu
     parameters: dict[str, Any] = {
         "ntrees": config.ntrees,
         "max_depth": config.max_depth,
@@ -147,13 +160,13 @@ def estimator_parameters(
         "reg_alpha": config.reg_alpha,
         "max_bins": config.max_bins,
         "distribution": _DISTRIBUTIONS[schema.task],
-        # "hist" on a GPU backend is what H2O passes on as gpu_hist; its client knows no such word.
+        # H2O turns "hist" on a GPU backend into gpu_hist; its client does not accept that word.
         "tree_method": "hist" if on_gpu else config.tree_method,
         "backend": "gpu" if on_gpu else "cpu",
-        "nthread": lane.tree_threads,
-        "seed": seed,
+        "nthread": trial.lane.tree_threads,
+        "seed": trial.spec.seed,
         "score_tree_interval": config.score_tree_interval,
-        # The native metric alone: H2O's own scoring in Java costs twice the training.
+        # Only the native metric: H2O's own scoring in Java takes twice as long as the training.
         "score_eval_metric_only": True,
         "eval_metric": _EVAL_METRICS[schema.task],
     }
@@ -169,12 +182,12 @@ def estimator_parameters(
 
 
 def _start(
-    spec: TrialSpec, parameters: Mapping[str, Any], schema: TableSchema, train: H2OFrame, valid: H2OFrame
+    trial: TreesTrial, parameters: Mapping[str, Any], train: H2OFrame, valid: H2OFrame
 ) -> H2OXGBoostEstimator:
-    model = H2OXGBoostEstimator(model_id=spec.name, **parameters)
-    with refusals_of(spec.name):
+    model = H2OXGBoostEstimator(model_id=trial.name, **parameters)
+    with refusals_of(trial.name):
         model.start(
-            x=[feature.name for feature in schema.features],
+            x=[feature.name for feature in trial.schema.features],
             y=LABEL,
             training_frame=train,
             validation_frame=valid,
@@ -182,49 +195,50 @@ def _start(
     return model
 
 
-def _grow(job: H2OJob, spec: TrialSpec, config: TreesConfig, events: EventWriter) -> bool:
-    """Report the trees grown so far until all stand; whether H2O still works on the model then.
+def _grow(job: H2OJob, trial: TreesTrial) -> bool:
+    """Report the number of trees until all are grown. Returns whether H2O still works on the model then.
 
-    Of a model that stops early this cannot be told: its progress stays where it was.
+    This is unknown for a model that stops early: its progress does not change any more.
     """
     told, grown = -1.0, time.monotonic()
     while (done := job.done()) is not None:
         if done != told:
-            events.progress(spec.name, done, step=round(done * (config.ntrees or 0)))
+            trial.events.progress(trial.name, done, step=round(done * trial.parameters.ntrees))
             told, grown = done, time.monotonic()
         if done >= 1.0:
             return True
-        # Slow trees are asked for less often: each question is work for the node that trains.
+        # Ask less often about slow trees: each question is work for the node that trains.
         time.sleep(max(_POLL_S, min(_MOST_POLL_S, (time.monotonic() - grown) / 10)))
     return False
 
 
 def _native_parameters(output: Mapping[str, Any]) -> dict[str, str]:
-    """What the native library reports that it used (name to value)."""
+    """The parameters that the native library reports (name to value)."""
     found = output.get("native_parameters")
     return {str(row[-2]): str(row[-1]) for row in found.cell_values} if found is not None else {}
 
 
 def _num_trees(output: Mapping[str, Any]) -> int:
-    """How many trees were grown: fewer than the native library was asked for where training stopped early."""
+    """How many trees were grown: fewer than the native library was asked for after an early stop."""
     history = output["scoring_history"]
     return int(history.cell_values[-1][history.col_header.index("number_of_trees")])
 
 
-def _check_device(spec: TrialSpec, config: TreesConfig, native: Mapping[str, str]) -> None:
-    if config.tree_method == "gpu_hist" and native.get("tree_method") != "gpu_hist":
+def check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
+    """Raise `DeviceError` where a GPU was asked for and the native library says that it did not use one."""
+    if trial.parameters.on_gpu and native.get("tree_method") != "gpu_hist":
         raise DeviceError(
-            f"{spec.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
-            "Look at the lane's log for the GPU library; to train on the CPU set trees.tree_method to hist."
+            f"{trial.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
+            "Search the lane's log for the GPU library; to train on the CPU, set trees.tree_method to hist."
         )
 
 
 def _predict(
     model: H2OXGBoostEstimator, frame: H2OFrame, schema: TableSchema, folder: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Row ids, and values (N,) or probabilities (N, C) in the order of the schema's classes.
+    """Row ids, with values (N,) or with probabilities (N, C) in the order of the schema's classes.
 
-    Handed over as Parquet in the empty `folder`, which is removed: H2O's CSV download takes longer.
+    They pass through Parquet in the empty `folder`, which is removed: H2O's CSV download takes longer.
     """
     predicted = frame[ROW_ID].cbind(model.predict(frame))
     h2o.export_file(predicted, str(folder), format="parquet", parts=1)
@@ -240,9 +254,7 @@ def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int
     history = output["scoring_history"]
     names = history.col_header
     metric = {"logloss": "log_loss", "mlogloss": "log_loss"}.get(_EVAL_METRICS[schema.task], "rmse")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["step", "elapsed_s", "metric", "train", "valid"])
+    points: list[CurvePoint] = []
     best, least = 0, float("inf")
     begin: float | None = None
     for row in history.cell_values:
@@ -252,14 +264,22 @@ def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int
         begin = elapsed if begin is None else begin
         if trees == 0 or not isinstance(valid, float):
             continue
-        writer.writerow([trees, round(elapsed - begin, 3), metric, cells.get("training_custom"), valid])
+        train = cells.get("training_custom")
+        points.append(
+            CurvePoint(
+                step=trees,
+                elapsed_s=round(elapsed - begin, 3),
+                train=train if isinstance(train, float) else None,
+                valid=valid,
+            )
+        )
         if valid < least:
             best, least = trees, valid
-    return best, text.getvalue()
+    return best, curve_as_csv(metric, points)
 
 
 def _seconds(duration: str) -> float:
-    """H2O's words for a duration ("1 min 2.345 sec") in seconds."""
+    """Convert H2O's text of a duration ("1 min 2.345 sec") to seconds."""
     units = {"hour": 3600.0, "hours": 3600.0, "min": 60.0, "mins": 60.0, "sec": 1.0, "secs": 1.0}
     words = duration.split()
     return sum(

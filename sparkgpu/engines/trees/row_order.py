@@ -1,4 +1,4 @@
-"""Parquet files of a split in the order of their row ids, for readers that take whole files."""
+"""Parquet files of a split in the order of their row ids, for readers that read whole files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sparkgpu.table.schema import ROW_ID
 
 
 def ordered_files(folder: Path, scratch: Path) -> list[Path]:
-    """The split's files such that reading one after the other gives ascending row ids.
+    """The split's files in an order that gives ascending row ids.
 
-    Spark writes each file in that order; where two files overlap (their rows came from several source
-    files) one sorted copy is written to `scratch`.
+    Spark writes each file in ascending order. If two files overlap (their rows came from several source
+    files), one sorted copy is written to `scratch`.
     """
     ranges = sorted((*_row_id_range(file), file) for file in folder.glob("*.parquet"))
     filled = [(first, last, file) for first, last, file in ranges if last >= 0]
@@ -27,7 +27,7 @@ def ordered_files(folder: Path, scratch: Path) -> list[Path]:
 
 
 def _row_id_range(file: Path) -> tuple[int, int]:
-    """Least and greatest row id by the file's statistics; (0, -1) where it has no rows."""
+    """Least and greatest row id from the file's statistics; (0, -1) if it has no rows."""
     metadata = pq.read_metadata(file)
     column = metadata.schema.to_arrow_schema().get_field_index(ROW_ID)
     groups = [metadata.row_group(index).column(column).statistics for index in range(metadata.num_row_groups)]

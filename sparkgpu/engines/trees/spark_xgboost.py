@@ -1,7 +1,7 @@
 """The engine `xgboost` on a Spark cluster: one model over several executors, and over their GPUs.
 
-XGBoost's own Spark estimator trains in a barrier stage on the table's files, which no machine has to hold
-whole. This is the way to spread one model over GPUs: H2O does not use them in a cloud of several nodes.
+XGBoost's own Spark estimator trains in a barrier stage on the table's files; no machine must hold the whole
+table. This is how to spread one model over GPUs: H2O does not use them in a cloud of several nodes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.config.keys import TreesConfig
+from sparkgpu.engines.engine import Platform, TreesTrial
+from sparkgpu.engines.trees.boosting import BoostingModel, thinned
 from sparkgpu.engines.trees.curve import curve_as_csv
+from sparkgpu.engines.trees.xgboost_library import XGBOOST_FILE, XGBoost
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.jvm.sql import quoted, text_literal
-from sparkgpu.plan.plan import TrialSpec
-from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
 from sparkgpu.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
@@ -36,71 +35,79 @@ _IS_VALID = "__sparkgpu_valid"
 _PREDICTED: tuple[SplitName, SplitName] = ("valid", "test")
 
 
-def run_trial(
-    session: SparkSession,
-    spec: TrialSpec,
-    config: TreesConfig,
-    schema: TableSchema,
-    paths: RunPaths,
-    shared: Path,
-    events: EventWriter,
-    *,
-    num_workers: int,
-) -> FitRecord:
-    """Train with a worker in each of `num_workers` slots, and leave predictions, curve and model in the
-    trial's folder; `shared` is a folder that all machines see.
+class SparkXGBoost:
+    """A cluster engine (`sparkgpu.engines.engine.ClusterEngine`): a worker in each slot of the executors."""
 
-    Raises `DeviceError` when the package is not installed, or a GPU was asked for and not used.
-    """
-    folder = paths.trial(spec.name).root
-    folder.mkdir(parents=True, exist_ok=True)
-    on_gpu = config.tree_method == "gpu_hist"
-    estimator = _estimator(config, schema, spec.seed, num_workers, on_gpu=on_gpu)
-    rows = {split: _rows(session, paths, schema, split, spec.fold) for split in ("train", *_PREDICTED)}
-    with events.phase("training", spec.name):
-        start = time.perf_counter()
-        model = estimator.fit(_marked(rows["train"], valid=False).union(_marked(rows["valid"], valid=True)))
-        fit_s = time.perf_counter() - start
-    booster = model.get_booster()
-    config_of = json.loads(booster.save_config())["learner"]
-    used = config_of["generic_param"]
-    if on_gpu and not str(used.get("device", "")).startswith("cuda"):
-        raise DeviceError(
-            f"{spec.name}: gpu_hist was asked for, but xgboost trained on {used.get('device')!r}. Install a "
-            'build of it with CUDA on the executors, or set trees.tree_method = "hist".'
+    def __init__(self, platform: Platform) -> None:
+        assert platform.session is not None
+        self._session = platform.session
+        self._num_workers = platform.num_workers
+
+    def gets_on(self) -> bool:
+        """Never: its work is tasks of Spark, which are counted as such."""
+        return False
+
+    @staticmethod
+    def load(folder: Path, schema: TableSchema) -> BoostingModel:
+        return XGBoost.load(folder, schema)
+
+    def run(self, trial: TreesTrial) -> FitRecord:
+        config, schema, events, paths = trial.parameters, trial.schema, trial.events, trial.paths
+        paths.root.mkdir(parents=True, exist_ok=True)
+        estimator = _estimator(trial, self._num_workers)
+        rows = {split: _rows(self._session, trial, split) for split in ("train", *_PREDICTED)}
+        with events.phase("training", trial.name):
+            start = time.perf_counter()
+            model = estimator.fit(
+                _marked(rows["train"], valid=False).union(_marked(rows["valid"], valid=True))
+            )
+            fit_s = time.perf_counter() - start
+        booster = model.get_booster()
+        config_of = json.loads(booster.save_config())["learner"]
+        used = config_of["generic_param"]
+        if config.on_gpu and not str(used.get("device", "")).startswith("cuda"):
+            raise DeviceError(
+                f"{trial.name}: gpu_hist was asked for, but xgboost trained on {used.get('device')!r}. "
+                'Install a build of it with CUDA on the executors, or set trees.tree_method = "hist".'
+            )
+        with events.phase("predicting", trial.name):
+            start = time.perf_counter()
+            predictions = {
+                split: _predict(model, rows[split], schema, trial.scratch / f"{trial.name}-{split}")
+                for split in _PREDICTED
+            }
+            predict_s = time.perf_counter() - start
+            write_predictions(paths.predictions, predictions, schema)
+        summary = model.training_summary
+        train, valid = (
+            next(iter(history.values()))
+            for history in (summary.train_objective_history, summary.validation_objective_history)
         )
-    with events.phase("predicting", spec.name):
-        start = time.perf_counter()
-        predictions = {
-            split: _predict(model, rows[split], schema, shared / f"{spec.name}-{split}")
-            for split in _PREDICTED
-        }
-        predict_s = time.perf_counter() - start
-        write_predictions(paths.trial(spec.name).predictions, predictions, schema)
-    with events.phase("saving the model", spec.name):
-        booster.save_model(folder / "model.ubj")
-    summary = model.training_summary
-    histories = (summary.train_objective_history, summary.validation_objective_history)
-    curve = list(zip(*(next(iter(history.values())) for history in histories), strict=True))
-    write_text(paths.trial(spec.name).learning_curve, curve_as_csv(_thinned(curve, config), schema))
-    num_rows = rows["train"].count()
-    return FitRecord(
-        trial=spec.name,
-        engine=spec.engine,
-        fit_s=fit_s,
-        predict_s=predict_s,
-        train_rows=num_rows,
-        train_rows_per_s=num_rows * len(curve) / fit_s,
-        peak_host_bytes=peak_resident_bytes(),
-        best_iteration=1 + int(np.argmin([valid for _, valid in curve])),
-        native_parameters={key: str(value) for key, value in _flat(config_of).items()},
-        device_proof={"device": used.get("device"), "num_workers": num_workers},
-        parameters={key: value for key, value in _parameters(config, spec.seed).items() if value is not None},
-    )
+        best = 1 + int(np.argmin(valid))
+        with events.phase("saving the model", trial.name):
+            kept = booster[:best] if config.early_stopping_rounds else booster
+            kept.save_model(paths.root / XGBOOST_FILE)
+        write_text(
+            paths.learning_curve, curve_as_csv(thinned(train, valid, config.score_tree_interval), schema)
+        )
+        num_rows = rows["train"].count()
+        return FitRecord(
+            trial=trial.name,
+            engine=trial.spec.engine,
+            fit_s=fit_s,
+            predict_s=predict_s,
+            train_rows=num_rows,
+            train_rows_per_s=num_rows * len(valid) / fit_s,
+            peak_host_bytes=peak_resident_bytes(),
+            best_iteration=best,
+            native_parameters={key: str(value) for key, value in _flat(config_of).items()},
+            device_proof={"device": used.get("device"), "num_workers": self._num_workers},
+            parameters={key: value for key, value in _parameters(trial).items() if value is not None},
+        )
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """The single values in nested mappings, by their last name."""
+    """The single values in nested mappings, by their innermost name."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -110,8 +117,9 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _parameters(config: TreesConfig, seed: int) -> dict[str, Any]:
-    """The configuration in the spelling of XGBoost's scikit-learn interface, which its Spark one shares."""
+def _parameters(trial: TreesTrial) -> dict[str, Any]:
+    """The configuration with the names of XGBoost's scikit-learn interface, which its Spark one shares."""
+    config = trial.parameters
     return {
         "n_estimators": config.ntrees,
         "max_depth": config.max_depth,
@@ -123,20 +131,16 @@ def _parameters(config: TreesConfig, seed: int) -> dict[str, Any]:
         "reg_lambda": config.reg_lambda,
         "reg_alpha": config.reg_alpha,
         "max_bin": config.max_bins,
-        "tree_method": "hist" if config.tree_method == "gpu_hist" else config.tree_method,
+        "tree_method": "hist" if config.on_gpu else config.tree_method,
         "early_stopping_rounds": config.early_stopping_rounds or None,
-        "random_state": seed,
+        "random_state": trial.spec.seed,
     }
 
 
-def _estimator(config: TreesConfig, schema: TableSchema, seed: int, num_workers: int, *, on_gpu: bool) -> Any:
-    try:
-        from xgboost.spark import SparkXGBClassifier, SparkXGBRegressor
-    except ImportError as error:
-        raise DeviceError(
-            f'trees.engine = "xgboost": the package is not installed ({error}). Run '
-            "`pip install 'sparkgpu[xgboost]'` here and on the executors."
-        ) from None
+def _estimator(trial: TreesTrial, num_workers: int) -> Any:
+    from xgboost.spark import SparkXGBClassifier, SparkXGBRegressor
+
+    config, schema = trial.parameters, trial.schema
     if config.tree_method == "exact":
         raise TrialError('trees.tree_method = "exact" has no distributed form; set it to "hist".')
     kind = SparkXGBClassifier if schema.classes else SparkXGBRegressor
@@ -147,20 +151,19 @@ def _estimator(config: TreesConfig, schema: TableSchema, seed: int, num_workers:
         validation_indicator_col=_IS_VALID,
         weight_col=WEIGHT if schema.weighted else None,
         num_workers=num_workers,
-        force_repartition=True,  # else a worker may get the rows of a file that holds validation rows alone
-        device="cuda" if on_gpu else "cpu",
+        force_repartition=True,  # otherwise a worker may get a file with only validation rows
+        device="cuda" if config.on_gpu else "cpu",
         feature_types=["c" if feature.kind == "categorical" else "q" for feature in schema.features],
         eval_metric=metrics[schema.task],
-        **_parameters(config, seed),
+        **_parameters(trial),
     )
 
 
-def _rows(
-    session: SparkSession, paths: RunPaths, schema: TableSchema, split: str, fold: int | None
-) -> DataFrame:
-    """The rows of a split as numbers: categories as their codes, gaps as NaN."""
+def _rows(session: SparkSession, trial: TreesTrial, split: str) -> DataFrame:
+    """The rows of a split as numbers: categories as codes, missing values as NaN."""
     from pyspark.sql import functions as F
 
+    paths, schema, fold = trial.run, trial.schema, trial.spec.fold
     if fold is None or split == "test":
         found = session.read.parquet(str(paths.split(split)))
     else:
@@ -180,7 +183,7 @@ def _rows(
 
 
 def _code(name: str, levels: tuple[str, ...]) -> Column:
-    """A category's place among its levels; null for a gap."""
+    """A category's position among its levels; null for a missing value."""
     from pyspark.sql import functions as F
 
     words = ", ".join(map(text_literal, levels))
@@ -197,7 +200,7 @@ def _marked(rows: DataFrame, *, valid: bool) -> DataFrame:
 def _predict(
     model: Any, rows: DataFrame, schema: TableSchema, folder: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Row ids, and values (N,) or probabilities (N, C); by way of files in `folder`, which is removed."""
+    """Row ids, with values (N,) or probabilities (N, C), through files in `folder`, which is removed."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as F
 
@@ -212,11 +215,3 @@ def _predict(
     shutil.rmtree(folder)
     columns = np.column_stack([found[name].to_numpy() for name in found.column_names if name != ROW_ID])
     return found[ROW_ID].to_numpy().astype(np.int64), columns if schema.classes else columns[:, 0]
-
-
-def _thinned(curve: list[tuple[float, float]], config: TreesConfig) -> list[tuple[int, float, float]]:
-    """Every so many trees, and the last."""
-    every = config.score_tree_interval
-    return [
-        (step, *pair) for step, pair in enumerate(curve, start=1) if step % every == 0 or step == len(curve)
-    ]

@@ -1,9 +1,9 @@
 """Watches the imports of every Python process that finds this folder on its PYTHONPATH (see test_hangs.py).
 
-SPARKGPU_IMPORTS names a folder. An import of something new by another thread than the main one is noted
-there and then takes for ever, so that whoever needs the same package waits for ever, too. With
-SPARKGPU_IMPORT_HANGS the main thread of a process whose command line holds the text before its colon stands
-still in the import of the module behind it; the first time only.
+SPARKGPU_IMPORTS names a folder. A first import by any thread except the main one is noted there and then
+never ends, so that every thread that needs the same package waits forever, too. SPARKGPU_IMPORT_HANGS has the
+form TEXT:MODULE: in a process whose command line contains TEXT, the main thread stops in the import of
+MODULE, the first time only.
 """
 
 import _frozen_importlib as bootstrap

@@ -1,1 +1,1 @@
-"""The networks: an input, blocks and an output each."""
+"""The networks: each has an input, blocks and an output."""

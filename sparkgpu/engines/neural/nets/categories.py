@@ -20,7 +20,7 @@ class OneHot(nn.Module):
         super().__init__()
         sizes_K = torch.tensor([levels + 1 for levels in num_levels])
         self.num_outputs = int(sizes_K.sum())
-        # The place of code 0; code -1 takes the one before it.
+        # The place of code 0; code -1 takes the place before it.
         self.register_buffer("first_K", sizes_K.cumsum(0) - sizes_K + 1, persistent=False)
 
     def forward(self, codes_BK: Tensor) -> Tensor:

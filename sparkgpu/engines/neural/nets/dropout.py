@@ -1,10 +1,9 @@
-"""Dropout whose masks depend on the place of a row in training alone, not on who computes it.
+"""Dropout whose masks depend only on the place of a row in training, not on the process that computes it.
 
-The same mask comes out for a row whether its batch is computed whole, in micro-batches, by several ranks, a
-part of the layer on each, or again after a restart: a mask is drawn for the whole batch from (seed, step,
-layer), and each process takes its own rows and columns of it. That is what makes every strategy equal to
-`single`, and a resumed run equal to one never stopped. It costs each rank the draws of the whole batch,
-which the trick below keeps small.
+A row gets the same mask whether its batch is computed whole, in micro-batches, by several ranks, with a part
+of the layer on each rank, or again after a restart. Each process draws a mask for the whole batch from (seed,
+step, layer) and takes its own rows and columns of it. So every strategy equals `single`, and a resumed run
+equals one that never stopped. The price is that each rank draws the whole batch; `Dropout` keeps that cheap.
 
 B rows of this process, N rows of the batch, D width.
 """
@@ -23,7 +22,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where in training a forward pass stands: the run's seed, the step, and its rows within the batch."""
+    """The place of a forward pass in training: the run's seed, the step, and its rows within the batch."""
 
     seed: int
     step: int
@@ -32,19 +31,19 @@ class Place:
 
 
 def derived_seed(*parts: int) -> int:
-    """A seed that differs wherever one of the parts does; the same on every machine."""
+    """A seed that differs if one of the parts differs, and is the same on every machine."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 class Dropout(nn.Module):
-    """Zeroes a share `p` of the values and scales up the rest; outside training it does nothing.
+    """Sets a share `p` of the values to zero and scales up the rest; outside training it does nothing.
 
-    Eight values share one draw, a byte each, since one random number per value took longer than the layers
-    around it on a CPU: `p` is rounded to 1/256 and the scale follows the rounded rate. uint8 `clamp` and
-    `sub_` stand for a comparison because torch's booleans are slow there.
+    Eight values share one draw, one byte each: on a CPU, one random number per value takes longer than the
+    layers around it. So `p` is rounded to 1/256, and the scale follows the rounded rate. uint8 `clamp` and
+    `sub_` replace a comparison because torch's booleans are slow on a CPU.
 
-    `layer` tells the masks of a network's dropouts apart; `shard` is (index, of how many) when the last
+    `layer` makes the masks of a network's dropouts differ. `shard` is (index, number of shards) if the last
     dimension is cut over ranks.
     """
 
@@ -75,7 +74,7 @@ class Dropout(nn.Module):
         draws_NW = torch.empty((place.batch_rows, -(-width // 8)), dtype=torch.int64, device=x_BD.device)
         draws_NW.random_(-(2**63), None, generator=generator)
         own_BW = draws_NW[place.first_row : place.first_row + len(x_BD)]
-        if len(own_BW) < len(x_BD):  # a pipeline fills its last batch up with rows that count for nothing
+        if len(own_BW) < len(x_BD):  # a pipeline pads its last batch with rows of weight 0
             own_BW = functional.pad(own_BW, (0, 0, 0, len(x_BD) - len(own_BW)))
         bytes_BD = own_BW.view(torch.uint8)[:, :width].reshape(len(x_BD), *whole)
         if shards > 1:
@@ -89,7 +88,7 @@ def dropouts(net: nn.Module) -> list[Dropout]:
 
 
 def number_layers(net: nn.Module) -> None:
-    """Give every dropout of a whole network its number, before the network is cut."""
+    """Number the dropouts of a whole network, before the network is cut."""
     for number, module in enumerate(dropouts(net)):
         module.layer = number
 

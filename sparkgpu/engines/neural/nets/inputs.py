@@ -1,4 +1,4 @@
-"""How a network takes in a row: numbers on a common scale, and an embedding for each category code.
+"""How a network reads a row: numbers on a common scale, and an embedding for each category code.
 
 B rows, G numeric inputs, K categorical columns, D width.
 """
@@ -11,39 +11,39 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.shape import InputShape
 
 _MOST_EMBEDDING_DIM = 8
 
 
 def embedding_dim(num_levels: int) -> int:
-    """The width grows slower than the vocabulary (fastai's rule of thumb) and ends at 8, as in RealMLP.
+    """The width grows more slowly than the vocabulary (fastai's rule of thumb), up to 8 as in RealMLP.
 
-    The rule alone ends at 50: on the flights table that overfits (RMSE 39.3 against 38.6) and costs a third
-    more time.
+    The rule alone ends at 50. On the flights table that overfits (RMSE 39.3 instead of 38.6) and takes a
+    third more time.
     """
     return max(1, min(_MOST_EMBEDDING_DIM, round(1.6 * math.pow(num_levels, 0.56))))
 
 
 class _Table(nn.Embedding):
-    """An embedding whose gradient a CPU sums two to four times faster, to the same bits.
+    """An embedding whose gradient a CPU sums two to four times faster, with the same bits.
 
-    A GPU's `index_select` adds gradients in any order, and sharded tensors know embeddings only: both keep
-    torch's own.
+    GPUs keep torch's own embedding, since their `index_select` adds gradients in any order. So do sharded
+    tensors, which support only embeddings.
     """
 
     def forward(self, codes: Tensor) -> Tensor:
         if self.weight.device.type != "cpu" or type(self.weight) is not nn.Parameter:
             return super().forward(codes)
-        # Whole indices of 64 bits: with 32 bits torch takes a slow way here.
+        # torch is slow here with 32-bit indices.
         return self.weight.index_select(0, codes.flatten().long()).view(*codes.shape, -1)
 
 
 class CategoryEmbeddings(nn.Module):
     """Codes (B, K) to vectors (B, D): one embedding per column, its first row for missing and unknown.
 
-    Columns whose embeddings are equally wide share one table, stacked: a handful of look-ups a step instead
-    of one per column. `dim` is the width of all of them; None leaves it to `embedding_dim`.
+    Columns with equally wide embeddings share one stacked table, so a step takes a few look-ups instead of
+    one per column. `dim` is the width of all embeddings; None leaves it to `embedding_dim`.
     """
 
     def __init__(self, num_levels: Sequence[int], *, dim: int | None = None) -> None:
@@ -55,7 +55,7 @@ class CategoryEmbeddings(nn.Module):
         self._places: list[tuple[str, str]] = []
         for width, columns in sorted(columns_by_dim.items()):
             rows = torch.tensor([num_levels[column] + 1 for column in columns])
-            first = rows.cumsum(0) - rows + 1  # the row of code 0: code -1 takes the one before it
+            first = rows.cumsum(0) - rows + 1  # the row of code 0; code -1 takes the row before it
             names = (f"columns_{width}", f"first_{width}")
             self.register_buffer(names[0], torch.tensor(columns), persistent=False)
             self.register_buffer(names[1], first.to(torch.int32), persistent=False)
@@ -76,7 +76,7 @@ class CategoryEmbeddings(nn.Module):
 class InputLayer(nn.Module):
     """Numbers (B, G) and codes (B, K) side by side as one vector (B, D)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: InputShape) -> None:
         super().__init__()
         self.embeddings = CategoryEmbeddings(shape.num_levels) if shape.num_levels else None
         self.num_outputs = shape.num_numeric + (self.embeddings.num_outputs if self.embeddings else 0)

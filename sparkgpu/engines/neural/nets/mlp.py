@@ -1,16 +1,17 @@
-"""The plain multilayer perceptron: linear, ReLU, dropout, as often as asked."""
+"""The plain multilayer perceptron: linear, ReLU and dropout, repeated."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import Tensor, nn
 
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import InputLayer
 from sparkgpu.engines.neural.nets.net import Members, TabularNet
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.network import Network
+from sparkgpu.engines.neural.nets.shape import InputShape
 
 
 class MLPBlock(nn.Module):
@@ -27,9 +28,12 @@ class MLPBlock(nn.Module):
         return out_BD
 
 
-def build_mlp(shape: Shape, *, hidden: Sequence[int], dropout: float) -> TabularNet:
+def build_mlp(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
     """A block for each width in `hidden`."""
     first = InputLayer(shape)
-    widths = [first.num_outputs, *hidden]
-    blocks = [MLPBlock(before, after, dropout) for before, after in pairwise(widths)]
+    widths = [first.num_outputs, *parameters.hidden]
+    blocks = [MLPBlock(before, after, parameters.dropout) for before, after in pairwise(widths)]
     return TabularNet(first, blocks, Members(nn.Linear(widths[-1], shape.num_outputs)))
+
+
+NETWORK = Network(build=build_mlp)

@@ -1,8 +1,8 @@
-"""The form that all networks share: input, blocks one after the other, output.
+"""The form that all networks share: an input, a sequence of blocks, an output.
 
-Being cut into these, a network can be spread: stages of a pipeline are runs of blocks, shards are wrapped
-block by block. A network takes numbers that are already on a common scale (`preprocess`) and codes as the
-table reader gives them, -1 for missing; what its outputs mean is `objective`'s affair.
+With these parts a network can be spread: a pipeline stage is a sequence of blocks, and sharding wraps block
+by block. A network takes numbers that are already on a common scale (`preprocess`) and codes from the table
+reader, -1 for missing. `objective` defines the meaning of its outputs.
 
 B rows, G numeric inputs, K categorical columns, D width, M members, C outputs.
 """
@@ -17,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 
 class TabularNet(nn.Module):
-    """(B, G) numbers and (B, K) codes to raw outputs (B, M, C), M predictions of each row.
+    """(B, G) numbers and (B, K) codes to raw outputs (B, M, C): M predictions of each row.
 
-    A stage of a pipeline is such a network without its input, its output or some of its blocks: it takes
-    and returns what goes between blocks.
+    A pipeline stage is such a network without its input, its output or some of its blocks: it takes and
+    returns the values between blocks.
     """
 
     def __init__(self, input: nn.Module, blocks: Sequence[nn.Module], output: nn.Module) -> None:
@@ -29,7 +29,7 @@ class TabularNet(nn.Module):
         self.blocks = nn.ModuleDict({str(number): block for number, block in enumerate(blocks)})
         self.output: nn.Module | None = output
         self.recompute = False
-        """Whether the blocks' activations are computed again for the gradient instead of being kept."""
+        """Whether to compute the blocks' activations again for the gradient instead of keeping them."""
 
     def forward(self, *x: Tensor) -> Tensor:
         hidden: Tensor = self.input(*x) if self.input is not None else x[0]
@@ -39,7 +39,7 @@ class TabularNet(nn.Module):
 
 
 class Members(nn.Module):
-    """The output layer of a network with one prediction a row: (B, D) to (B, 1, C)."""
+    """The output layer of a network with one prediction per row: (B, D) to (B, 1, C)."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -51,6 +51,6 @@ class Members(nn.Module):
 
 
 def _recomputed(block: nn.Module, hidden: Tensor) -> Tensor:
-    # Dropout draws from its place, not from torch's random state, so that none needs to be restored.
+    # Dropout draws from its place, not from torch's random state, so no state must be restored.
     out: Any = checkpoint(block, hidden, use_reentrant=False, preserve_rng_state=False)
     return out  # type: ignore[no-any-return]

@@ -1,8 +1,7 @@
-"""RealMLP-TD (Holzmüller et al., "Better by Default", NeurIPS 2024): a perceptron whose parts and training
-were tuned together over many tables.
+"""RealMLP-TD (Holzmüller et al., "Better by Default", NeurIPS 2024): a perceptron tuned over many tables.
 
 Left out are two details of little effect: biases that start from the training data, and an input of one
-number for categories of two levels. Its transform is `preprocess.RobustClip`, its recipe in `optimizer`.
+number for categories of two levels.
 
 B rows, G numeric inputs, K categorical columns, D width, H frequencies.
 """
@@ -10,28 +9,32 @@ B rows, G numeric inputs, K categorical columns, D width, H frequencies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.categories import OneHot
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.net import Members, TabularNet
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.network import Network
+from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.preprocess import RobustClip
+from sparkgpu.engines.neural.training.optimizer import Recipe
 
-_MOST_ONE_HOT = 8  # levels; more are embedded
+_MOST_ONE_HOT = 8  # a column with more levels is embedded
 _EMBEDDING_DIM = 8
 _FREQUENCIES = 16
 _FREQUENCY_STD = 0.1
-_PERIODIC_OUTPUTS = 3  # beside the number itself
+_PERIODIC_OUTPUTS = 3  # in addition to the number itself
 
 
 class PeriodicEmbeddings(nn.Module):
-    """PBLD: each number (B, G) beside three combinations of cosines of it (B, 4 G)."""
+    """PBLD: each number (B, G) and three combinations of its cosines (B, 4 G)."""
 
     def __init__(self, num_numeric: int) -> None:
         super().__init__()
@@ -51,7 +54,7 @@ class PeriodicEmbeddings(nn.Module):
 
 
 class Scale(nn.Module):
-    """A factor for each input, learned: a soft selection of features."""
+    """A learned factor for each input: a soft selection of features."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -64,7 +67,7 @@ class Scale(nn.Module):
 class RealMLPInput(nn.Module):
     """Numbers and codes to scaled inputs (B, D)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: InputShape) -> None:
         super().__init__()
         few = [column for column, levels in enumerate(shape.num_levels) if levels <= _MOST_ONE_HOT]
         many = [column for column, levels in enumerate(shape.num_levels) if levels > _MOST_ONE_HOT]
@@ -95,7 +98,7 @@ class RealMLPInput(nn.Module):
 
 
 class NTKLinear(nn.Linear):
-    """A linear layer in the neural tangent parametrisation: weights of size 1, inputs over their root."""
+    """A linear layer in the neural tangent parametrisation: unit weights, inputs over their number's root."""
 
     def __init__(self, in_features: int, out_features: int, *, zero: bool = False) -> None:
         super().__init__(in_features, out_features)
@@ -107,7 +110,7 @@ class NTKLinear(nn.Linear):
 
 
 class ParametricActivation(nn.Module):
-    """An activation of which each unit learns how much of it to apply: all of it at the start."""
+    """An activation that each unit learns to apply in part; at the start it is applied fully."""
 
     def __init__(self, width: int, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -134,12 +137,42 @@ class RealMLPBlock(nn.Module):
         return out_BD
 
 
-def build_realmlp(shape: Shape, *, hidden: Sequence[int], dropout: float) -> TabularNet:
+def build_realmlp(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
     """A block for each width in `hidden`; SELU for classes, Mish for a number."""
+    hidden = parameters.hidden
     first = RealMLPInput(shape)
     function = functional.mish if shape.num_outputs == 1 else functional.selu
     blocks = [
-        RealMLPBlock(before, after, dropout, function)
+        RealMLPBlock(before, after, parameters.dropout, function)
         for before, after in pairwise([first.num_outputs, *hidden])
     ]
     return TabularNet(first, blocks, Members(NTKLinear(hidden[-1], shape.num_outputs, zero=True)))
+
+
+def _flat_then_cosine(done: float) -> float:
+    return 1.0 if done < 0.5 else 0.5 * (1 + math.cos(math.pi * (2 * done - 1)))
+
+
+def _factors(name: str) -> tuple[float, float]:
+    *_, owner, own = name.split(".")
+    if owner == "scale":
+        return 6.0, 1.0
+    if owner in ("periodic", "activation"):
+        return 0.1, 1.0
+    return (0.1, 0.0) if own == "bias" else (1.0, 1.0)
+
+
+NETWORK = Network(
+    build=build_realmlp,
+    transform=RobustClip,
+    # Table A.1 of the paper.
+    recipe=Recipe(
+        betas=(0.9, 0.95),
+        most_gradient_norm=None,
+        weight_decay=_flat_then_cosine,
+        dropout=_flat_then_cosine,
+        factors=_factors,
+        label_smoothing=0.1,
+        clips_predictions=True,
+    ),
+)

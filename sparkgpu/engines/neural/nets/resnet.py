@@ -1,22 +1,22 @@
-"""The residual network for tables of Gorishniy et al., "Revisiting Deep Learning Models for Tabular Data"
-(NeurIPS 2021), with layer instead of batch normalisation.
+"""The residual network for tables by Gorishniy et al. (NeurIPS 2021), with layer normalisation.
 
-Batch normalisation makes a row's gradient depend on the rows computed with it, so that a batch cut in
-micro-batches or over ranks would train another network than the whole batch.
+The paper is "Revisiting Deep Learning Models for Tabular Data"; it uses batch normalisation. That makes a
+row's gradient depend on the other rows of the pass, so a batch cut into micro-batches or over ranks would
+train another network than the whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import InputLayer
 from sparkgpu.engines.neural.nets.net import Members, TabularNet
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.network import Network
+from sparkgpu.engines.neural.nets.shape import InputShape
 
-_EXPANSION = 2  # the width inside a block, in widths of the stream
+_EXPANSION = 2  # the width inside a block, relative to the stream's width
 
 
 class ResidualBlock(nn.Module):
@@ -39,7 +39,7 @@ class ResidualBlock(nn.Module):
 class ResNetInput(nn.Module):
     """Numbers and codes to the stream's width (B, D)."""
 
-    def __init__(self, shape: Shape, width: int) -> None:
+    def __init__(self, shape: InputShape, width: int) -> None:
         super().__init__()
         self.columns = InputLayer(shape)
         self.linear = nn.Linear(self.columns.num_outputs, width)
@@ -49,9 +49,12 @@ class ResNetInput(nn.Module):
         return out_BD
 
 
-def build_resnet(shape: Shape, *, hidden: Sequence[int], dropout: float) -> TabularNet:
-    """A block for each entry of `hidden`, which are all the same width."""
-    width = hidden[0]
-    blocks = [ResidualBlock(width, dropout) for _ in hidden]
+def build_resnet(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
+    """A block for each entry of `hidden`; all entries are the same width."""
+    width = parameters.hidden[0]
+    blocks = [ResidualBlock(width, parameters.dropout) for _ in parameters.hidden]
     output = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, shape.num_outputs))
     return TabularNet(ResNetInput(shape, width), blocks, Members(output))
+
+
+NETWORK = Network(build=build_resnet)

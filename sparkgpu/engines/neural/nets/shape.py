@@ -1,4 +1,4 @@
-"""What the table imposes on a network.
+"""What a network must know about the table.
 
 G numeric inputs, K categorical columns, C outputs, Q bin edges of a column.
 """
@@ -11,11 +11,11 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Inputs, levels of each categorical column, outputs; and what a network wants to know of the inputs.
+class InputShape:
+    """The number of inputs, the levels of each categorical column, the number of outputs, and bins.
 
-    `bins` holds the edges (Q,) of each numeric input for piecewise-linear embeddings, empty where the
-    network has none.
+    `bins` holds the edges (Q,) of each numeric input for piecewise-linear embeddings; it is empty for
+    networks without them.
     """
 
     num_numeric: int

@@ -1,11 +1,11 @@
-"""TabM-mini with piecewise-linear embeddings (Gorishniy et al., "TabM", ICLR 2025): many predictions a row.
+"""TabM-mini with piecewise-linear embeddings (Gorishniy et al., "TabM", ICLR 2025): many predictions per row.
 
-One network gives the predictions of M members that share all weights but two: what each multiplies its
-inputs with, and its output layer. The parts are those of the packages ``tabm`` and ``rtdl_num_embeddings``
-by the paper's authors; the dropout is ours, so that a mask depends on the place in training alone.
+One network gives the predictions of M members. They share all weights except two: the factors of a member's
+inputs, and its output layer. The parts come from the packages ``tabm`` and ``rtdl_num_embeddings`` by the
+paper's authors. The dropout is ours, so that a mask depends only on the place in training.
 
-Unlike the paper, which gives every level of a category an input of its own, a column with many levels is
-embedded: a hundred thousand levels would make that many inputs.
+The paper gives every level of a category its own input. Here a column with many levels is embedded, since a
+hundred thousand levels would make a hundred thousand inputs.
 
 B rows, G numeric inputs, K categorical columns, E embedding width, D width, M members, C outputs.
 """
@@ -14,39 +14,62 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.categories import OneHot
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.inputs import embedding_dim as category_dim
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
 from sparkgpu.engines.neural.nets.net import TabularNet
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.neural.nets.network import Network
+from sparkgpu.engines.neural.nets.shape import InputShape
 
-# The embeddings' package loads scikit-learn, and with it pandas, for bins from decision trees, which are not
-# used here: 1.6 s and 90 MB of every start. It does without where there is none.
-_absent = "sklearn" not in sys.modules
-if _absent:
-    sys.modules["sklearn"] = None  # type: ignore[assignment]
-try:
-    from rtdl_num_embeddings import PiecewiseLinearEmbeddings
-    from tabm import ElementwiseAffine, EnsembleView, LinearEnsemble
-finally:
-    if _absent:
-        del sys.modules["sklearn"]
+_MOST_ONE_HOT = 32  # a column with more levels is embedded
 
-_MOST_ONE_HOT = 32  # levels of a column; more are embedded
+
+@dataclass(frozen=True, kw_only=True)
+class _Published:
+    """The parts that the paper's authors publish."""
+
+    embeddings: type[nn.Module]
+    affine: type[nn.Module]
+    view: type[nn.Module]
+    output: type[nn.Module]
+
+
+@cache
+def _published() -> _Published:
+    # The embeddings' package loads scikit-learn, and with it pandas, for bins from decision trees, which are
+    # not used here: 1.6 s and 90 MB of every start. It does without where there is none.
+    absent = "sklearn" not in sys.modules
+    if absent:
+        sys.modules["sklearn"] = None  # type: ignore[assignment]
+    try:
+        from rtdl_num_embeddings import PiecewiseLinearEmbeddings
+        from tabm import ElementwiseAffine, EnsembleView, LinearEnsemble
+    finally:
+        if absent:
+            del sys.modules["sklearn"]
+    return _Published(
+        embeddings=PiecewiseLinearEmbeddings,
+        affine=ElementwiseAffine,
+        view=EnsembleView,
+        output=LinearEnsemble,
+    )
 
 
 class TabMInput(nn.Module):
-    """Numbers and codes side by side (B, D); `widths` are those of the columns, as they come out."""
+    """Numbers and codes side by side (B, D); `widths` are the output widths of the columns."""
 
-    def __init__(self, shape: Shape, *, embedding_dim: int) -> None:
+    def __init__(self, shape: InputShape, *, embedding_dim: int) -> None:
         super().__init__()
-        # What takes two values gains nothing from an embedding: missing indicators stay as they are.
+        # An embedding does not help a column with two values, so missing indicators stay as they are.
         embedded = [column for column, edges in enumerate(shape.bins) if len(edges) > 2]
         plain = [column for column, edges in enumerate(shape.bins) if len(edges) <= 2]
         few = [column for column, levels in enumerate(shape.num_levels) if levels <= _MOST_ONE_HOT]
@@ -55,7 +78,7 @@ class TabMInput(nn.Module):
             self.register_buffer(name, torch.tensor(columns, dtype=torch.int64), persistent=False)
         self.numeric: nn.Module | None = None
         if embedded:
-            self.numeric = PiecewiseLinearEmbeddings(
+            self.numeric = _published().embeddings(
                 [shape.bins[column] for column in embedded], embedding_dim, activation=False, version="B"
             )
         self.one_hot = OneHot([shape.num_levels[column] for column in few]) if few else None
@@ -66,7 +89,7 @@ class TabMInput(nn.Module):
             *(shape.num_levels[column] + 1 for column in few),
             *sorted(
                 category_dim(shape.num_levels[column]) for column in many
-            ),  # as the embeddings order them
+            ),  # in the order of the embeddings
         )
 
     def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
@@ -83,28 +106,30 @@ class TabMInput(nn.Module):
 
 
 class FirstBlock(MLPBlock):
-    """A row (B, D) to its members' (B, M, D'): each weighs the inputs its own way, the layer is shared.
+    """A row (B, D) to its members' (B, M, D'): each member weighs the inputs itself, the layer is shared.
 
-    The weights of a member can go on the rows or on the layer, with the same result up to rounding. On the
-    layer it makes one product of the whole batch and all members, which is cheaper for batches larger than
+    A member's weights can multiply the rows or the layer, with the same result up to rounding. On the layer,
+    one matrix product serves the whole batch and all members, which is cheaper if the batch is larger than
     the layer is wide.
     """
 
     def __init__(self, widths: Sequence[int], num_outputs: int, dropout: float, *, members: int) -> None:
         super().__init__(sum(widths), num_outputs, dropout)
-        # A member weighs all inputs that stem from one column alike, at the start.
-        self.adapter = ElementwiseAffine(
+        # At the start, a member weighs all inputs from one column equally.
+        self.adapter = _published().affine(
             (members, sum(widths)), bias=False, scaling_init="normal", scaling_init_chunks=list(widths)
         )
-        self.view = EnsembleView(k=members)
+        self.view = _published().view(k=members)
         self.may_merge = True
-        """Whether the layer's weights may be used without calling it: not of a layer cut over ranks."""
+        """Whether the layer's weights may be used without calling it; not if the layer is cut over ranks."""
 
     def forward(self, x_BD: Tensor) -> Tensor:
         linear = self.linear
         if self.may_merge and len(x_BD) > linear.out_features:
-            # (D, M, D') of all members, side by side.
-            weight_DMD = self.adapter.weight.t().unsqueeze(2) * linear.weight.t().unsqueeze(1)
+            # (D, M, D'): all members side by side.
+            weight_DMD = self.adapter.get_parameter("weight").t().unsqueeze(2) * linear.weight.t().unsqueeze(
+                1
+            )
             hidden_BMD = (x_BD @ weight_DMD.flatten(1)).view(len(x_BD), -1, linear.out_features) + linear.bias
         else:
             hidden_BMD = linear(self.adapter(self.view(x_BD)))
@@ -112,22 +137,21 @@ class FirstBlock(MLPBlock):
         return out_BMD
 
 
-def build_tabm(
-    shape: Shape, *, hidden: Sequence[int], dropout: float, members: int, embedding_dim: int
-) -> TabularNet:
-    """A block for each width in `hidden`; `shape` has the bins."""
-    first = TabMInput(shape, embedding_dim=embedding_dim)
+def build_tabm(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
+    """A block for each width in `hidden`; `shape` holds the bins."""
+    hidden, dropout, members = parameters.hidden, parameters.dropout, parameters.members
+    first = TabMInput(shape, embedding_dim=parameters.embedding_dim)
     blocks: list[nn.Module] = [FirstBlock(first.widths, hidden[0], dropout, members=members)]
     blocks += [MLPBlock(before, after, dropout) for before, after in pairwise(hidden)]
-    return TabularNet(first, blocks, LinearEnsemble(hidden[-1], shape.num_outputs, k=members))
+    return TabularNet(first, blocks, _published().output(hidden[-1], shape.num_outputs, k=members))
 
 
 def find_bins(quantiles_QG: Tensor, num_bins: int) -> tuple[Tensor, ...]:
-    """Edges of at most `num_bins` bins for each prepared numeric column, from quantiles of its values.
+    """Edges of at most `num_bins` bins for each prepared numeric column, from the quantiles of its values.
 
-    Without ties these are the paper's bins, each holding as many rows as the next. A value that more rows
-    share counts no more than a bin does, so that the others get bins too: where nine rows of ten are 0, all
-    but a few of the paper's edges would be 0. Two edges at least; a constant column gets a bin around it.
+    Without ties these are the paper's bins, with equally many rows in each. A value that many rows share uses
+    only one bin, so that the other values get bins, too: if nine rows of ten are 0, nearly all of the paper's
+    edges would be 0. There are at least two edges; a constant column gets a bin around its value.
     """
     bins = []
     for column_Q in quantiles_QG.float().cpu().unbind(1):
@@ -139,3 +163,6 @@ def find_bins(quantiles_QG: Tensor, num_bins: int) -> tuple[Tensor, ...]:
         edges = torch.unique(values_U[index])
         bins.append(edges if len(edges) > 1 else torch.stack([edges[0] - 1, edges[0] + 1]))
     return tuple(bins)
+
+
+NETWORK = Network(build=build_tabm, bins=find_bins)

@@ -1,1 +1,1 @@
-"""Where training rows lie and how batches are made of them."""
+"""Where training rows are kept, and how they become batches."""

@@ -1,6 +1,6 @@
-"""Training rows through torch's DataLoader, as most code does it: kept for comparison, not for speed.
+"""Training rows through torch's DataLoader, as most code does it: for comparison, not for speed.
 
-The batches are those of the resident table, row for row, so that only the time differs.
+The batches equal those of the resident table row for row, so only the time differs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkgpu.engines.neural.rows.resident import ResidentRows, row_order
 
 
 class LoadedSource:
-    """Rows in the host's memory, fetched one by one and put together by a DataLoader's workers."""
+    """Rows in the host's memory; the DataLoader's workers fetch them one by one and build the batches."""
 
     def __init__(self, rows: ResidentRows, config: DataLoaderConfig, device: torch.device) -> None:
         self._dataset = _RowDataset(rows)
@@ -71,7 +71,7 @@ class _RowDataset(Dataset[tuple[Tensor, Tensor, Tensor, Tensor]]):
 
 
 class _Order(torch.utils.data.Sampler[int]):
-    """The resident table's order of an epoch."""
+    """The order of an epoch, the same as for the resident table."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

@@ -1,6 +1,6 @@
-"""Where training rows lie: on the device when they fit there, else in the table's files.
+"""Where training rows are kept: on the device if they fit, else in the table's files.
 
-F numeric and K categorical features, 4 bytes each as they lie on the device.
+F numeric and K categorical features, 4 bytes each on the device.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import psutil
 import torch
 
 from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.table.schema import TableSchema
 
 Residence = Literal["resident", "stream", "dataloader"]
 
 _SHARE_OF_GPU = 0.6  # the rest is for weights and activations
-_SHARE_OF_HOST = 0.25  # trees hold the table twice at the same time
-_ROW_OVERHEAD = 3.0  # raw and prepared numbers at once, and indicators of missing values
+_SHARE_OF_HOST = 0.25  # at the same time the trees hold the table twice
+_ROW_OVERHEAD = 3.0  # raw and prepared numbers at the same time, and indicators of missing values
 _POOL_BYTES = 256 * 2**20
 
 
 def place_rows(
     config: NeuralConfig, schema: TableSchema, rows: int, device: torch.device
 ) -> tuple[Residence, str | None]:
-    """Where the training rows are to lie, and a note when that was not the user's choice nor the usual."""
+    """Where to keep the training rows, and a note if it is neither the user's choice nor the usual place."""
     if config.data != "auto":
         return config.data, None
     if device.type == "cuda":
@@ -35,14 +36,13 @@ def place_rows(
     if needed <= budget:
         return "resident", None
     return "stream", (
-        f"the training rows need {needed / 2**30:.1f} GiB and {device} can spare {budget / 2**30:.1f}: they "
-        "are streamed from the table's files"
+        f"the training rows need {needed / 2**30:.1f} GiB and {device} can spare {budget / 2**30:.1f}, so "
+        "they are streamed from the table's files"
     )
 
 
-def pool_rows(config: NeuralConfig, schema: TableSchema) -> int:
-    """Rows of a pool of the stream: what some hundred MiB hold, and several batches at least."""
-    assert config.batch_size is not None
+def pool_rows(config: NeuralParameters, schema: TableSchema) -> int:
+    """The rows of one pool of the stream: a few hundred MiB, but at least several batches."""
     return max(16 * config.batch_size, int(_POOL_BYTES / (_row_bytes(schema) * _ROW_OVERHEAD)))
 
 

@@ -1,7 +1,7 @@
-"""The table on the device: prepared once, kept there, and cut into batches there.
+"""The table on the device: it is prepared once, kept there, and cut into batches there.
 
-There is no DataLoader: its workers and copies cost several times the arithmetic of a small network. Limit:
-the table has to fit the device.
+It uses no DataLoader, whose workers and copies take several times as long as the arithmetic of a small
+network. Limit: the table must fit the device.
 
 N rows, B of a batch, F raw and G prepared numeric columns, K categorical columns.
 """
@@ -25,7 +25,7 @@ from sparkgpu.table.rows import Rows
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentRows:
-    """Prepared rows on one device; weights have a mean of 1, or are absent."""
+    """Prepared rows on one device. Weights, if any, have a mean of 1."""
 
     numeric_NG: Tensor
     codes_NK: Tensor
@@ -44,7 +44,7 @@ class ResidentRows:
         )
 
     def part(self, rows: slice) -> ResidentRows:
-        """Some consecutive rows, as views."""
+        """A slice of consecutive rows, as views."""
         return ResidentRows(
             numeric_NG=self.numeric_NG[rows],
             codes_NK=self.codes_NK[rows],
@@ -64,11 +64,11 @@ class ResidentRows:
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> ResidentRows:
-        """In memory that a GPU copies from while it computes."""
+        """A copy in pinned memory, from which a GPU can copy while it computes."""
         return self._each(torch.Tensor.pin_memory)
 
     def prepared(self, transform: NumericTransform) -> ResidentRows:
-        """With raw numbers transformed, in their own memory where they fit."""
+        """The same rows with transformed numbers, in the same memory if they fit."""
         return replace(self, numeric_NG=transform.transform(self.numeric_NG, in_place=True))
 
     def followed_by(self, other: ResidentRows) -> ResidentRows:
@@ -83,7 +83,7 @@ class ResidentRows:
         )
 
     def weighted(self, loss_N: Tensor) -> Tensor:
-        """Losses of these rows times their weights, where they have some."""
+        """The losses of these rows, multiplied by their weights if there are any."""
         return loss_N if self.weight_N is None else loss_N * self.weight_N
 
 
@@ -93,7 +93,7 @@ def raw_tensors(rows: Rows, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def raw_rows(rows: Rows, objective: Objective, *, mean_weight: float) -> ResidentRows:
-    """Rows on the CPU as the loss takes them, their numbers still raw."""
+    """Rows on the CPU in the form that the loss takes, with raw numbers."""
     weight_N = None
     if rows.weight_N is not None and mean_weight > 0:
         weight_N = torch.from_numpy(rows.weight_N / mean_weight).float()
@@ -106,34 +106,34 @@ def raw_rows(rows: Rows, objective: Objective, *, mean_weight: float) -> Residen
 
 
 def mean_weight(weight_N: NDArray[np.float32] | None) -> float:
-    """What weights are divided by; 0 where there are none that count."""
+    """The mean of the weights, by which they are divided; 0 if there are none."""
     return float(weight_N.mean(dtype="float64")) if weight_N is not None and weight_N.any() else 0.0
 
 
-class Source(Protocol):
-    """Training rows, wherever they lie: an epoch of them, cut into batches, in an order of its own."""
+class BatchSource(Protocol):
+    """Training rows from any place: one epoch cut into batches, each epoch in another order."""
 
     def __len__(self) -> int: ...
 
     def batches(
         self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
     ) -> Iterator[tuple[ResidentRows, int]]:
-        """From batch number `first` on: the rows that `part` takes of each batch, and the whole batch's size.
+        """For each batch from number `first` on: the rows that `part` selects, and the whole batch's size.
 
-        The order follows from seed and epoch alone, so that a restart and every rank see the same batches.
+        The order depends only on seed and epoch, so a restart and every rank see the same batches.
         """
         ...
 
 
 def row_order(rows: int, *, seed: int, epoch: int, device: torch.device) -> Tensor:
-    """Every row once (N,), in an order drawn on `device` from seed and epoch alone."""
+    """Every row once (N,), in an order drawn on `device` that depends only on seed and epoch."""
     generator = torch.Generator(device).manual_seed(derived_seed(seed, epoch))
     return torch.randperm(rows, generator=generator, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentSource:
-    """Rows that lie on the device: batches are gathered there by a permutation drawn there."""
+    """Rows on the device, where a permutation is drawn and batches are gathered by it."""
 
     rows: ResidentRows
 

@@ -1,9 +1,9 @@
-"""Training rows that stay in the table's files: read again each epoch, shuffled, prepared ahead of the steps.
+"""Training rows that stay in the table's files: each epoch reads, shuffles and prepares them again.
 
-A pool of rows is filled from blocks of several row groups, shuffled and cut into batches while a thread fills
-the next one; what is left of a pool goes into the next, so that only the last batch of an epoch is smaller.
-Labels and weights, a few bytes a row, are read once to fit the objective. Limit: a row's neighbours in a
-batch come from its pool, not from the whole table.
+A pool of rows is filled from blocks of several row groups, shuffled and cut into batches, while a thread
+fills the next pool. The rest of a pool goes into the next one, so only the last batch of an epoch is smaller.
+Labels and weights, a few bytes per row, are read once to fit the objective. Limit: the rows of a batch come
+from one pool, not from the whole table.
 
 P rows of a pool, S rows of a sample, F numeric features.
 """
@@ -28,11 +28,11 @@ from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.rows import Rows
 
-_AHEAD = 2  # pools that wait: one that is used up meets the next at once
+_AHEAD = 2  # pools that wait, so that the next one is ready when one is used up
 
 
 class StreamedSource:
-    """Rows of a split, at most some `pool_rows` at a time in memory, on `device` when they are used."""
+    """Rows of a split: about `pool_rows` at a time are in memory, and on `device` when they are used."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class StreamedSource:
     ) -> Iterator[tuple[ResidentRows, int]]:
         rest: ResidentRows | None = None
         passed = 0
-        for number, pool in enumerate(self._pools(seed, epoch)):
+        for number, fresh in enumerate(self._pools(seed, epoch)):
             generator = torch.Generator(self._device).manual_seed(derived_seed(seed, epoch, number))
-            pool = pool if rest is None else rest.followed_by(pool)
+            pool = fresh if rest is None else rest.followed_by(fresh)
             is_last = passed + len(pool) >= self._rows
             order_P = torch.randperm(len(pool), generator=generator, device=self._device)
             end = len(pool) if is_last else len(pool) // batch_size * batch_size
@@ -74,11 +74,11 @@ class StreamedSource:
             rest = pool.take(order_P[end:]) if end < len(pool) else None
 
     def _pools(self, seed: int, epoch: int) -> Iterator[ResidentRows]:
-        """Prepared pools, made by a thread that ends with this generator."""
+        """Prepared pools from a thread that ends with this generator."""
         ready: queue.Queue[ResidentRows | BaseException | None] = queue.Queue(_AHEAD)
         stopped = threading.Event()
 
-        random = np.random.default_rng(derived_seed(seed, epoch))  # here: the first call imports
+        random = np.random.default_rng(derived_seed(seed, epoch))  # not in the thread: the first call imports
 
         def put(item: ResidentRows | BaseException | None) -> None:
             while not stopped.is_set():
@@ -106,17 +106,17 @@ class StreamedSource:
             thread.join()
 
     def _begun(self, rows: Rows) -> ResidentRows:
-        """In the thread: ready for a step on the CPU; for a GPU raw, in memory from which it copies fast."""
+        """In the thread: prepared for a CPU step, or raw in pinned memory for a GPU."""
         raw = raw_rows(rows, self._objective, mean_weight=self._mean_weight)
         return raw.pinned() if self._device.type == "cuda" else raw.prepared(self._transform)
 
     def _finished(self, rows: ResidentRows) -> ResidentRows:
-        """At the step: on the device, and prepared there if it is a GPU."""
+        """At the step: move to the device, and prepare there if it is a GPU."""
         return rows.to(self._device).prepared(self._transform) if self._device.type == "cuda" else rows
 
 
 def joined(blocks: Iterator[Rows], most: int) -> Iterator[Rows]:
-    """Blocks put together until they hold `most` rows or more; the last may hold fewer."""
+    """Blocks joined until they hold at least `most` rows; the last may hold fewer."""
     waiting: list[Rows] = []
     for block in blocks:
         waiting.append(block)
@@ -143,6 +143,6 @@ def _concatenated(parts: list[Rows]) -> Rows:
 def fit_transform(
     kind: type[NumericTransform], groups: RowGroups, rows: int, *, generator: torch.Generator
 ) -> NumericTransform:
-    """The numeric transform, fitted block by block on the sample that the whole table would give."""
+    """The numeric transform, fitted block by block on the same sample as for the whole table."""
     blocks: Iterator[Tensor] = (torch.from_numpy(block.numeric_NF) for block in groups.blocks())
     return kind.fit_blocks(blocks, rows, generator=generator)

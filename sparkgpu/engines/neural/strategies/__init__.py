@@ -1,1 +1,1 @@
-"""How one network is spread over devices; each computes what one device would."""
+"""How one network is spread over devices; every strategy computes what one device would compute."""

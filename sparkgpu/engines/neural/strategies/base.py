@@ -1,8 +1,8 @@
-"""One network on one device, and what every other strategy does differently.
+"""One network on one device, and the methods that the other strategies override.
 
-The training loop hands a strategy a network, batches of a resident table, and asks for gradients, steps,
-validation losses and weights; it never sees a rank. All strategies give the gradient of the mean loss over
-the whole batch, so that they differ in speed and memory alone.
+The training loop gives a strategy a network and batches, and asks it for gradients, steps, validation losses
+and weights; it never sees a rank. All strategies compute the gradient of the mean loss over the whole batch,
+so they differ only in speed and memory.
 
 B rows of this process's part of a batch.
 """
@@ -10,6 +10,8 @@ B rows of this process's part of a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +23,26 @@ from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.precision import Precision
 
 
+@dataclass(frozen=True, kw_only=True)
+class RankPlace:
+    """Where a process stands that trains a network, alone or as a rank of the default group.
+
+    `num_devices` are those of this process, `copies` how many copies of the network all ranks hold, each of
+    which computes `micro_rows` of the `batch_size` rows of a step at once.
+    """
+
+    device: torch.device
+    precision: Precision
+    num_devices: int = 1
+    copies: int = 1
+    batch_size: int = 1
+    micro_rows: int = 1
+
+
 class Strategy:
     """`single`: the whole network and all of each batch in this process.
 
-    `data_rank` of `data_size` says which part of each batch this process computes.
+    This process computes part `data_rank` of the `data_size` parts of each batch.
     """
 
     name = "single"
@@ -32,21 +50,26 @@ class Strategy:
     data_size = 1
     num_ranks = 1
     leads = True
-    """Whether this process, one of perhaps several, writes what a trial leaves."""
+    """Whether this process writes the trial's files."""
     cuts_batches = False
-    """Whether `backward` cuts a batch into micro-batches itself."""
+    """Whether `backward` itself cuts a batch into micro-batches."""
     gradient_scale = 1.0
-    """What a part's gradient is multiplied by before it is brought together with the others'."""
+    """A part's gradient is multiplied by this before the parts are combined."""
 
     def __init__(self, device: torch.device, precision: Precision) -> None:
         self.device = device
         self.precision = precision
         self.scaler = precision.scaler()
         self.beat: Callable[[], None] = lambda: None
-        """Called while validation goes on, so that a long one is not taken for a hang."""
+        """Called during validation, so that a long validation does not look like a hang."""
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        """The strategy of this process."""
+        return cls(place.device, place.precision)
 
     def spread(self, net: TabularNet, objective: Objective) -> None:
-        """Take the network to where it trains; it holds the trained weights only after `gather`."""
+        """Move the network to its devices; it holds the trained weights only after `gather`."""
         self.objective = objective
         self.net = net
         self.module: nn.Module = self._placed(net)
@@ -59,20 +82,20 @@ class Strategy:
         return list(self.module.parameters())
 
     def scale_dropout(self, factor: float) -> None:
-        """Drop so much of what the layers were made to drop."""
+        """Multiply the dropout rates of all layers by a factor."""
         for dropout in self._dropouts:
             dropout.scale_to(factor)
 
     def part(self, rows: int) -> slice:
-        """The rows of a batch of `rows` that this process computes: even shares, the last may be smaller."""
+        """The rows of a batch of `rows` that this process computes: equal shares, the last may be smaller."""
         share = -(-rows // self.data_size)
         return slice(min(self.data_rank * share, rows), min((self.data_rank + 1) * share, rows))
 
     def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
-        """Add the gradient of a micro-batch to the parameters'; its summed loss, left on the device.
+        """Add the gradient of a micro-batch to the parameters. Returns its summed loss, on the device.
 
-        `batch` are rows `place.first_row` and on of the step's batch; `last` says that no other micro-batch
-        of the step follows, so that the gradients may be brought together.
+        `batch` holds the rows from `place.first_row` on of the step's batch. `last` means that no other
+        micro-batch of the step follows, so the gradients may be combined.
         """
         set_place(self._dropouts, place)
         with self.precision.autocast():
@@ -84,7 +107,7 @@ class Strategy:
         return total.detach()
 
     def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:
-        """Clip the whole gradient's norm to `most_norm` and take one step."""
+        """Clip the norm of the whole gradient to `most_norm` and take one step."""
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
         if most_norm is not None:
@@ -99,7 +122,7 @@ class Strategy:
         nn.utils.clip_grad_norm_(self.parameters(), most_norm)
 
     def mean_loss(self, rows: ResidentRows) -> float:
-        """The mean loss of all rows, by weight where there are weights, in evaluation mode and float32."""
+        """The mean loss of all rows, weighted if there are weights, in evaluation mode and float32."""
         self.module.eval()
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         with torch.no_grad():
@@ -111,7 +134,7 @@ class Strategy:
         return self.sum_over_parts(total) / len(rows)
 
     def _evaluated(self, rows: ResidentRows) -> Iterator[ResidentRows]:
-        """This process's rows in chunks, as many chunks on every rank: a forward pass may communicate."""
+        """This process's rows in chunks, equally many on all ranks: a forward pass may communicate."""
         share = -(-len(rows) // self.data_size)
         own = rows.part(self.part(len(rows)))
         size = eval_rows(self.device)
@@ -123,18 +146,18 @@ class Strategy:
         return float(value)
 
     def snapshot(self) -> dict[str, Tensor]:
-        """A copy of this process's weights as they are now."""
+        """A copy of this process's present weights."""
         return {name: value.detach().clone() for name, value in self.net.state_dict().items()}
 
     def restore(self, weights: dict[str, Tensor]) -> None:
-        """Put this process's weights back to a snapshot."""
+        """Restore this process's weights from a snapshot."""
         self.net.load_state_dict(weights)
 
     def gather(self) -> dict[str, Tensor]:
-        """All weights under the whole network's names, on the process that leads; empty on the others."""
+        """All weights under the whole network's names on the leading process; empty on the others."""
         return self.net.state_dict()
 
 
 def eval_rows(device: torch.device) -> int:
-    """Rows of one evaluation chunk: what a CPU's cache holds, or enough to fill a GPU."""
+    """Rows of one evaluation chunk: as many as a CPU's cache holds, or enough to fill a GPU."""
     return 2_048 if device.type == "cpu" else 131_072

@@ -1,7 +1,7 @@
 """`dp` and `ddp`: the whole network on each device, a part of each batch.
 
-`dp` is one process that copies the network to its devices for every step; `ddp` is one process a device
-and brings gradients together while they are computed, which is why it is faster.
+`dp` is one process that copies the network to its devices for every step. `ddp` has one process per device
+and combines gradients while they are computed, so it is faster.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place
 from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
-from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.engines.neural.training.precision import Precision
 
 
 class DataParallel(Strategy):
-    """`dp`, for comparison with the tutorials; on the CPU, which is one device, it is `single`.
+    """`dp`, for comparison with tutorials; on the CPU, which is one device, it is `single`.
 
-    So no test without GPUs can hold it to `single`; which rows a device's masks are for (`device_place`) is
-    tested apart.
+    So only a machine with GPUs can compare it with `single`; which rows a device's masks are for
+    (`device_place`) is tested without one.
     """
 
     name = "dp"
@@ -34,6 +34,10 @@ class DataParallel(Strategy):
     def __init__(self, device: torch.device, precision: Precision, *, num_devices: int) -> None:
         super().__init__(device, precision)
         self._devices = list(range(num_devices)) if device.type == "cuda" else []
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        return cls(place.device, place.precision, num_devices=place.num_devices)
 
     def _placed(self, net: TabularNet) -> nn.Module:
         if not self._devices:
@@ -48,7 +52,7 @@ class DataParallel(Strategy):
 
 
 class _OwnRows(nn.Module):
-    """A network whose dropouts know, on each device's copy, which rows of the batch that copy got.
+    """A network whose dropouts know which rows of the batch each device's copy got.
 
     A copy sees its own rows alone, so `micro_rows`, of all devices together, is set before each pass.
     """
@@ -80,14 +84,14 @@ def device_place(micro: Place, micro_rows: int, num_devices: int, index: int) ->
 
 
 class Distributed(Strategy):
-    """What the strategies of several processes share; all of them are ranks of the default group."""
+    """The base of strategies with several processes; all of these are ranks of the default group."""
 
     def __init__(self, device: torch.device, precision: Precision) -> None:
         super().__init__(device, precision)
         self.num_ranks = dist.get_world_size()
         self.leads = dist.get_rank() == 0
         self.data_group: dist.ProcessGroup | None = None
-        """The ranks that compute different rows with the same part of the network; None: all."""
+        """The ranks that compute different rows with the same part of the network; None means all."""
 
     def sum_over_parts(self, value: Tensor) -> float:
         total = value.detach().clone()
@@ -95,9 +99,10 @@ class Distributed(Strategy):
         return float(total)
 
     def _clip(self, most_norm: float) -> None:
-        """Clip by the norm of the whole network's gradient, of which each rank may hold but a part.
+        """Clip by the norm of the whole network's gradient, of which a rank may hold only a part.
 
-        An element that several ranks hold counts once: each adds its square over the number of copies.
+        An element that several ranks hold counts once: each rank adds its square divided by the number of
+        copies.
         """
         gradients = [(p, p.grad) for p in self.parameters() if p.grad is not None]
         total = torch.zeros((), device=self.device)
@@ -109,7 +114,7 @@ class Distributed(Strategy):
             _local(gradient).mul_(factor)
 
     def copies(self, parameter: nn.Parameter) -> int:
-        """On how many ranks each element of a parameter lies."""
+        """The number of ranks that hold each element of a parameter."""
         return self.num_ranks
 
     def snapshot(self) -> dict[str, Tensor]:
@@ -136,7 +141,7 @@ class DistributedDataParallel(Distributed):
 
     def _placed(self, net: TabularNet) -> nn.Module:
         with warnings.catch_warnings():
-            # Its new name does not exist in the older versions that we support.
+            # The older torch versions that we support do not know the new name.
             warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
             return nn.parallel.DistributedDataParallel(
                 net.to(self.device), broadcast_buffers=False, gradient_as_bucket_view=True
@@ -152,7 +157,7 @@ class DistributedDataParallel(Distributed):
 
 
 def _local(value: Tensor) -> Tensor:
-    """This rank's part of a tensor that may be sharded."""
-    from torch.distributed.tensor import DTensor  # half a second, which one process alone need not spend
+    """This rank's part of a tensor, which may be sharded."""
+    from torch.distributed.tensor import DTensor  # takes half a second, which a single process saves
 
     return value.to_local() if isinstance(value, DTensor) else value

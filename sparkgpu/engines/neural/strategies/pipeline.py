@@ -1,12 +1,12 @@
-"""`pp` and `dp_pp`: runs of blocks on ranks one after the other, micro-batches passing through (1F1B).
+"""`pp` and `dp_pp`: each rank holds consecutive blocks, and micro-batches pass through the ranks (1F1B).
 
-A pipeline computes batches of one shape only: the last batch of an epoch is filled up with rows of weight 0.
+A pipeline computes batches of one shape only, so the last batch of an epoch is padded with rows of weight 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -18,12 +18,13 @@ from torch.nn import functional
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
+from sparkgpu.engines.neural.strategies.base import RankPlace
 from sparkgpu.engines.neural.strategies.data_parallel import Distributed
 from sparkgpu.engines.neural.training.precision import Precision
 
 
 class PipelineParallel(Distributed):
-    """`pp`, and with `data_size` > 1 `dp_pp`: so many pipelines, each with its part of a batch."""
+    """`pp`, and `dp_pp` if `data_size` > 1: that many pipelines, each with its part of a batch."""
 
     cuts_batches = True
 
@@ -45,10 +46,20 @@ class PipelineParallel(Distributed):
         self._replicas = mesh["dp"].get_group()
         self._pipeline = mesh["pp"].get_group()
         share = -(-batch_size // data_size)
-        # Enough to keep every stage busy most of the time; the micro-batch is a whole number of rows.
+        # Enough micro-batches to keep every stage busy most of the time, each with a whole number of rows.
         count = max(2 * self.num_stages, -(-share // micro_rows))
         self._micro_rows = -(-share // count)
         self._num_micro = count
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        return cls(
+            place.device,
+            place.precision,
+            batch_size=place.batch_size,
+            micro_rows=place.micro_rows,
+            data_size=place.copies,
+        )
 
     @property
     def _is_first(self) -> bool:
@@ -71,7 +82,7 @@ class PipelineParallel(Distributed):
     def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
         self._denominator = place.batch_rows
         self._pipe.place = place
-        set_place(self._dropouts, place)  # for passes that find out about shapes
+        set_place(self._dropouts, place)  # for the passes that determine shapes
         total = self._pass(batch, self._schedule.step) * place.batch_rows
         if self.data_size > 1:
             gradients = [p.grad for p in self.parameters() if p.grad is not None]
@@ -94,7 +105,7 @@ class PipelineParallel(Distributed):
         return self.sum_over_parts(total) / len(rows)
 
     def _pass(self, batch: ResidentRows, schedule: Any) -> Tensor:
-        """Send a batch through the pipeline; its micro-batches' summed losses, 0 but on the last stage."""
+        """Send a batch through the pipeline. Returns its summed loss on the last stage, 0 on the others."""
         missing = self._micro_rows * self._num_micro - len(batch)
         inputs: tuple[Tensor, ...] = ()
         if self._is_first:
@@ -129,8 +140,8 @@ class PipelineParallel(Distributed):
 class _PlacedStage(PipelineStage):
     """A stage that tells its dropouts which rows of the batch each micro-batch holds.
 
-    By the number that the schedule gives a micro-batch, not by counting forward passes: some of them only
-    find out about shapes.
+    It uses the schedule's number of the micro-batch. Counting forward passes would be wrong, since some of
+    them only determine shapes.
     """
 
     def __init__(self, *arguments: Any, micro_rows: int, **named: Any) -> None:
@@ -147,7 +158,7 @@ class _PlacedStage(PipelineStage):
 
 
 def cut(net: TabularNet, stage: int, num_stages: int) -> TabularNet:
-    """Leave of a whole network what a stage computes: even runs of blocks, in place."""
+    """Reduce a whole network, in place, to the blocks of one stage; stages get equal numbers of blocks."""
     numbers = list(net.blocks)
     share, more = divmod(len(numbers), num_stages)
     first = stage * share + min(stage, more)

@@ -1,4 +1,4 @@
-"""`fsdp`: weights, gradients and optimizer state cut over the ranks; only a block that computes is whole."""
+"""`fsdp`: weights, gradients and optimizer state are cut over the ranks; a block is whole only to compute."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sharded(Distributed):
 
 
 class FullyShardedDataParallel(Sharded):
-    """`fsdp`, torch's second form of it."""
+    """`fsdp`, in torch's second version (FSDP2)."""
 
     name = "fsdp"
 

@@ -1,10 +1,12 @@
-"""`tp` and `dp_tp`: every layer cut over the ranks, which compute the same rows together.
+"""`tp` and `dp_tp`: every layer is cut over the ranks, which compute the same rows together.
 
-Layers are cut in pairs: the first of a pair by its outputs, the second by its inputs, so that what lies
-between is never brought together. Embedding tables are cut by rows. What is small stays whole everywhere.
+Layers are cut in pairs: the first of a pair by its outputs, the second by its inputs, so the values between
+them are never gathered. Embedding tables are cut by rows. Small parameters stay whole on every rank.
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +27,17 @@ from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.resnet import ResidualBlock
 from sparkgpu.engines.neural.nets.tabm import FirstBlock
 from sparkgpu.engines.neural.rows.resident import ResidentRows
+from sparkgpu.engines.neural.strategies.base import RankPlace
 from sparkgpu.engines.neural.strategies.sharded import Sharded, shard
 from sparkgpu.engines.neural.training.precision import Precision
 
 
 class TensorParallel(Sharded):
-    """`tp`, and with `data_size` > 1 `dp_tp`: groups of ranks that compute different rows, each with a
-    network cut over its own ranks; over the groups weights are sharded as in `fsdp`."""
+    """`tp`, and `dp_tp` if `data_size` > 1.
+
+    `dp_tp` has groups of ranks that compute different rows. Each group has a network cut over its own ranks;
+    over the groups, weights are sharded as in `fsdp`.
+    """
 
     def __init__(self, device: torch.device, precision: Precision, *, data_size: int = 1) -> None:
         super().__init__(device, precision)
@@ -41,6 +47,10 @@ class TensorParallel(Sharded):
         self.data_rank, self.data_size = self._mesh.get_local_rank("dp"), data_size
         self.data_group = self._mesh["dp"].get_group()
         self.gradient_scale = float(data_size)  # torch takes the mean over the groups
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        return cls(place.device, place.precision, data_size=place.copies)
 
     def _placed(self, net: TabularNet) -> nn.Module:
         cut(net.to(self.device), self._mesh["tp"])
@@ -53,7 +63,7 @@ class TensorParallel(Sharded):
 
     def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:
         for parameter in self.parameters():
-            # The gradient of a table cut by rows comes whole; each rank needs that of its own rows.
+            # The gradient of a table cut by rows arrives whole; each rank needs only that of its own rows.
             if isinstance(parameter.grad, DTensor) and isinstance(parameter.data, DTensor):
                 parameter.grad = parameter.grad.redistribute(placements=parameter.data.placements)
         super().step(optimizer, most_norm)
@@ -80,7 +90,7 @@ def cut(net: TabularNet, mesh: DeviceMesh) -> None:
             inside_pair = not inside_pair
     if inside_pair and isinstance(net.output, Members):
         plan["output.layer"] = RowwiseParallel()
-    elif inside_pair:  # an output that cannot be cut takes whole rows: so does the block before it
+    elif inside_pair:  # an output that cannot be cut needs whole rows from the block before it
         last = list(net.blocks)[-1]
         del plan[f"blocks.{last}.linear"]
         for dropout in dropouts(net.blocks[last]):

@@ -1,12 +1,12 @@
-"""Checkpoints of a training: written with torch.distributed.checkpoint, complete or absent.
+"""Checkpoints of a training, written with torch.distributed.checkpoint: each is complete or absent.
 
-One folder holds one checkpoint: the tensors of network and optimizer under the whole network's names, each
-rank its shards, so that any strategy on any number of devices can go on from it; and ``progress.json``. It
-is written beside its place and renamed when everybody is done; the one before goes only then. There are no
-random states in it: all randomness follows from the place in training (`nets.dropout`, `data`).
+One folder holds one checkpoint: ``progress.json`` and the tensors of network and optimizer. Each rank writes
+its shards under the whole network's names, so any strategy on any number of devices can continue from it. It
+is written under a temporary name and renamed when all ranks are done; only then is the previous one removed.
+It holds no random states, since all randomness follows from the place in training (`nets.dropout`, `rows`).
 
-torch.distributed.checkpoint is imported at the first checkpoint: it brings DTensor and sympy with it (0.7 s,
-50 MB), and a training of a few seconds leaves none.
+torch.distributed.checkpoint is imported at the first checkpoint: it loads DTensor and sympy (0.7 s, 50 MB),
+and a training of a few seconds writes no checkpoint.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from sparkgpu.engines.neural.strategies.base import Strategy
 
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
-_EPOCH_S = 10.0  # an epoch leaves no checkpoint while the last one is younger
-_ASKED_EVERY = 50  # steps between two looks at the leading rank's clock and at the run directory
+_EPOCH_S = 10.0  # an epoch writes no checkpoint if the last one is younger
+_ASKED_EVERY = 50  # steps between two checks of the leading rank's clock and the run directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,10 @@ class CurvePoint:
 
 
 @dataclass(kw_only=True)
-class Progress:
-    """Where a training stands: whole epochs done, steps of the next, and what was found so far.
+class TrainingState:
+    """The state of a training: whole epochs done, steps of the next epoch, and the results so far.
 
-    `total` is the loss summed over the steps of the unfinished epoch.
+    `total` is the summed loss over the steps of the unfinished epoch.
     """
 
     epoch: int = 0
@@ -66,9 +66,9 @@ class Progress:
 
 
 class Checkpoints:
-    """The checkpoints of one trial in `folder`; all ranks of a trial call each method together.
+    """The checkpoints of one trial in `folder`; all ranks of a trial must call each method together.
 
-    One is asked for out of turn by the file `request`.
+    The file `request` asks for an extra checkpoint.
     """
 
     def __init__(self, folder: Path, *, minutes: float, request: Path | None = None) -> None:
@@ -79,15 +79,15 @@ class Checkpoints:
         self._saved_at = time.monotonic()
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint within the epoch is due: by the leading rank's clock, or as it is asked."""
+        """Whether a checkpoint is due within the epoch, by the leading rank's clock or by a request."""
         return step % _ASKED_EVERY == 0 and self._agreed(self._interval_s)
 
     def due_after_epoch(self) -> bool:
-        """Whether one is due where an epoch ends."""
+        """Whether a checkpoint is due at the end of an epoch."""
         return self._agreed(min(self._interval_s, _EPOCH_S))
 
     def _agreed(self, interval_s: float) -> bool:
-        """Whether the leading rank's last checkpoint is as old as that, or one is asked for."""
+        """Whether the leading rank's last checkpoint is that old, or a request is waiting."""
         asked = self._request is not None and not self._answered and self._request.exists()
         is_due = asked or time.monotonic() - self._saved_at >= interval_s
         if not dist.is_initialized():
@@ -96,8 +96,8 @@ class Checkpoints:
         dist.broadcast(answer, src=0)
         return bool(answer)
 
-    def save(self, strategy: Strategy, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write a checkpoint; it is there, whole, when this returns on the leading rank."""
+    def save(self, strategy: Strategy, optimizer: torch.optim.Optimizer, progress: TrainingState) -> None:
+        """Write a checkpoint. It is complete when this returns on the leading rank."""
         from torch.distributed.checkpoint import state_dict_saver
 
         asked = self._request is not None and self._request.exists()
@@ -115,7 +115,7 @@ class Checkpoints:
             found = asdict(progress)
             found["best_weights"] = bool(progress.best_weights)
             write_json(temporary / "progress.json", found)
-            if (self._folder / name).exists():  # of a training that was stopped right here
+            if (self._folder / name).exists():  # left by a training that was stopped at this point
                 shutil.rmtree(self._folder / name)
             temporary.replace(self._folder / name)
             for other in self._all():
@@ -124,8 +124,8 @@ class Checkpoints:
         self._saved_at = time.monotonic()
         self._answered = self._answered or asked
 
-    def load(self, strategy: Strategy, optimizer: torch.optim.Optimizer) -> Progress | None:
-        """Put network and optimizer back to the last checkpoint; None when there is none."""
+    def load(self, strategy: Strategy, optimizer: torch.optim.Optimizer) -> TrainingState | None:
+        """Restore network and optimizer from the last checkpoint; None if there is none."""
         last = max(self._all(), default=None)
         if last is None:
             return None
@@ -141,7 +141,7 @@ class Checkpoints:
         set_optimizer_state_dict(strategy.module, optimizer, state["optimizer"], options=_flat())
         curve = [CurvePoint(**point) for point in found.pop("curve")]
         best = found.pop("best")
-        return Progress(
+        return TrainingState(
             curve=curve,
             best=CurvePoint(**best) if best else None,
             best_weights=state.get("best", {}),
@@ -149,7 +149,7 @@ class Checkpoints:
         )
 
     def remove(self) -> None:
-        """Of a finished trial nothing is kept."""
+        """Remove the checkpoints of a finished trial."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _all(self) -> list[Path]:
@@ -160,7 +160,7 @@ class Checkpoints:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's warning that one process alone is saving, which is what was meant."""
+    """Suppress torch's warning that a single process is saving, which is intended here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield

@@ -1,7 +1,7 @@
-"""What happens when a device's memory does not hold a step: smaller micro-batches, the same batch.
+"""Handles a step that does not fit a device's memory: smaller micro-batches, the same batch.
 
-A step's gradient is the sum over its micro-batches, so that halving them changes memory and speed and, up to
-rounding, nothing else; weights change only after the last of them, so that a step can be tried again.
+A step's gradient is the sum over its micro-batches. So halving them changes only memory, speed and rounding.
+Weights change only after the last micro-batch, so a step can be tried again.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from sparkgpu.errors import TrialError
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device, or the host in torch's hands, had no memory left."""
+    """Whether a device, or torch on the host, ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
     )
 
 
 def release(device: torch.device) -> None:
-    """Give back what the failed step left."""
+    """Free the memory of the failed step."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def halved(micro_rows: int) -> int:
-    """The next smaller micro-batch. Raises `TrialError` when a single row does not fit."""
+    """The next smaller micro-batch. Raises `TrialError` if a single row does not fit."""
     if micro_rows <= 1:
         raise TrialError(
             "the network does not fit the device's memory, even with one row at a time: lower neural.hidden, "

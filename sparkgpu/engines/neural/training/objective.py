@@ -1,7 +1,8 @@
-"""What a network's raw outputs mean: the loss of each row, the metric watched, and the prediction.
+"""The meaning of a network's raw outputs: the loss of each row, the watched metric, and the prediction.
 
-A network gives M predictions of each row (1 unless it is an ensemble): each has a loss of its own, whose mean
-is the row's, so that every member learns the task by itself; what is averaged at the end are probabilities.
+A network gives M predictions of each row (1 unless it is an ensemble). Each has its own loss, and their mean
+is the loss of the row, so every member learns the task by itself. The final prediction averages
+probabilities.
 
 B rows, M members, C classes (1 output for regression).
 """
@@ -24,8 +25,9 @@ from sparkgpu.table.schema import Task
 class Objective:
     """Cross-entropy for classes; squared error on the standardised target for regression.
 
-    `mean` and `std` are the training target's, so that one learning rate serves every unit. Predictions stay
-    between `low` and `high` where these are given. `label_smoothing` concerns the training loss alone.
+    `mean` and `std` are those of the training target, so that one learning rate serves every unit.
+    Predictions stay between `low` and `high` if these are given. `label_smoothing` affects only the training
+    loss.
     """
 
     task: Task
@@ -39,14 +41,14 @@ class Objective:
     def fit(
         cls, task: Task, label_N: NDArray[np.int64 | np.float64], weight_N: NDArray[np.float32] | None
     ) -> Objective:
-        """Take mean and deviation from the training rows, weighted where they have weights."""
+        """Take mean and standard deviation from the training rows, weighted if they have weights."""
         if task != "regression":
             return cls(task=task)
         mean = float(np.average(label_N, weights=weight_N))
         reach = float(np.abs(label_N - mean).max())
-        if reach == 0:  # a constant target is learned as it is
+        if reach == 0:  # a constant target is not scaled
             return cls(task=task, mean=mean)
-        # Squares of the share of the greatest deviation, not of the deviation: those can overflow.
+        # Divide by the greatest deviation before squaring, since squares of deviations can overflow.
         share = math.sqrt(float(np.average(np.square((label_N - mean) / reach), weights=weight_N)))
         return cls(task=task, mean=mean, std=reach * share if share > 0 else 1.0)
 
@@ -55,13 +57,13 @@ class Objective:
         return "rmse" if self.task == "regression" else "log_loss"
 
     def targets(self, label_N: NDArray[np.int64 | np.float64]) -> Tensor:
-        """Labels as the loss takes them: class codes, or standardised values in float32."""
+        """Labels in the form the loss takes: class codes, or standardised values in float32."""
         if self.task == "regression":
             return torch.from_numpy(((label_N - self.mean) / self.std).astype(np.float32))
         return torch.from_numpy(label_N)
 
     def loss(self, outputs_BMC: Tensor, target_B: Tensor) -> Tensor:
-        """The loss of each row (B,), the mean of its members', in float32 whatever the outputs' precision."""
+        """The loss of each row (B,), the mean over its members; float32 for any precision of the outputs."""
         outputs_BMC = outputs_BMC.float()
         target_BM = target_B.unsqueeze(1).expand(outputs_BMC.shape[:2])
         if self.task == "regression":
@@ -75,7 +77,7 @@ class Objective:
         return flat.view(target_BM.shape).mean(1)
 
     def loss_of_mean(self, outputs_BMC: Tensor, target_B: Tensor) -> Tensor:
-        """The loss of each row (B,) with its members averaged as in `predict`: what validation watches."""
+        """The loss of each row (B,) with its members averaged as in `predict`; validation watches this."""
         outputs_BMC = outputs_BMC.float()
         if self.task == "regression":
             return functional.mse_loss(
@@ -86,7 +88,7 @@ class Objective:
         return functional.nll_loss(log_BC, target_B, reduction="none")
 
     def metric_of(self, mean_loss: float) -> float:
-        """The metric (log loss, or RMSE in the target's unit) that belongs to a mean loss."""
+        """The metric (log loss, or RMSE in the target's unit) of a mean loss."""
         return math.sqrt(mean_loss) * self.std if self.task == "regression" else mean_loss
 
     def predict(self, outputs_BMC: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""AdamW, and how its learning rate and weight decay change during training: one recipe per architecture."""
+"""AdamW, and how its learning rate and weight decay change during training: a network brings its recipe."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.training.objective import Objective
 
 Schedule = Callable[[float], float]
-"""From the share of training done (0 to 1) to a factor of the initial value."""
+"""Maps the share of training done (0 to 1) to a factor of the initial value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What an architecture's authors found to train it well, apart from what the configuration names.
+    """The training settings of an architecture's authors that the configuration does not name.
 
-    `weight_decay` and `dropout` are schedules. `factors` are those of learning rate and weight decay for a
-    parameter by its name.
+    `weight_decay` and `dropout` are schedules. `factors` gives the factors of learning rate and weight decay
+    for a parameter's name.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -36,7 +36,7 @@ class Recipe:
     clips_predictions: bool = False
 
     def objective(self, fitted: Objective, label_N: NDArray[Any]) -> Objective:
-        """The objective that this recipe trains, from what was fitted on the training labels."""
+        """The objective of this recipe, from the one fitted on the training labels."""
         if fitted.task != "regression":
             return replace(fitted, label_smoothing=self.label_smoothing)
         if not self.clips_predictions:
@@ -44,58 +44,30 @@ class Recipe:
         return replace(fitted, low=float(label_N.min()), high=float(label_N.max()))
 
 
-def _flat_then_cosine(done: float) -> float:
-    return 1.0 if done < 0.5 else 0.5 * (1 + math.cos(math.pi * (2 * done - 1)))
-
-
-def _realmlp_factors(name: str) -> tuple[float, float]:
-    *_, owner, own = name.split(".")
-    if owner == "scale":
-        return 6.0, 1.0
-    if owner in ("periodic", "activation"):
-        return 0.1, 1.0
-    return (0.1, 0.0) if own == "bias" else (1.0, 1.0)
-
-
 SCHEDULES: dict[str, Schedule] = {
     "constant": lambda done: 1.0,
     "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
-    # Four cycles, each twice as long as the one before (Holzmüller et al., "Better by Default", 2024).
+    # Four cycles, each twice as long as the previous one (Holzmüller et al., "Better by Default", 2024).
     "coslog4": lambda done: 0.5 * (1 - math.cos(2 * math.pi * math.log2(1 + 15 * done))),
-}
-
-RECIPES: dict[str, Recipe] = {
-    "mlp": Recipe(),
-    "resnet": Recipe(),
-    "tabm": Recipe(),
-    # RealMLP-TD's (Holzmüller et al. 2024, table A.1).
-    "realmlp": Recipe(
-        betas=(0.9, 0.95),
-        most_gradient_norm=None,
-        weight_decay=_flat_then_cosine,
-        dropout=_flat_then_cosine,
-        factors=_realmlp_factors,
-        label_smoothing=0.1,
-        clips_predictions=True,
-    ),
 }
 
 
 class _AdamW(torch.optim.AdamW):
-    """AdamW without the wrappers that keep torch.compile out: their first call imports all of torch._dynamo
-    (0.6 s, 30 MB)."""
+    """AdamW without the wrappers that exclude torch.compile.
+
+    The first call of such a wrapper imports all of torch._dynamo (0.6 s, 30 MB).
+    """
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
-def make_optimizer(module: nn.Module, config: NeuralConfig, recipe: Recipe) -> torch.optim.AdamW:
+def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) -> torch.optim.AdamW:
     """AdamW over the module's parameters, grouped by their factors (kept as `*_factor` in each group).
 
-    Sharded and whole tensors go to groups of their own: one fused kernel cannot update both.
+    Sharded and whole tensors go to separate groups, since one fused kernel cannot update both.
     """
-    assert config.learning_rate is not None and config.weight_decay is not None
     groups: dict[tuple[float, float, type], dict[str, object]] = {}
     for name, parameter in module.named_parameters():
         plain = name.replace("_orig_mod.", "").replace("module.", "")
@@ -105,16 +77,17 @@ def make_optimizer(module: nn.Module, config: NeuralConfig, recipe: Recipe) -> t
             {"params": [], "learning_rate_factor": factors[0], "weight_decay_factor": factors[1]},
         )
         group["params"].append(parameter)  # type: ignore[attr-defined]
-    # One fused kernel for all parameters of a group; measured fastest on the CPU.
+    # One fused kernel for all parameters of a group; it measured fastest on the CPU.
     optimizer = _AdamW(list(groups.values()), betas=recipe.betas, fused=True)
     set_progress(optimizer, config, recipe, 0.0)
     return optimizer
 
 
-def set_progress(optimizer: torch.optim.Optimizer, config: NeuralConfig, recipe: Recipe, done: float) -> None:
-    """Set learning rates and weight decays for a step taken when a share `done` of training is over."""
-    assert config.learning_rate is not None and config.weight_decay is not None
-    rate = config.learning_rate * SCHEDULES[config.schedule or "constant"](done)
+def set_progress(
+    optimizer: torch.optim.Optimizer, config: NeuralParameters, recipe: Recipe, done: float
+) -> None:
+    """Set learning rates and weight decays for a step at share `done` of the training."""
+    rate = config.learning_rate * SCHEDULES[config.schedule](done)
     decay = config.weight_decay * recipe.weight_decay(done)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["learning_rate_factor"]

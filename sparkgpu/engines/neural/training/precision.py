@@ -1,7 +1,7 @@
-"""In which number format a network computes: chosen by the device, asked for by the configuration.
+"""The number format in which a network computes: from the configuration, or chosen by the device.
 
-Weights, losses, evaluation and predictions are float32 everywhere; the choice concerns the forward and
-backward passes of training.
+Weights, losses, evaluation and predictions are always float32; the format applies to the forward and backward
+passes of training.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkgpu.plan.strategy import check_precision
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """`dtype` None is float32 throughout. float16 needs its losses scaled, lest small gradients vanish."""
+    """`dtype` None means float32 throughout. float16 needs scaled losses, or small gradients vanish."""
 
     device_type: str
     dtype: torch.dtype | None
@@ -30,7 +30,7 @@ class Precision:
         return f"{str(self.dtype).removeprefix('torch.')} autocast, float32 weights"
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Forward passes of training run in here."""
+        """The context for forward passes of training."""
         return torch.autocast(self.device_type, dtype=self.dtype, enabled=self.dtype is not None)
 
     def scaler(self) -> torch.amp.GradScaler | None:
@@ -38,11 +38,11 @@ class Precision:
 
 
 def choose_precision(config: NeuralConfig, device: torch.device, device_name: str) -> Precision:
-    """What `neural.precision` means on this device; TF32 is switched on or off for the whole process.
+    """What `neural.precision` means on this device. Switches TF32 on or off for the whole process.
 
-    "auto" is bfloat16 on a GPU that has it, else float16; on a CPU float32: without AMX or AVX-512 bfloat16
-    was measured ten times slower, and a choice by processor would give one table different results on
-    different machines. Raises `DeviceError` for a format that the device does not have.
+    "auto" is bfloat16 on a GPU that supports it, else float16, and float32 on a CPU. Without AMX or AVX-512,
+    bfloat16 measured ten times slower; and a choice by processor would give one table different results on
+    different machines. Raises `DeviceError` if the device does not support the format.
     """
     asked = config.precision
     if device.type == "cpu":
@@ -51,10 +51,10 @@ def choose_precision(config: NeuralConfig, device: torch.device, device_name: st
     supported = torch.cuda.is_bf16_supported(including_emulation=False)
     if asked == "bfloat16" and not supported:
         raise DeviceError(
-            f'neural.precision = "bfloat16": {device} ({device_name}) has no bfloat16 arithmetic; '
+            f'neural.precision = "bfloat16": {device} ({device_name}) does not support bfloat16; '
             'set it to "float16", "float32" or "auto".'
         )
-    # On purpose and for every kind of product: the default differs between torch's versions.
+    # Set explicitly for every kind of product, since the default differs between torch versions.
     torch.backends.cuda.matmul.allow_tf32 = asked == "tf32"
     torch.backends.cudnn.allow_tf32 = asked == "tf32"
     dtype = {

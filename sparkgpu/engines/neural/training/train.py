@@ -1,8 +1,8 @@
 """The training loop: batches, steps, validation after each epoch, early stopping.
 
-Nothing in it waits for the device within an epoch; losses are summed there and read once an epoch. All that
-happens follows from the seed and the place in training, never from a random state, so that a run resumed
-from a checkpoint goes on exactly as it would have.
+Within an epoch, nothing waits for the device: losses are summed there and read once per epoch. Everything
+follows from the seed and the place in training, never from a random state. So a run resumed from a checkpoint
+continues exactly as if it had not stopped.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Place
-from sparkgpu.engines.neural.rows.resident import ResidentRows, Source
+from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentRows
 from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint, Progress
+from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
 from sparkgpu.engines.neural.training.memory import halved, is_out_of_memory, release
 from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer, set_progress
 from sparkgpu.errors import TrialError
@@ -30,7 +30,7 @@ Report = Callable[[float, int, float | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What training did. `best_epoch` has the least validation metric, `kept_epoch` gave the weights."""
+    """The result of training. `best_epoch` has the lowest validation metric, `kept_epoch` the weights."""
 
     curve: tuple[CurvePoint, ...]
     best_epoch: int
@@ -41,30 +41,29 @@ class Training:
 
 def train(
     strategy: Strategy,
-    source: Source,
+    source: BatchSource,
     valid_rows: ResidentRows,
     *,
-    config: NeuralConfig,
+    config: NeuralParameters,
     recipe: Recipe,
     seed: int,
     report: Report,
     checkpoints: Checkpoints | None = None,
 ) -> Training:
-    """Train the network that `strategy` has spread.
+    """Train the network that `strategy` holds.
 
-    With `patience` p > 0 it ends after p epochs without a better validation metric and the best epoch's
-    weights are kept; with 0 it runs all epochs and keeps the last. Goes on from the last checkpoint where
-    there is one. Raises `TrialError` when the loss is no longer a number before any epoch was good.
+    With `patience` p > 0 it stops after p epochs without a better validation metric and keeps the weights of
+    the best epoch. With 0 it runs all epochs and keeps the last weights. It continues from the last
+    checkpoint if there is one. Raises `TrialError` if the loss becomes NaN before any good epoch.
     """
-    epochs, batch_size, patience = config.epochs, config.batch_size, config.patience
-    assert epochs and batch_size and patience is not None  # filled in by parameters.resolve_parameters
+    epochs, patience = config.epochs, config.patience
     optimizer = make_optimizer(strategy.module, config, recipe)
-    progress = Progress(micro_rows=config.micro_batch_size or batch_size)
+    progress = TrainingState(micro_rows=config.micro_batch_size)
     if checkpoints is not None:
         found = checkpoints.load(strategy, optimizer)
         if found is not None:
             place = f"epoch {found.epoch}" + (f" and {found.step} steps" if found.step else "")
-            found.notes.append(f"went on from a checkpoint after {place}")
+            found.notes.append(f"resumed from a checkpoint after {place}")
             progress = found
     loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress)
     metric_of = strategy.objective.metric_of
@@ -110,19 +109,19 @@ def train(
 
 
 class _Loop:
-    """The steps of an epoch, from where `progress` stands."""
+    """The steps of an epoch, from the position in `progress`."""
 
     def __init__(
         self,
         strategy: Strategy,
-        source: Source,
+        source: BatchSource,
         optimizer: torch.optim.Optimizer,
-        config: NeuralConfig,
+        config: NeuralParameters,
         recipe: Recipe,
         seed: int,
         report: Report,
         checkpoints: Checkpoints | None,
-        progress: Progress,
+        progress: TrainingState,
     ) -> None:
         self._strategy = strategy
         self._source = source
@@ -135,21 +134,20 @@ class _Loop:
         self._progress = progress
         self._start = time.perf_counter() - (progress.curve[-1].elapsed_s if progress.curve else 0.0)
         self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
-        """The loss summed over this epoch's rows so far, those of this process."""
+        """The summed loss over this epoch's rows so far, on this process."""
 
     def elapsed_s(self) -> float:
         return time.perf_counter() - self._start
 
     def epoch(self) -> None:
-        """Take the steps that are left of the epoch."""
+        """Take the remaining steps of the epoch."""
         config, progress, strategy = self._config, self._progress, self._strategy
-        assert config.epochs and config.batch_size
         steps = -(-len(self._source) // config.batch_size)
         last = progress.curve[-1].valid if progress.curve else None
         strategy.module.train()
         self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
         if strategy.leads:
-            self.total += progress.total  # of the steps before a restart, all processes' together
+            self.total += progress.total  # from the steps before a restart, over all processes
         batches = self._source.batches(
             seed=self._seed,
             epoch=progress.epoch + 1,
@@ -173,10 +171,10 @@ class _Loop:
                 self._checkpoints.save(strategy, self._optimizer, progress)
 
     def _gradient(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
-        """The gradient of one batch of `rows` rows in all, in micro-batches; this part's summed loss.
+        """Compute the gradient of one batch of `rows` rows in micro-batches. Returns this part's summed loss.
 
-        Tried again with smaller micro-batches when memory runs out, which this process can do alone only when
-        no other waits for it.
+        If memory runs out, it tries again with smaller micro-batches. A process may decide that alone only if
+        no other process waits for it.
         """
         strategy, progress = self._strategy, self._progress
         while True:
@@ -191,14 +189,15 @@ class _Loop:
             progress.micro_rows = smaller
             progress.notes.append(
                 f"out of memory in epoch {progress.epoch + 1}, step {progress.step + 1}: micro-batches of "
-                f"{smaller} rows from there on, the batch stays {self._config.batch_size}"
+                f"{smaller} rows from there on; the batch stays {self._config.batch_size}"
             )
             if strategy.num_ranks > 1:
                 raise NeedsSmallerBatches(smaller, progress.notes[-1])
 
     def _accumulated(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
         strategy = self._strategy
-        # As many on each rank, whose parts may differ by a row: passes of sharded networks communicate.
+        # The same number on each rank, though parts may differ by a row: passes of sharded networks
+        # communicate.
         share = -(-rows // strategy.data_size)
         size = share if strategy.cuts_batches else min(share, self._progress.micro_rows)
         first = strategy.part(rows).start
@@ -211,7 +210,7 @@ class _Loop:
 
 
 class NeedsSmallerBatches(Exception):
-    """One of several ranks ran out of memory: all have to start again from the checkpoint."""
+    """One of several ranks ran out of memory, so all must start again from the checkpoint."""
 
     def __init__(self, micro_rows: int, note: str) -> None:
         super().__init__(note)

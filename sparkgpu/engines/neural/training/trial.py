@@ -1,8 +1,8 @@
-"""One trial as one of its ranks sees it: table to device, training, predictions, and the files of the trial.
+"""One trial on one of its ranks: table to device, training, predictions, and the trial's files.
 
-With one device there is one rank, the lane's worker itself. Of several only the leading one writes files;
-what the others find out about themselves travels to it at the end. On a GPU lane everything runs on the GPU
-or the trial fails; nothing here falls back to the CPU.
+With one device there is one rank, the lane's worker itself. With several, only the leading rank writes files;
+the others send it their facts at the end. On a GPU lane everything runs on the GPU or the trial fails;
+nothing here falls back to the CPU.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,87 +18,78 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.engines.neural.model import TRANSFORMS, TabularModel, needed_bins, save_model
-from sparkgpu.engines.neural.nets.build import build_net
-from sparkgpu.engines.neural.nets.shape import Shape
+from sparkgpu.engines.engine import NeuralTrial
+from sparkgpu.engines.neural.model import TabularModel, save_model
+from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
 from sparkgpu.engines.neural.rows.loader import LoadedSource
 from sparkgpu.engines.neural.rows.placement import place_rows, pool_rows
-from sparkgpu.engines.neural.rows.resident import ResidentSource, Source, mean_weight, raw_rows
+from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentSource, mean_weight, raw_rows
 from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint
 from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.optimizer import RECIPES
 from sparkgpu.engines.neural.training.train import Report, Training, train
 from sparkgpu.errors import TrialError
-from sparkgpu.plan.plan import LanePlan, TrialSpec
-from sparkgpu.rundir.events import EventWriter
+from sparkgpu.plan.plan import LanePlan
+from sparkgpu.rundir import curve
 from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
 from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import SplitName, TableSchema
+from sparkgpu.table.schema import SplitName
 
 _PREDICTED: tuple[SplitName, ...] = ("valid", "test")
 
 
 def run_rank(
-    spec: TrialSpec,
-    config: NeuralConfig,
-    schema: TableSchema,
-    paths: RunPaths,
-    lane: LanePlan,
-    events: EventWriter,
+    trial: NeuralTrial,
     strategy: Strategy,
     report: Callable[[str], Report],
     on_trained: Callable[[], None] = lambda: None,
 ) -> FitRecord | None:
-    """Train with the other ranks, if there are any; the leading one leaves the trial's files and a record.
+    """Train with the other ranks, if any; the leading rank writes the trial's files and returns a record.
 
-    `config` is resolved: no parameter is open. `report` makes the training loop's reporter for a metric;
-    `on_trained` is called when no other rank is needed any more.
-    Sets torch's seed for the whole process. Raises `TrialError` when training diverges.
+    `report` makes the training loop's reporter for a metric; `on_trained` is called when no other rank is
+    needed any more. Sets torch's seed for the whole process. Raises `TrialError` when training diverges.
     """
-    torch.manual_seed(spec.seed)
+    parameters, schema, events, paths = trial.parameters, trial.schema, trial.events, trial.paths
+    torch.manual_seed(trial.spec.seed)
     if strategy.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(strategy.device)
-    trial = paths.trial(spec.name)
-    trial.root.mkdir(parents=True, exist_ok=True)
+    paths.root.mkdir(parents=True, exist_ok=True)
     checkpoints = Checkpoints(
-        trial.checkpoints, minutes=config.checkpoint_minutes, request=paths.checkpoint_request
+        paths.checkpoints, minutes=parameters.checkpoint_minutes, request=trial.run.checkpoint_request
     )
-    with events.phase("reading the table", spec.name):
-        fitted = _Fitted(spec, config, schema, paths, strategy)
-    with events.phase("training", spec.name):
+    with events.phase("reading the table", trial.name):
+        fitted = _Fitted(trial, strategy)
+    with events.phase("training", trial.name):
         start = time.perf_counter()
-        model, training = _train(spec, config, fitted, strategy, report, checkpoints)
+        model, training = _train(trial, fitted, strategy, report, checkpoints)
         fit_s = time.perf_counter() - start
     num_train_rows, notes = fitted.num_train_rows, fitted.notes
-    del fitted  # the table makes room for the rows to predict
+    del fitted  # frees the table's memory for the rows to predict
     resources = _resources(strategy)
     on_trained()
     if model is None:
         return None
-    save_model(model, trial.root, config, schema)
-    write_text(trial.learning_curve, _as_csv(model.objective.metric, training.curve))
+    save_model(model, paths.root, parameters, schema)
+    write_text(paths.learning_curve, curve.curve_as_csv(model.objective.metric, map(_line, training.curve)))
     predictions: dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     predict_s = 0.0
-    with events.phase("predicting", spec.name):
+    with events.phase("predicting", trial.name):
         for split in _PREDICTED:
-            asked = read_rows(paths, schema, split, fold=spec.fold)
+            asked = read_rows(trial.run, schema, split, fold=trial.spec.fold)
             start = time.perf_counter()
             values = model.predict(asked)
             predict_s += time.perf_counter() - start
             predictions[split] = (asked.row_id_N, values)
-        write_predictions(trial.predictions, predictions, schema)
+        write_predictions(paths.predictions, predictions, schema)
     checkpoints.remove()
     on_gpu = strategy.device.type == "cuda"
     return FitRecord(
-        trial=spec.name,
-        engine=spec.engine,
+        trial=trial.name,
+        engine=trial.spec.engine,
         fit_s=fit_s,
         predict_s=predict_s,
         train_rows=num_train_rows,
@@ -107,20 +98,20 @@ def run_rank(
         peak_device_bytes=max(found["device_bytes"] for found in resources) if on_gpu else None,
         best_iteration=training.best_epoch,
         native_parameters=_native_parameters(model, training),
-        device_proof=_device_proof(strategy, lane, resources),
-        parameters=config.model_dump(mode="json"),
+        device_proof=_device_proof(strategy, trial.lane, resources),
+        parameters=parameters.model_dump(mode="json"),
         notes=(*notes, *training.notes),
     )
 
 
 class _Fitted:
-    """The training rows, where they are taken from, and what was fitted on them."""
+    """The training rows, their source, and everything fitted on them."""
 
-    def __init__(
-        self, spec: TrialSpec, config: NeuralConfig, schema: TableSchema, paths: RunPaths, strategy: Strategy
-    ) -> None:
+    def __init__(self, trial: NeuralTrial, strategy: Strategy) -> None:
+        spec, config, schema, paths = trial.spec, trial.parameters, trial.schema, trial.run
         device = strategy.device
-        kind, recipe = TRANSFORMS[config.architecture], RECIPES[config.architecture]
+        network = find_network(config)
+        kind, recipe = network.transform, network.recipe
         self.residence, reason = place_rows(config, schema, schema.splits["train"], device)
         self.notes = (reason,) if reason else ()
         sampled = torch.Generator().manual_seed(spec.seed)
@@ -132,7 +123,7 @@ class _Fitted:
                 Objective.fit(schema.task, own.label_N, own.weight_N), own.label_N
             )
             self.transform = fit_transform(kind, groups, self.num_train_rows, generator=sampled).to(device)
-            self.source: Source = StreamedSource(
+            self.source: BatchSource = StreamedSource(
                 groups,
                 self.num_train_rows,
                 transform=self.transform,
@@ -158,26 +149,22 @@ class _Fitted:
             else:
                 self.source = ResidentSource(rows=raw.prepared(self.transform))
             del raw
-        self.shape = Shape(
-            num_numeric=self.transform.num_outputs,
-            num_levels=tuple(len(feature.levels) for feature in schema.categorical),
-            num_outputs=schema.num_outputs,
-            bins=needed_bins(config, self.transform),
-        )
+        num_levels = tuple(len(feature.levels) for feature in schema.categorical)
+        self.shape = input_shape(config, self.transform, num_levels, schema.num_outputs)
         rows = read_rows(paths, schema, "valid", fold=spec.fold)
         raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N)).to(device)
         self.valid = raw.prepared(self.transform)
 
 
 def _train(
-    spec: TrialSpec,
-    config: NeuralConfig,
+    trial: NeuralTrial,
     fitted: _Fitted,
     strategy: Strategy,
     report: Callable[[str], Report],
     checkpoints: Checkpoints,
 ) -> tuple[TabularModel | None, Training]:
-    """Train; the finished model on the leading rank, None on the others."""
+    """Train. Returns the finished model on the leading rank, None on the others."""
+    config = trial.parameters
     net = build_net(config, fitted.shape)
     strategy.spread(net, fitted.objective)
     if config.compile:
@@ -188,13 +175,13 @@ def _train(
             fitted.source,
             fitted.valid,
             config=config,
-            recipe=RECIPES[config.architecture],
-            seed=spec.seed,
+            recipe=find_network(config).recipe,
+            seed=trial.spec.seed,
             report=report(fitted.objective.metric),
             checkpoints=checkpoints,
         )
     except TrialError as error:
-        raise TrialError(f"{spec.name}: {error}") from None
+        raise TrialError(f"{trial.name}: {error}") from None
     weights = strategy.gather()
     if not strategy.leads:
         return None, training
@@ -206,7 +193,7 @@ def _train(
 
 
 def _resources(strategy: Strategy) -> list[dict[str, Any]]:
-    """What each rank took and where its part of the network lies, told to the leading one."""
+    """Collect on the leading rank what each rank used and where its part of the network is."""
     on_gpu = strategy.device.type == "cuda"
     own = {
         "rank": dist.get_rank() if strategy.num_ranks > 1 else 0,
@@ -222,16 +209,18 @@ def _resources(strategy: Strategy) -> list[dict[str, Any]]:
     return found or []
 
 
-def _as_csv(metric: str, curve: Sequence[CurvePoint]) -> str:
-    lines = [
-        f"{point.epoch},{point.elapsed_s:.3f},{metric},{point.train:.8g},{point.valid:.8g}\n"
-        for point in curve
-    ]
-    return "".join(["step,elapsed_s,metric,train,valid\n", *lines])
+def _line(point: CurvePoint) -> curve.CurvePoint:
+    """As the file has it, without the digits that float32 does not have."""
+    return curve.CurvePoint(
+        step=point.epoch,
+        elapsed_s=round(point.elapsed_s, 3),
+        train=float(f"{point.train:.8g}"),
+        valid=float(f"{point.valid:.8g}"),
+    )
 
 
 def _native_parameters(model: TabularModel, training: Training) -> dict[str, str]:
-    """What torch was really given, in words."""
+    """The settings that torch really got, in words."""
     return {
         "network": " ".join(str(model.net).split()),
         "num_parameters": str(sum(parameter.numel() for parameter in model.net.parameters())),

@@ -1,0 +1,108 @@
+"""The networks, with one entry each, which holds the defaults of each preset.
+
+Defaults are the published ones if they exist; the preset sets what determines a run's time (sizes, epochs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sparkgpu.config.registry import Entry, Registry
+
+Value = float | str | tuple[int, ...]
+Defaults = Mapping[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkEntry(Entry):
+    """A network; `load` names its `sparkgpu.engines.neural.nets.network.Network`.
+
+    `learning` holds the defaults for all presets, `presets` those of each preset; the keys are those of
+    ``[neural]``. `fast_on_many_rows` (from 100,000 training rows on), `balanced_on_cpu` and `on_regression`
+    then override them in their cases. A preset without `epochs` gets enough epochs for about 6,500 steps.
+
+    `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
+    ``inner``, by the inner width of each block; None, not at all.
+    """
+
+    presets: Mapping[str, Defaults]
+    learning: Defaults = field(default_factory=dict)
+    fast_on_many_rows: Defaults = field(default_factory=dict)
+    balanced_on_cpu: Defaults = field(default_factory=dict)
+    on_regression: Defaults = field(default_factory=dict)
+    tensor_parallel: Literal["pairs", "inner"] | None = None
+
+
+# For "tabm", the presets "best" and, on a GPU, "balanced" have the size from its paper. On a CPU "balanced"
+# is half as wide with half the members, which is a tenth of the work. Two CPU cores train "fast" in about a
+# minute. For large tables it has fewer members and no dropout, since the network then lacks capacity and
+# epochs, not rows (docs/performance.md has the figures).
+_TABM = NetworkEntry(
+    name="tabm",
+    load="sparkgpu.engines.neural.nets.tabm:NETWORK",
+    learning={"learning_rate": 2e-3, "weight_decay": 3e-4, "schedule": "constant", "dropout": 0.1},
+    presets={
+        "fast": {
+            "hidden": (128, 128), "members": 8, "num_bins": 48, "embedding_dim": 8, "patience": 10,
+            "schedule": "cosine",
+        },
+        "balanced": {
+            "hidden": (512, 512), "members": 32, "num_bins": 48, "embedding_dim": 16, "epochs": 200,
+            "patience": 16,
+        },
+        "best": {
+            "hidden": (512, 512), "members": 32, "num_bins": 48, "embedding_dim": 16, "epochs": 400,
+            "patience": 32,
+        },
+    },
+    fast_on_many_rows={
+        "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 8, "patience": 5,
+        "dropout": 0.0,
+    },
+    balanced_on_cpu={"hidden": (256, 256), "members": 16},
+    tensor_parallel="pairs",
+)  # fmt: skip
+_REALMLP = NetworkEntry(
+    name="realmlp",
+    load="sparkgpu.engines.neural.nets.realmlp:NETWORK",
+    learning={
+        "learning_rate": 0.04, "weight_decay": 2e-2, "schedule": "coslog4", "batch_size": 256,
+        "hidden": (256, 256, 256), "dropout": 0.15,
+    },
+    presets={
+        "fast": {"epochs": 32, "patience": 32},
+        "balanced": {"epochs": 256, "patience": 256},
+        "best": {"epochs": 256, "patience": 256},
+    },
+    on_regression={"learning_rate": 0.2},
+)  # fmt: skip
+
+_PLAIN: Defaults = {"learning_rate": 1e-3, "weight_decay": 1e-4, "schedule": "constant"}
+_MLP = NetworkEntry(
+    name="mlp",
+    load="sparkgpu.engines.neural.nets.mlp:NETWORK",
+    learning=_PLAIN,
+    presets={
+        "fast": {"hidden": (256, 256), "epochs": 12, "patience": 3, "dropout": 0.1},
+        "balanced": {"hidden": (512, 512, 512), "epochs": 100, "patience": 10, "dropout": 0.1},
+        "best": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
+    },
+    tensor_parallel="pairs",
+)
+_RESNET = NetworkEntry(
+    name="resnet",
+    load="sparkgpu.engines.neural.nets.resnet:NETWORK",
+    learning=_PLAIN,
+    presets={
+        "fast": {"hidden": (128, 128), "epochs": 12, "patience": 3, "dropout": 0.1},
+        "balanced": {"hidden": (256, 256, 256), "epochs": 100, "patience": 10, "dropout": 0.1},
+        "best": {"hidden": (256, 256, 256, 256), "epochs": 300, "patience": 30, "dropout": 0.15},
+    },
+    tensor_parallel="inner",
+)
+
+NETWORKS: Registry[NetworkEntry] = Registry(
+    "sparkgpu.networks", NetworkEntry, (_TABM, _REALMLP, _MLP, _RESNET)
+)

@@ -1,0 +1,1 @@
+"""How Spark opens a table: one file for each format."""

@@ -1,0 +1,59 @@
+"""``learning_curve.csv``: the scores of a trial after each step, on its training and validation rows.
+
+A step is a tree or an epoch. A blank is a value that the engine did not report.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_HEADER = ("step", "elapsed_s", "metric", "train", "valid")
+
+
+class CurvePoint(NamedTuple):
+    """One line; `elapsed_s` is the time since the start of training."""
+
+    step: int
+    elapsed_s: float | None
+    train: float | None
+    valid: float | None
+
+
+def curve_as_csv(metric: str, points: Iterable[CurvePoint]) -> str:
+    """The whole file; its values are of `metric`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_HEADER)
+    for point in points:
+        writer.writerow((point.step, point.elapsed_s, metric, point.train, point.valid))
+    return text.getvalue()
+
+
+def read_curve(path: Path) -> tuple[str, list[CurvePoint]]:
+    """The file's first metric with its points; there are no points if the file is absent or empty."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["step"]]
+    except FileNotFoundError:
+        rows = []
+    metric = rows[0]["metric"] if rows else ""
+    return metric, [
+        CurvePoint(
+            step=int(row["step"]),
+            elapsed_s=_number(row["elapsed_s"]),
+            train=_number(row["train"]),
+            valid=_number(row["valid"]),
+        )
+        for row in rows
+        if row["metric"] == metric
+    ]
+
+
+def _number(text: str) -> float | None:
+    value = float(text or "nan")
+    return None if math.isnan(value) else value

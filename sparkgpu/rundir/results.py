@@ -1,0 +1,205 @@
+"""``metrics.json``, all results of a run, as typed records. Only this module writes and reads it.
+
+A key without a value is not written (only a blend has `weights`). Keys that earlier versions with the same
+`schema_version` did not write have defaults here, and keys that a later version may add are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from sparkgpu.errors import ConfigError
+from sparkgpu.rundir.files import Record, write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import HostRecord
+
+MetricValues = dict[str, float | None]
+"""Metrics by name, with their natural values; None if the rows do not define one."""
+
+
+class _Part(Record):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class SplitMetrics(_Part):
+    """Metrics on the validation rows and on the test rows; empty if nothing finished."""
+
+    valid: MetricValues = Field(default_factory=dict)
+    test: MetricValues = Field(default_factory=dict)
+
+    def of(self, split: Literal["valid", "test"]) -> MetricValues:
+        return self.test if split == "test" else self.valid
+
+
+class Spread(_Part):
+    """Standard deviations over the trials of a model; None for a single trial."""
+
+    test: MetricValues = Field(default_factory=dict)
+
+
+class RunInfo(_Part):
+    """The run itself. `started_at` is in UTC, `sparkgpu` is the version that ran it."""
+
+    name: str
+    started_at: str
+    wall_s: float
+    sparkgpu: str
+    versions: dict[str, str]
+    host: HostRecord
+    peak_rss_bytes: int
+
+
+class DataInfo(_Part):
+    """The prepared table. `rows_refused` rows had no target; `weighted`: a column weights the metrics."""
+
+    source: str
+    rows: int
+    rows_refused: int
+    num_features: int
+    target: str
+    task: Literal["binary", "multiclass", "regression"]
+    classes: tuple[str, ...]
+    splits: dict[str, int]
+    fingerprint: str
+    weighted: bool = False
+
+
+class ModelResult(_Part):
+    """One model of the run, under any name: the means over its finished trials.
+
+    `weights` are the shares of other models in a blend. ``partial`` means that some of its trials failed. A
+    model that the configuration leaves out was never planned and has no engine.
+    """
+
+    name: str
+    engine: str | None
+    status: Literal["done", "partial", "failed", "left out"]
+    trials: tuple[str, ...]
+    weights: dict[str, float] | None = None
+    metrics: SplitMetrics
+    std: Spread
+
+
+class TrialResult(_Part):
+    """One engine with one seed and one fold, on the devices of its lane or gang."""
+
+    name: str
+    model: str
+    engine: str
+    seed: int
+    fold: int | None
+    lane: int
+    strategy: str
+    devices: tuple[str, ...]
+
+
+class DoneTrial(TrialResult):
+    """A finished trial: its metrics and the facts of its `FitRecord`."""
+
+    status: Literal["done"]
+    metrics: SplitMetrics
+    fit_s: float
+    predict_s: float
+    train_rows_per_s: float
+    peak_host_bytes: int
+    peak_device_bytes: int | None
+    best_iteration: int
+    native_parameters: dict[str, str]
+    device_proof: dict[str, object]
+    notes: tuple[str, ...] = ()
+
+
+class FailedTrial(TrialResult):
+    """A failed trial: only its reason."""
+
+    status: Literal["failed"]
+    error: str
+    metrics: SplitMetrics = SplitMetrics()
+
+
+class PairResult(_Part):
+    """Two models on the same test rows: the metric of `a` minus that of `b`, its interval and the leader.
+
+    Both ends of `ci95` are None if there is no interval; `sentence` gives all of it in words.
+    """
+
+    a: str
+    b: str
+    difference: float | None
+    ci95: tuple[float | None, float | None]
+    verdict: Literal["a", "b", "tie"]
+    method: str = ""
+    sentence: str
+
+
+class ComparisonResult(_Part):
+    """Every pair of models by `metric`. `leader` has its best value; None if no model finished."""
+
+    metric: str
+    leader: str | None
+    pairs: tuple[PairResult, ...]
+
+
+class CostInfo(_Part):
+    """Wall hours of the run times its lanes; watt-hours of the GPUs if they report their power."""
+
+    device_hours: float
+    energy_wh: float | None
+    price: float | None
+
+
+class Results(_Part):
+    """The whole of ``metrics.json``. `phases_s` are seconds by place (a branch of a lane) and phase."""
+
+    schema_version: Literal[1]
+    run: RunInfo
+    data: DataInfo
+    models: tuple[ModelResult, ...]
+    trials: tuple[Annotated[DoneTrial | FailedTrial, Field(discriminator="status")], ...]
+    comparison: ComparisonResult
+    cost: CostInfo
+    phases_s: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+    def done(self, model: str | None = None) -> tuple[DoneTrial, ...]:
+        """The finished trials, of one model or of all."""
+        return tuple(
+            trial for trial in self.trials if isinstance(trial, DoneTrial) and model in (None, trial.model)
+        )
+
+    @property
+    def failed(self) -> tuple[FailedTrial, ...]:
+        return tuple(trial for trial in self.trials if isinstance(trial, FailedTrial))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of ``metrics.json``, as plain values."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def metrics_schema() -> str:
+    """The JSON Schema of ``metrics.json``, in the form of a file. It requires the keys of every version."""
+    found = Results.model_json_schema()
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **found,
+        "title": "metrics.json of sparkgpu",
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_results(paths: RunPaths, results: Results) -> None:
+    write_json(paths.metrics, results.as_dict())
+
+
+def read_results(paths: RunPaths) -> Results:
+    """The results of a run of this or an earlier version. Raises `ConfigError` if they are not readable."""
+    try:
+        return Results.model_validate_json(paths.metrics.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise ConfigError(
+            f"{paths.metrics}: {place}: {first['msg']}. Another version of sparkgpu may have written it."
+        ) from None

@@ -1,0 +1,20 @@
+"""The entries, with few imports, since every process of a run may read them."""
+
+from sparkgpu.config.engines import EngineEntry
+from sparkgpu.config.formats import FormatEntry
+from sparkgpu.config.networks import NetworkEntry
+
+FOREST = EngineEntry(name="toy-forest", load="toys.forest:Forest", package="scikit-learn")
+
+LINEAR = NetworkEntry(
+    name="toy-linear",
+    load="toys.linear:NETWORK",
+    learning={"learning_rate": 1e-2, "weight_decay": 0.0, "schedule": "constant", "dropout": 0.0},
+    presets={
+        preset: {"hidden": (16,), "epochs": 20, "patience": 5} for preset in ("fast", "balanced", "best")
+    },
+)
+
+FEATHER = FormatEntry(
+    name="feather", load="toys.feather:open_feather", endings=(".feather",), is_typed=True, by_spark=False
+)

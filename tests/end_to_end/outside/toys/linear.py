@@ -1,0 +1,21 @@
+"""A network: one layer over the inputs."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.engines.neural.nets.inputs import InputLayer
+from sparkgpu.engines.neural.nets.net import Members, TabularNet
+from sparkgpu.engines.neural.nets.network import Network
+from sparkgpu.engines.neural.nets.shape import InputShape
+
+
+def build(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
+    """Inputs, one hidden layer, outputs."""
+    first, width = InputLayer(shape), parameters.hidden[0]
+    block = nn.Sequential(nn.Linear(first.num_outputs, width), nn.ReLU())
+    return TabularNet(first, [block], Members(nn.Linear(width, shape.num_outputs)))
+
+
+NETWORK = Network(build=build)

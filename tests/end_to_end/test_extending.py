@@ -1,0 +1,84 @@
+"""Another package adds an engine, a network and a format; `sparkgpu run` finds them by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+OUTSIDE = Path(__file__).parent / "outside"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(OUTSIDE), os.environ.get("PYTHONPATH", "")])}
+
+
+def sparkgpu(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sparkgpu", *map(str, arguments)],
+        env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+
+
+@pytest.mark.spark
+def test_an_engine_a_network_and_a_format_from_outside_are_run_by_name(wine: Path, tmp_path: Path) -> None:
+    table = tmp_path / "wine.feather"
+    pyarrow.feather.write_feather(pq.read_table(wine), table)
+    run = sparkgpu(
+        "run", table, "--target", "target", "--cpu-lanes", "1", "--out", tmp_path / "out",
+        "--set", "trees.engine=toy-forest", "--set", "trees.ntrees=50",
+        "--set", "neural.architecture=toy-linear",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert [trial["engine"] for trial in metrics["trials"]] == ["toy-forest", "torch"]
+    for model in metrics["models"]:
+        assert model["metrics"]["test"]["accuracy"] > 0.85, model
+    assert "toy-linear" in (tmp_path / "out" / "run.toml").read_text()
+    load = (
+        "import sys; from pathlib import Path; import numpy as np;"
+        "from sparkgpu.config.engines import ENGINES; from sparkgpu.rundir.paths import RunPaths;"
+        "from sparkgpu.table.rows import read_rows; from sparkgpu.table.schema import read_schema;"
+        "run = RunPaths(root=Path(sys.argv[1])); schema = read_schema(run);"
+        "engine = ENGINES.find('toy-forest').loaded();"
+        "values = engine.load(run.trial('trees-s7').root, schema).predict(read_rows(run, schema, 'test'));"
+        "np.save(sys.argv[2], values)"
+    )
+    file = tmp_path / "values.npy"
+    subprocess.run(
+        [sys.executable, "-c", load, str(tmp_path / "out"), str(file)], env=ENVIRONMENT, check=True
+    )
+    kept = pq.read_table(tmp_path / "out" / "trials" / "trees-s7" / "predictions.parquet").to_pandas()
+    kept = kept[kept["split"] == "test"].sort_values("row_id").filter(like="probability")
+    assert np.array_equal(np.load(file), kept.to_numpy())
+
+
+def test_a_name_that_nobody_brings_is_refused_with_all_that_are_there(tmp_path: Path) -> None:
+    run = sparkgpu("run", "--set", "trees.engine=toy-forrest", "--out", tmp_path / "out")
+    assert run.returncode == 2
+    assert run.stderr == (
+        'sparkgpu: configuration: trees.engine = "toy-forrest" does not fit: choose one of h2o-xgboost, '
+        "xgboost, lightgbm, toy-forest. Did you mean 'toy-forest'?\n"
+    )
+
+
+def test_an_entry_point_that_leads_elsewhere_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "wrong-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: wrong\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[sparkgpu.networks]\nwrong = json:dumps\n")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from sparkgpu.config.networks import NETWORKS; NETWORKS.find('wrong')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.stderr.splitlines()[-1] == (
+        "ValueError: the entry point 'wrong' of sparkgpu.networks (json:dumps) is not a NetworkEntry of that "
+        "name"
+    )
