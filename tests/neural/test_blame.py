@@ -55,7 +55,7 @@ def test_the_killed_rank_is_blamed_and_not_those_that_were_then_asked_to_end(
     for rank in ranks:
         rank.wait()
     for words in blamed(tmp_path):
-        assert words == "rank 2 of 3 was killed (out of memory?); it had written nothing"
+        assert words == "rank 2 of 3 was killed (out of memory?); it wrote nothing"
 
 
 def test_of_ranks_that_failed_the_first_is_blamed(
@@ -78,7 +78,7 @@ def test_a_rank_that_never_started_is_blamed_when_the_others_were_asked_to_end(
         rank.wait()
     (tmp_path / "attempt-0" / "rank-1.heartbeat").unlink()
     for words in blamed(tmp_path):
-        assert words == "rank 1 of 3 never started; it had written nothing"
+        assert words == "rank 1 of 3 never started; it wrote nothing"
 
 
 def test_while_a_done_rank_has_gone_nobody_is_blamed(
