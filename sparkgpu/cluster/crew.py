@@ -47,8 +47,10 @@ class ClusterCrew:
         patience_s: float,
         command: list[str],
         environment: dict[str, str],
+        wanted: Path,
     ) -> None:
         self._paths = paths
+        self._wanted = wanted
         self._patience_s = patience_s
         self._master = settings.master
         self._command = command
@@ -88,9 +90,12 @@ class ClusterCrew:
                 return self._given_up("; then ".join(lost))
             on_event(0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; once more"))
             clear_unfinished(self._paths)
+            # With one lost there may be fewer than were asked for: take those that come.
+            write_json(self._wanted, {**read_json(self._wanted), "executors": None})
             try:
                 self.plan = self._start()
             except SparkgpuError as error:
+                write_json(self._paths.plan, self.plan)  # what finished is scored and reported by it
                 return self._given_up(f"{lost[-1]}; then {error}")
 
     def leave_stacks_of_silent(self) -> None:
@@ -211,7 +216,7 @@ def cluster_crew(
     crew: ClusterCrew | None = None
     try:
         patience_s = config.hang_after_s * FAR or math.inf
-        crew = ClusterCrew(paths, settings, patience_s, command, environment)
+        crew = ClusterCrew(paths, settings, patience_s, command, environment, wanted=file)
         yield crew
         crew.close()
     finally:

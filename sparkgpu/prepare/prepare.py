@@ -75,16 +75,15 @@ def prepare(
     with refusing_unreadable(source), ExitStack() as stack, ThreadPoolExecutor(1) as beside:
         with events.phase("reading the source"):
             files = file_columns(source)
-            table = _open(session, source, config, scratch, files)
+            table, target_name = _open(session, source, config, scratch, files)
             if table.is_cached:
                 stack.callback(table.unpersist)
-            assert config.data.target is not None  # checked in _open
-            statistics = _gathered(table, source, config, config.data.target, scan())
+            statistics = _gathered(table, source, config, target_name, scan())
             if statistics.replaced:
                 refuse_other_encodings(source)
             if statistics.rows == 0:
                 raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
-            target_statistics = statistics.columns[config.data.target]
+            target_statistics = statistics.columns[target_name]
             target = find_target(table, target_statistics, config.data.task)
             columns = _columns(statistics, config)
         with events.phase("splitting"):
@@ -136,11 +135,14 @@ def prepare(
 
 def _open(
     session: SparkSession, source: Source, config: RunConfig, scratch: Path, files: FileColumns | None
-) -> DataFrame:
-    """The source with a row id. Text is parsed once and cached; a catalog table is first written to files."""
+) -> tuple[DataFrame, str]:
+    """The source with a row id, and the target.
+
+    Text is parsed once and cached; a catalog table is first written to files.
+    """
     table = open_source(session, source, files)
     named = (("data.weight", config.data.weight), ("split.column", config.split.column))
-    check_columns(
+    target = check_columns(
         dict(table.dtypes),
         target=config.data.target,
         roles=config.data.roles,
@@ -159,7 +161,7 @@ def _open(
         source = Source(name=source.name, location=staged, format="parquet")
         table = session.read.parquet(staged)
     numbered = with_row_id(table, source)
-    return numbered if source.is_typed else numbered.persist()
+    return numbered if source.is_typed else numbered.persist(), target
 
 
 def _gathered(

@@ -69,8 +69,8 @@ def with_split(
     # Rows of one group or moment stay together, so the cuts fall between whole units.
     units = config.column if config.kind in ("group", "time") else None
     train_N: NDArray[np.bool_] | None = None
-    if config.kind == "column":
-        placed, complete = _by_words(placed, config)
+    if config.kind == "column" and config.column is not None:
+        placed, complete = _by_words(placed, config.column)
         if not complete and not config.folds:
             share = round(config.valid / (1.0 - config.test), 9)
             named_train = placed.where(F.col(SPLIT) == "train")
@@ -110,9 +110,8 @@ def with_split(
 def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:
     from pyspark.sql import functions as F
 
-    if config.kind in ("random", "column"):
+    if config.kind in ("random", "column") or config.column is None:
         return place(seed, F.col(ROW_ID))
-    assert config.column is not None
     column = F.col(quoted(config.column))
     kind = dict(table.dtypes)[config.column]
     nulls = table.where(
@@ -137,24 +136,21 @@ def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:
     return -moment.cast("double")
 
 
-def _by_words(table: DataFrame, config: SplitConfig) -> tuple[DataFrame, bool]:
+def _by_words(table: DataFrame, column: str) -> tuple[DataFrame, bool]:
     """The split named by the column, and whether it names validation rows."""
     from pyspark.sql import functions as F
 
-    assert config.column is not None
-    named = table.withColumn(SPLIT, F.lower(F.trim(F.col(quoted(config.column)).cast("string"))))
+    named = table.withColumn(SPLIT, F.lower(F.trim(F.col(quoted(column)).cast("string"))))
     found = {row[0] for row in named.select(SPLIT).distinct().limit(20).collect()}
     unknown = sorted("null" if word is None else repr(word) for word in found if word not in _WORDS)
     if unknown:
         raise DataError(
-            f"split.column {config.column!r} holds {listed(unknown)}; it may hold only train, valid and "
+            f"split.column {column!r} holds {listed(unknown)}; it may hold only train, valid and "
             "test. Rename those values."
         )
     absent = [word for word in ("train", "test") if word not in found]
     if absent:
-        raise DataError(
-            f"split.column {config.column!r} marks no row as {' or '.join(absent)}. Mark some rows so."
-        )
+        raise DataError(f"split.column {column!r} marks no row as {' or '.join(absent)}. Mark some rows so.")
     return named, "valid" in found
 
 
