@@ -40,7 +40,8 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
     folder = tmp_path_factory.mktemp("cluster")
     table = write_table("breast_cancer", folder)
     with standalone(folder) as cluster:
-        command = cluster.submit(table, "--target", "target", *NETWORK, *MANY_TREES)
+        both = ("--set", "cluster.executors=2")  # on a busy machine the second comes late
+        command = cluster.submit(table, "--target", "target", *NETWORK, *MANY_TREES, *both)
         with started(command, folder / "out", folder, spark_environment()) as run:
             neural = run.paths.trial("neural-s7").done
             until(neural.exists, "the network is done", 400, run.process)
