@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sparkgpu.cluster.executor_lanes import run_lanes
 from sparkgpu.cluster.signs_of_life import SignsOfLife
 from sparkgpu.config import toml
-from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import NeuralTrial, ParametersT, Platform, Trial, make_cluster_engine
 from sparkgpu.engines.launchers import barrier
-from sparkgpu.engines.launchers.launcher import Launcher
+from sparkgpu.engines.launchers.base import Launcher
 from sparkgpu.errors import ExecutorLostError, TrialError, described
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks

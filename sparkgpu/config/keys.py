@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from sparkgpu.config.engines import ENGINES
-from sparkgpu.config.networks import NETWORKS
-from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.networks import NETWORKS
+from sparkgpu.config.registry.strategies import STRATEGIES
 
 Preset = Literal["fast", "balanced", "best"]
 Role = Literal["numeric", "categorical", "boolean", "timestamp", "ignore"]
@@ -131,7 +131,8 @@ class ClusterConfig(Section):
     one gang of ranks over all of them, or one lane on each. `executors` is the number to wait for (None:
     those that come within seconds).
 
-    `nodes` is the number of machines for one network; a launcher (`sparkgpu.host.launcher`) starts its ranks.
+    `nodes` is the number of machines for one network, whose ranks a launcher starts
+    (`sparkgpu.host.rank_command`).
     `interface` names the network interface between them, `infiniband` tells whether NCCL may use InfiniBand,
     and `p2p_level` is NCCL's limit for the distance of two GPUs that communicate without the host's memory.
     None leaves the choice to NCCL and gloo.

@@ -15,8 +15,8 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.errors import ConfigError
 from sparkgpu.words import nearest
 

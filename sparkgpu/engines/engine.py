@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.errors import DeviceError
 from sparkgpu.plan.plan import LanePlan, TrialSpec
 from sparkgpu.rundir.events import EventWriter
@@ -84,7 +84,7 @@ class Model(Protocol):
 
 
 class Engine(Protocol[ParametersT]):
-    """An engine, made by a worker as ``Class(platform)``; its entry is in `sparkgpu.config.engines`."""
+    """An engine; a worker makes it as ``Class(platform)``. Its entry: `sparkgpu.config.registry.engines`."""
 
     def __init__(self, platform: Platform) -> None: ...
 

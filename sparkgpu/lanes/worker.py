@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparkgpu.config import toml
-from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Platform, Trial, make_engine
 from sparkgpu.errors import described
 from sparkgpu.host.processes import die_with_parent

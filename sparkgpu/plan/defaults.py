@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import NeuralConfig, Preset, RunConfig, TreesConfig
-from sparkgpu.config.networks import NETWORKS, Value
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.networks import NETWORKS, Value
 from sparkgpu.table.schema import Task
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)

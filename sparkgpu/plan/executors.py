@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import Preset, RunConfig
-from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, lay_out_trials, spread
 from sparkgpu.plan.trees import check_tree_device

@@ -7,9 +7,9 @@ so the parent and the workers need not exchange it.
 
 from __future__ import annotations
 
-from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import Preset, RunConfig
-from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve

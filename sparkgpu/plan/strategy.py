@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from sparkgpu.config.keys import NeuralConfig
-from sparkgpu.config.networks import NETWORKS
-from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.config.registry.networks import NETWORKS
+from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.words import counted
 

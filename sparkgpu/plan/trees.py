@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparkgpu.config.engines import ENGINES
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.errors import ConfigError, DeviceError
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sparkgpu.config.formats import FORMATS
+from sparkgpu.config.registry.formats import FORMATS
 from sparkgpu.errors import DataError
 from sparkgpu.jvm.sql import quoted
 from sparkgpu.prepare.file_columns import FileColumns
-from sparkgpu.prepare.formats.catalog import open_catalog_table
+from sparkgpu.prepare.formats.catalog_tables import open_catalog_table
 from sparkgpu.prepare.formats.opening import Opener
 from sparkgpu.table.source import Source
 

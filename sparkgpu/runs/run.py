@@ -25,9 +25,9 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.host.devices import Machine, choose_devices, find_machine
 from sparkgpu.host.java import find_java
-from sparkgpu.host.launcher import launcher_words, network_environment
 from sparkgpu.host.monitor import Monitor
 from sparkgpu.host.ports import reserved_ports
+from sparkgpu.host.rank_command import launcher_words, network_environment
 from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.host.watchdog import looking_after_myself
 from sparkgpu.lanes.crew import Crew, lane_crew
@@ -37,7 +37,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
 from sparkgpu.runs.evaluate import evaluate
 from sparkgpu.runs.finish import Trained, finish
-from sparkgpu.runs.folder import keep_log, run_folder
+from sparkgpu.runs.new_folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
 from sparkgpu.table.schema import read_schema

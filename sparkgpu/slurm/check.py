@@ -16,7 +16,7 @@ from pathlib import Path
 from sparkgpu.config.keys import SlurmConfig
 from sparkgpu.errors import SparkgpuError
 from sparkgpu.host.devices import Device, Gpu, Machine
-from sparkgpu.host.launcher import network_environment
+from sparkgpu.host.rank_command import network_environment
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.slurm.queue import objection
 from sparkgpu.slurm.script_reader import Options, Script, read_script

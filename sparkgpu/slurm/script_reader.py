@@ -15,7 +15,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.options import OPTIONS
 from sparkgpu.errors import ConfigError
-from sparkgpu.host.launcher import LAUNCHER
+from sparkgpu.host.rank_command import LAUNCHER
 
 Options = dict[str, str]
 

@@ -16,7 +16,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.json_schema import run_schema
 from sparkgpu.config.keys import DevicesConfig, RunConfig
 from sparkgpu.errors import ConfigError
-from sparkgpu.host.launcher import network_environment
+from sparkgpu.host.rank_command import network_environment
 from sparkgpu.rundir.files import write_text
 from sparkgpu.words import counted
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from sparkgpu.config.formats import FORMATS
+from sparkgpu.config.registry.formats import FORMATS
 from sparkgpu.errors import DataError
 from sparkgpu.rundir.files import Record
 from sparkgpu.words import listed, nearest

@@ -9,7 +9,7 @@ import torch
 from planted import fit, plant
 from torch import Tensor
 
-from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.errors import TrialError
 
 

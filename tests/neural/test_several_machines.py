@@ -18,8 +18,8 @@ from planted import Outcome, fit, lane_on, plant
 
 from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
 from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.host.launcher import LAUNCHER
 from sparkgpu.host.ports import reserved_ports
+from sparkgpu.host.rank_command import LAUNCHER
 from sparkgpu.plan.plan import Plan, TrialSpec
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths

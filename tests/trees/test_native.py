@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, table
 
-from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Platform, make_engine
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.table.rows import read_rows

@@ -19,7 +19,7 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.host.devices import Machine
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import metrics_schema
-from sparkgpu.runs.folder import run_folder
+from sparkgpu.runs.new_folder import run_folder
 from sparkgpu.table.source import Source
 
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "schemas"

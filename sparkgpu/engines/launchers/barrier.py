@@ -54,7 +54,7 @@ class _NoServer:
 
 
 class Barrier:
-    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) in the slots of a barrier stage."""
+    """A launcher (`sparkgpu.engines.launchers.base.Launcher`) in the slots of a barrier stage."""
 
     def __init__(self, distributor: TorchDistributor) -> None:
         self._distributor = distributor

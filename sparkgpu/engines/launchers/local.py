@@ -37,7 +37,7 @@ _WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\
 
 
 class Local:
-    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) on this machine."""
+    """A launcher (`sparkgpu.engines.launchers.base.Launcher`) on this machine."""
 
     def run(self, trial: NeuralTrial) -> FitRecord:
         spec, config, logs = trial.spec, trial.parameters, trial.paths.rank_logs

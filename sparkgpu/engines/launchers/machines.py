@@ -16,7 +16,7 @@ from pathlib import Path
 from sparkgpu.engines.engine import NeuralTrial
 from sparkgpu.engines.launchers.gang_files import attempts, finished_record, loss, rank_arguments, refusal
 from sparkgpu.errors import TrialError
-from sparkgpu.host.launcher import LAUNCHER, launcher_words
+from sparkgpu.host.rank_command import LAUNCHER, launcher_words
 from sparkgpu.plan.plan import TrialSpec
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
@@ -26,7 +26,7 @@ _NOT_FOR_OTHERS = ("TMPDIR", "CUDA_VISIBLE_DEVICES")
 
 
 class Machines:
-    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) over the machines of a batch job."""
+    """A launcher (`sparkgpu.engines.launchers.base.Launcher`) over the machines of a batch job."""
 
     def run(self, trial: NeuralTrial) -> FitRecord:
         """Fails, too, when the environment's launcher does before any rank is there."""

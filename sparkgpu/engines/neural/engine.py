@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.engines.engine import NeuralTrial, Platform
-from sparkgpu.engines.launchers.launcher import Launcher
+from sparkgpu.engines.launchers.base import Launcher
 from sparkgpu.engines.neural.model import TabularModel, load_model
 from sparkgpu.engines.neural.strategies.base import RankPlace
 from sparkgpu.engines.neural.training.precision import choose_precision
@@ -45,7 +45,7 @@ class Torch:
 
 
 class InProcess:
-    """A launcher (`sparkgpu.engines.launchers.launcher.Launcher`) of one rank: this process."""
+    """A launcher (`sparkgpu.engines.launchers.base.Launcher`) of one rank: this process."""
 
     def run(self, trial: NeuralTrial) -> FitRecord:
         spec, lane = trial.spec, trial.lane

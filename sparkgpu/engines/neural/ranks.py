@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import Store
 
 from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.config.strategies import STRATEGIES
+from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.engines.engine import Trial
 from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Heartbeat
 from sparkgpu.engines.launchers.rendezvous import meet, restarts

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sparkgpu.config.engines import ENGINES
+from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Model, Platform, TreesTrial
 from sparkgpu.engines.trees.curve import curve_as_csv
 from sparkgpu.errors import DeviceError

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Opener(Protocol):
-    """Opens a source of one format; its entry is in `sparkgpu.config.formats`."""
+    """Opens a source of one format; its entry is in `sparkgpu.config.registry.formats`."""
 
     def __call__(self, session: SparkSession, source: Source, files: FileColumns | None) -> DataFrame:
         """The table with its own columns; `files` holds the columns of local files of a typed format.

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import InputLayer
-from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
 
 
 class MLPBlock(nn.Module):

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from sparkgpu.config.networks import NETWORKS
 from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.config.registry.networks import NETWORKS
 from sparkgpu.engines.neural.nets.dropout import number_layers
-from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.preprocess import NumericTransform, QuantileNormal
 from sparkgpu.engines.neural.training.optimizer import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network, which its entry in `sparkgpu.config.networks` names.
+    """A network, which its entry in `sparkgpu.config.registry.networks` names.
 
     `build` makes it from the table's shape; `transform` brings numbers to its scale; `recipe` is how its
     authors train it. `bins` finds edges for its embeddings of numbers, from quantiles of the prepared columns

@@ -20,9 +20,9 @@ from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.categories import OneHot
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
-from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
 from sparkgpu.engines.neural.preprocess import RobustClip
 from sparkgpu.engines.neural.training.optimizer import Recipe
 

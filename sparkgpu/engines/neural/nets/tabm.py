@@ -26,9 +26,9 @@ from sparkgpu.engines.neural.nets.categories import OneHot
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.inputs import embedding_dim as category_dim
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
-from sparkgpu.engines.neural.nets.net import TabularNet
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 
 _MOST_ONE_HOT = 32  # a column with more levels is embedded
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
-from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.precision import Precision

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place
-from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.engines.neural.training.precision import Precision

@@ -16,7 +16,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn import functional
 
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
-from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.base import RankPlace
 from sparkgpu.engines.neural.strategies.data_parallel import Distributed

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 
 from sparkgpu.engines.neural.nets.dropout import Place
-from sparkgpu.engines.neural.nets.net import TabularNet
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.data_parallel import Distributed
 from sparkgpu.engines.neural.training.precision import Precision

@@ -23,9 +23,9 @@ from torch.distributed.tensor.parallel import (
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
-from sparkgpu.engines.neural.nets.net import Members, TabularNet
 from sparkgpu.engines.neural.nets.resnet import ResidualBlock
 from sparkgpu.engines.neural.nets.tabm import FirstBlock
+from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.base import RankPlace
 from sparkgpu.engines.neural.strategies.sharded import Sharded, shard

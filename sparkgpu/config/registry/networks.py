@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sparkgpu.config.registry import Entry, Registry
+from sparkgpu.config.registry.entries import Entry, Registry
 
 Value = float | str | tuple[int, ...]
 Defaults = Mapping[str, Value]

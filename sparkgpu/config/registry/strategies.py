@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sparkgpu.config.registry import Entry, Registry
+from sparkgpu.config.registry.entries import Entry, Registry
 
 
 @dataclass(frozen=True, kw_only=True)

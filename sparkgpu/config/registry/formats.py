@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkgpu.config.registry import Entry, Registry
+from sparkgpu.config.registry.entries import Entry, Registry
 
 
 @dataclass(frozen=True, kw_only=True)

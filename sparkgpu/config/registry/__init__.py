@@ -1,0 +1,1 @@
+"""What a configuration can name: engines, networks, strategies and formats, one entry each."""
