@@ -9,15 +9,13 @@ reason, and the parent starts another driver, which keeps finished work.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from sparkgpu.cluster.executor_lanes import run_lanes
 from sparkgpu.cluster.signs_of_life import SignsOfLife
@@ -28,10 +26,8 @@ from sparkgpu.engines.engine import NeuralTrial, ParametersT, Platform, Trial, m
 from sparkgpu.engines.launchers import barrier
 from sparkgpu.engines.launchers.base import Launcher
 from sparkgpu.errors import ExecutorLostError, TrialError, described
-from sparkgpu.host.processes import die_with_parent
-from sparkgpu.host.watchdog import answer_with_stacks
-from sparkgpu.jvm.environment import prepare_environment
 from sparkgpu.lanes.background import InBackground
+from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.executors import Executor, make_cluster_plan
 from sparkgpu.plan.plan import Plan, TrialSpec
@@ -200,16 +196,6 @@ def _watch(
             )
 
 
-def _give_up(paths: RunPaths, error: BaseException) -> NoReturn:
-    """Write the reason for the parent and end this process; its JVM ends with it."""
-    traceback.print_exception(error)
-    for branch in _BRANCHES:
-        write_json(paths.lane(0).error(branch), described(error))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
-
-
 def main() -> None:
     """Run the application. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -222,29 +208,18 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--plan-only", action="store_true")
     arguments = parser.parse_args()
-    die_with_parent(arguments.parent)
-    answer_with_stacks()
-    prepare_environment()
+    begin(arguments.parent)
     paths = RunPaths(root=arguments.run)
-    status = 1
     try:
         status = _main(arguments, paths)
     except BaseException as error:
-        _give_up(paths, error)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+        give_up(error, _error_files(paths))
+    end(status)
 
 
-def _import_for_threads(config: RunConfig) -> None:
-    """Import what other threads will use, before the first of them starts."""
-    from sparkgpu.jvm.preload import preload
-
-    by_h2o = config.trees.engine == "h2o-xgboost"
-    preload(h2o=by_h2o)
-    if by_h2o:
-        import sparkgpu.engines.trees.h2o_xgboost
-        import sparkgpu.jvm.h2o_context  # noqa: F401
+def _error_files(paths: RunPaths) -> list[Path]:
+    """Both branches fail with the driver."""
+    return [paths.lane(0).error(branch) for branch in _BRANCHES]
 
 
 def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
@@ -265,7 +240,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
                     master=settings["master"],
                     spark=settings["spark"],
                     scratch=arguments.scratch,
-                    meanwhile=lambda: _import_for_threads(config),
+                    meanwhile=lambda: import_for_threads(h2o=ENGINES.find(config.trees.engine).needs_h2o),
                 )
             )
             executors = await_executors(session, wanted=settings["executors"])
@@ -276,7 +251,9 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
             return 0
         ended = threading.Event()
         watcher = threading.Thread(
-            target=_watch, args=(session, executors, ended, lambda error: _give_up(paths, error)), daemon=True
+            target=_watch,
+            args=(session, executors, ended, lambda error: give_up(error, _error_files(paths))),
+            daemon=True,
         )
         watcher.start()
         signs = SignsOfLife(events.values())

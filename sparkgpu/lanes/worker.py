@@ -8,29 +8,23 @@ Every error is written to the trial's or the lane's ``error.json``; its tracebac
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from sparkgpu.config import toml
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Platform, Trial, make_engine
-from sparkgpu.errors import described
-from sparkgpu.host.processes import die_with_parent
-from sparkgpu.host.watchdog import answer_with_stacks
-from sparkgpu.jvm.environment import prepare_environment
 from sparkgpu.lanes.background import InBackground
+from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec, prepares_table
 from sparkgpu.rundir.events import Branch, EventWriter
-from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.demo import at_hand
@@ -144,7 +138,7 @@ class _Worker:
 
         def meanwhile() -> None:
             nonlocal source
-            _import_for_threads(h2o=h2o)
+            import_for_threads(h2o=h2o)
             if self.prepares:
                 assert self.source is not None
                 source = self._at_hand(self.source)
@@ -181,7 +175,7 @@ class _Worker:
             )
         except Exception as error:
             # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
-            _give_up(self.paths, self.lane.index, self.branch, error)
+            give_up(error, [self.paths.lane(self.lane.index).error(self.branch)])
 
     def _at_hand(self, source: Source) -> _SourceBeside:
         """Make the source readable and, if pyarrow can, read it, in the background."""
@@ -202,27 +196,6 @@ class _Worker:
         return read_schema(self.paths)
 
 
-def _import_for_threads(*, h2o: bool) -> None:
-    """Import what other threads will use, before the first of them starts."""
-    from sparkgpu.jvm.preload import preload
-
-    preload(h2o=h2o)
-    import sparkgpu.prepare.prepare
-
-    if h2o:
-        import sparkgpu.engines.trees.h2o_xgboost
-        import sparkgpu.jvm.h2o_context  # noqa: F401
-
-
-def _give_up(paths: RunPaths, lane: int, branch: Branch, error: BaseException) -> NoReturn:
-    """Write the reason for the parent and end this process; its JVM ends with it."""
-    traceback.print_exception(error)
-    write_json(paths.lane(lane).error(branch), described(error))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
-
-
 def main() -> None:
     """Run one worker. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -233,19 +206,14 @@ def main() -> None:
     parser.add_argument("--source", type=Source.model_validate_json)
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
-    die_with_parent(arguments.parent)
-    answer_with_stacks()
-    prepare_environment()
+    begin(arguments.parent)
     paths = RunPaths(root=arguments.run)
     try:
         worker = _Worker(paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source)
         worker.run()
     except BaseException as error:
-        _give_up(paths, arguments.lane, arguments.branch, error)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads of native libraries can keep an interpreter alive; all files are closed here.
-    os._exit(5 if worker.failed else 0)
+        give_up(error, [paths.lane(arguments.lane).error(arguments.branch)])
+    end(5 if worker.failed else 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""What the processes of a run share, a lane's workers and the driver on a cluster: how they begin and end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from sparkgpu.errors import described
+from sparkgpu.host.processes import die_with_parent
+from sparkgpu.host.watchdog import answer_with_stacks
+from sparkgpu.jvm.environment import prepare_environment
+from sparkgpu.rundir.files import write_json
+
+
+def begin(parent: int) -> None:
+    """Before any thread: end with the process `parent`, answer with stacks, complete the environment."""
+    die_with_parent(parent)
+    answer_with_stacks()
+    prepare_environment()
+
+
+def import_for_threads(*, h2o: bool) -> None:
+    """Import what other threads will use, before the first of them starts."""
+    from sparkgpu.jvm.preload import preload
+
+    preload(h2o=h2o)
+    import sparkgpu.prepare.prepare
+
+    if h2o:
+        import sparkgpu.engines.trees.h2o_xgboost
+        import sparkgpu.jvm.h2o_context  # noqa: F401
+
+
+def give_up(error: BaseException, files: Iterable[Path]) -> NoReturn:
+    """Write the reason for the parent to `files` and end this process; its JVM ends with it."""
+    traceback.print_exception(error)
+    for file in files:
+        write_json(file, described(error))
+    end(1)
+
+
+def end(status: int) -> NoReturn:
+    """End this process at once: threads of native libraries can keep an interpreter alive."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
