@@ -31,6 +31,7 @@ from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.executors import Executor, make_cluster_plan
 from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.prepare.prepare import prepare
 from sparkgpu.rundir.events import Branch, Event, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
@@ -91,7 +92,7 @@ class _Application:
         by_h2o = ENGINES.find(self.config.trees.engine).needs_h2o
         cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
         schema = self._table()
-        resolved = plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
+        resolved = plan.resolved(self.config, TableSize.of(schema))
         self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
         context = None
         if cloud:

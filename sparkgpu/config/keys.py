@@ -19,6 +19,8 @@ from sparkgpu.config.registry.strategies import STRATEGIES
 Preset = Literal["fast", "balanced", "best"]
 Role = Literal["numeric", "categorical", "boolean", "timestamp", "ignore"]
 TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
+GrowPolicy = Literal["depthwise", "lossguide"]
+CategoricalEncoding = Literal["one_hot_internal", "label_encoder", "sort_by_response"]
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Schedule = Literal["constant", "cosine", "coslog4"]
 Model = Literal["trees", "neural"]
@@ -174,7 +176,10 @@ class TreesConfig(Section):
 
     engine: TreeEngine = "h2o-xgboost"
     ntrees: Count | None = None
+    grow_policy: GrowPolicy | None = None
     max_depth: Annotated[int, Field(ge=0)] | None = None
+    max_leaves: Annotated[int, Field(ge=0)] | None = None
+    categorical_encoding: CategoricalEncoding | None = None
     learn_rate: Positive | None = None
     tree_method: TreeMethod = "auto"
     early_stopping_rounds: Annotated[int, Field(ge=0)] | None = None

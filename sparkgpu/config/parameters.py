@@ -7,8 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from sparkgpu.config.keys import (
+    CategoricalEncoding,
     Count,
     Fraction,
+    GrowPolicy,
     NeuralConfig,
     NotNegative,
     Positive,
@@ -21,7 +23,10 @@ class TreesParameters(TreesConfig):
     """``[trees]``, resolved. `tree_method` is never auto."""
 
     ntrees: Count
+    grow_policy: GrowPolicy
     max_depth: Annotated[int, Field(ge=0)]
+    max_leaves: Annotated[int, Field(ge=0)]
+    categorical_encoding: CategoricalEncoding
     learn_rate: Positive
     early_stopping_rounds: Annotated[int, Field(ge=0)]
     min_rows: NotNegative

@@ -23,6 +23,7 @@ from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec, prepares_table
+from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.rundir.events import Branch, EventWriter
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import RunPaths
@@ -95,7 +96,7 @@ class _Worker:
         # Made first, so that an engine imports its learner while another worker prepares the table.
         engines = {name: make_engine(name, platform) for name in {spec.engine for spec in self.trials}}
         schema = self._wait_for_table()
-        resolved = self.plan.resolved(self.config, task=schema.task, train_rows=schema.splits["train"])
+        resolved = self.plan.resolved(self.config, TableSize.of(schema))
         parameters = resolved.trees if self.branch == "trees" else resolved.neural
 
         def run_trial(spec: TrialSpec) -> FitRecord:

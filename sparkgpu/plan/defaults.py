@@ -8,33 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from sparkgpu.config.keys import NeuralConfig, Preset, RunConfig, TreesConfig
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.networks import NETWORKS, Value
+from sparkgpu.plan.tree_defaults import TableSize, tree_defaults
 from sparkgpu.table.schema import Task
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
 
-# Tree settings per task: the meta-tuned defaults for XGBoost of Holzmüller et al., "Better by Default"
-# (NeurIPS 2024; pytabkit's XGB_TD), with the number of trees and their step set by the preset.
-_TREES: dict[Literal["classes", "regression"], dict[str, float]] = {
-    "classes": {
-        "max_depth": 6, "min_rows": 5e-6, "sample_rate": 0.65, "col_sample_rate": 0.9,
-        "col_sample_rate_per_tree": 1.0, "reg_lambda": 0.0, "reg_alpha": 0.0, "max_bins": 256,
-    },
-    "regression": {
-        "max_depth": 9, "min_rows": 2.0, "sample_rate": 0.7, "col_sample_rate": 1.0,
-        "col_sample_rate_per_tree": 1.0, "reg_lambda": 0.0, "reg_alpha": 0.0, "max_bins": 256,
-    },
-}  # fmt: skip
-_TREE_PRESETS: dict[Preset, dict[str, float]] = {
-    "fast": {"ntrees": 300, "learn_rate": 0.1, "early_stopping_rounds": 40},
-    "balanced": {"ntrees": 1000, "learn_rate": 0.06, "early_stopping_rounds": 100},
-    "best": {"ntrees": 4000, "learn_rate": 0.03, "early_stopping_rounds": 300},
-}
 _MANY_ROWS = 100_000
 # Steps of TabM with preset "fast" on a smaller table without early stopping: 30 epochs are too few for tables
 # of 14,000 to 40,000 rows (docs/performance.md).
@@ -59,24 +43,22 @@ def resolve(
     *,
     preset: Preset,
     strategy: str,
-    task: Task,
-    train_rows: int,
+    size: TableSize,
     device: str,
     tree_device: str,
 ) -> Resolved:
     """Fill in every open parameter of the engines. It never changes the user's values."""
-    family: Literal["classes", "regression"] = "regression" if task == "regression" else "classes"
-    trees = fill(config.trees, {**_TREES[family], **_TREE_PRESETS[preset]})
+    trees = fill(config.trees, tree_defaults(config.trees, preset, size, tree_device))
     if trees.tree_method == "auto":
         on_gpu = tree_device.startswith("cuda") and ENGINES.find(trees.engine).on_gpu
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if on_gpu else "hist"})
-    defaults = neural_defaults(config.neural, preset, device, task=task, train_rows=train_rows)
+    defaults = neural_defaults(config.neural, preset, device, task=size.task, train_rows=size.train_rows)
     neural = fill(config.neural, defaults)
     if neural.micro_batch_size is None:
         neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
     if neural.strategy == "auto":
         neural = neural.model_copy(update={"strategy": strategy})
-    data = config.data.model_copy(update={"task": task})
+    data = config.data.model_copy(update={"task": size.task})
     update = {"preset": preset, "data": data, "trees": trees, "neural": neural}
     return Resolved(
         config=config.model_copy(update=update),

@@ -14,11 +14,11 @@ from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
 from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy
+from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.events import Branch
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import Task
 
 GIB = 2**30
 
@@ -101,14 +101,13 @@ class Plan(Record):
         lanes = sorted({member for trial in self.of(lane, branch) for member in trial.gang} | {lane})
         return ",".join(self.lanes[member].cuda_visible_devices or "" for member in lanes).strip(",")
 
-    def resolved(self, config: RunConfig, *, task: Task, train_rows: int) -> Resolved:
+    def resolved(self, config: RunConfig, size: TableSize) -> Resolved:
         """`config` with every open parameter filled in, now that the table is known."""
         return resolve(
             config,
             preset=self.preset,
             strategy=self.strategy,
-            task=task,
-            train_rows=train_rows,
+            size=size,
             device=self.lanes[0].device,
             tree_device=self.tree_device,
         )

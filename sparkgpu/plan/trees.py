@@ -28,8 +28,14 @@ def check_tree_device(config: RunConfig, reasons: dict[str, str], *, on_gpu: boo
             'trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
         )
         return
-    most, depth = entry.most_gpu_depth, trees.max_depth
     asked = trees.tree_method in ("auto", "gpu_hist")
+    if asked and trees.grow_policy == "lossguide" and not entry.leafwise_on_gpu:
+        raise DeviceError(
+            f'trees.grow_policy = "lossguide": on a GPU {entry.name} grows trees level by level and would '
+            'silently use the CPU for others. Set trees.grow_policy = "depthwise", trees.engine = "xgboost", '
+            'or trees.tree_method = "hist".'
+        )
+    most, depth = entry.most_gpu_depth, trees.max_depth
     if asked and most is not None and depth is not None and not 0 < depth <= most:
         raise DeviceError(
             f"trees.max_depth = {depth}: on a GPU {entry.name} grows trees of depth 1 to {most} and would "

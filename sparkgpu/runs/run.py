@@ -32,6 +32,7 @@ from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.host.watchdog import looking_after_myself
 from sparkgpu.lanes.crew import Crew, lane_crew
 from sparkgpu.plan.plan import Plan, make_plan
+from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
@@ -205,7 +206,7 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
     def on_table() -> None:
         schema = read_schema(paths)
         display.table(schema)
-        resolved = workers.plan.resolved(config, task=schema.task, train_rows=schema.splits["train"])
+        resolved = workers.plan.resolved(config, TableSize.of(schema))
         write_text(paths.config, config_io.dump(resolved.config))
 
     try:

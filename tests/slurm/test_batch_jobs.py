@@ -18,6 +18,7 @@ from sparkgpu.engines.engine import Trial
 from sparkgpu.engines.launchers.heartbeat import TRAINING, read_sign
 from sparkgpu.engines.launchers.local import Local
 from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
@@ -70,9 +71,7 @@ def trained_here(run: RunPaths, folder: Path) -> RunPaths:
     lane = local.lane(0)
     events = EventWriter(lane.events("neural"), lane.phases("neural"))
     schema = read_schema(local)
-    resolved = plan.resolved(
-        config_io.load(file=run.config), task=schema.task, train_rows=schema.splits["train"]
-    )
+    resolved = plan.resolved(config_io.load(file=run.config), TableSize.of(schema))
     Local().run(
         Trial(
             spec=spec, parameters=resolved.neural, schema=schema, run=local, lane=lanes[0], events=events,

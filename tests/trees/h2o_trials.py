@@ -1,7 +1,8 @@
 """Trains trials of `h2o-xgboost` in one H2O context: ``python h2o_trials.py SCRATCH TRIALS.json``.
 
 A process of its own, since a process can have one H2O context in its life. Each trial of the file has a
-`run_dir`, a `name`, `settings`, and `native`: whether XGBoost's own library predicts.
+`run_dir`, a `name`, `settings`, and `native`: whether XGBoost's own library predicts. `ntrees_of` names an
+earlier trial whose best number of trees this one grows.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from sparkgpu.engines.engine import Platform
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.jvm.h2o_context import native_predictions, start_h2o, stopping
 from sparkgpu.jvm.session import spark_session
-from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.files import read_record, write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.schema import read_schema
 
 
@@ -36,10 +38,14 @@ def main() -> None:
 
         for asked in trials:
             paths = RunPaths(root=Path(asked["run_dir"]))
+            settings = asked["settings"]
+            if asked["ntrees_of"]:
+                earlier = read_record(paths.trial(asked["ntrees_of"]).fit, FitRecord)
+                settings = {**settings, "ntrees": earlier.best_iteration, "early_stopping_rounds": 0}
             (own := scratch / asked["name"]).mkdir()
             trial = planned(
                 paths, read_schema(paths), asked["name"], "h2o-xgboost", cpu_lane(port_base), own,
-                **asked["settings"],
+                **settings,
             )  # fmt: skip
             engine = H2OXGBoost(Platform(session=session))
             predicting = native_predictions(session) if asked["native"] else nullcontext()

@@ -24,7 +24,8 @@ from sparkgpu.table.schema import Feature, TableSchema
 
 # A tree sees all rows and columns, so that what comes out can be told beforehand.
 PLAIN: dict[str, Any] = {
-    "ntrees": 1, "max_depth": 1, "learn_rate": 1.0, "min_rows": 1e-3, "sample_rate": 1.0,
+    "ntrees": 1, "grow_policy": "depthwise", "max_depth": 1, "max_leaves": 0,
+    "categorical_encoding": "one_hot_internal", "learn_rate": 1.0, "min_rows": 1e-3, "sample_rate": 1.0,
     "col_sample_rate": 1.0, "col_sample_rate_per_tree": 1.0, "reg_lambda": 0.0, "reg_alpha": 0.0,
     "max_bins": 256, "tree_method": "hist", "early_stopping_rounds": 0, "score_tree_interval": 1,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from planted_trees import COLORS, Outcome, Table, outcome, table
 from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.rows import read_rows
 
 pytestmark = pytest.mark.spark
 
@@ -36,6 +37,7 @@ def tables(root: Path) -> dict[str, Table]:
     color_N = random.choice(np.array([*COLORS, None], dtype=object), ROWS)
     code_N = np.array([0 if color is None else COLORS.index(color) for color in color_N])
     three_N = (code_N + np.digitize(signal_NF[:, 0], [-0.5, 0.5])) % 3
+    odd_N = np.where(color_N == None, 0, code_N % 2)  # noqa: E711
     numbers = {f"x{f}": signal_NF[:, f] for f in range(3)}
     return {
         "gaps": table(root / "gaps", label_N, {"x": gappy_N}),
@@ -45,33 +47,52 @@ def tables(root: Path) -> dict[str, Table]:
         ),
         "noisy": table(root / "noisy", noisy_N, numbers),
         "three": table(root / "three", three_N, numbers, {"color": (color_N, COLORS)}),
+        "odd": table(root / "odd", odd_N, None, {"color": (color_N, COLORS)}),
     }
 
 
 DEEPER = {"ntrees": 5, "max_depth": 3, "learn_rate": 0.5}
+STOPPED = {
+    "ntrees": 500, "max_depth": 4, "learn_rate": 0.1, "early_stopping_rounds": 15, "score_tree_interval": 5,
+}  # fmt: skip
+LEAFWISE = {
+    **STOPPED, "grow_policy": "lossguide", "max_depth": 0, "max_leaves": 20, "learn_rate": 0.3,
+    "categorical_encoding": "sort_by_response",
+}  # fmt: skip
+BEST_OF = {"fewer": "stopped", "leaves_fewer": "leaves"}
 TRIALS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "gaps": ("gaps", {}, False),
     "weighted": ("weighted", DEEPER, False),
     "repeated": ("repeated", DEEPER, False),
-    "stopped": (
-        "noisy",
-        {
-            "ntrees": 500, "max_depth": 4, "learn_rate": 0.1, "early_stopping_rounds": 15,
-            "score_tree_interval": 5,
-        },
-        False,
-    ),
+    "stopped": ("noisy", STOPPED, False),
+    "fewer": ("noisy", STOPPED, False),
+    "leaves": ("three", LEAFWISE, True),
+    "leaves_fewer": ("three", LEAFWISE, True),
+    "sorted": ("odd", {"categorical_encoding": "sort_by_response"}, False),
+    "by_word": ("odd", {"categorical_encoding": "label_encoder"}, False),
     "java": ("three", {"ntrees": 20, "max_depth": 4, "learn_rate": 0.3}, False),
     "native": ("three", {"ntrees": 20, "max_depth": 4, "learn_rate": 0.3}, True),
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def found(java: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    root = tmp_path_factory.mktemp("h2o")
-    planted = tables(root)
+def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Table]:
+    return tables(tmp_path_factory.mktemp("h2o"))
+
+
+@pytest.fixture(scope="module")
+def found(
+    java: Path, planted: dict[str, Table], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Outcome]:
+    root = tmp_path_factory.mktemp("trials")
     trials = [
-        {"run_dir": str(planted[name].paths.root), "name": trial, "settings": settings, "native": native}
+        {
+            "run_dir": str(planted[name].paths.root),
+            "name": trial,
+            "settings": settings,
+            "native": native,
+            "ntrees_of": BEST_OF.get(trial),
+        }
         for trial, (name, settings, native) in TRIALS.items()
     ]
     (root / "trials.json").write_text(json.dumps(trials))
@@ -108,6 +129,34 @@ def test_trees_without_gain_end_the_training(found: dict[str, Outcome]) -> None:
     record = stopped.record
     grown = record.train_rows_per_s * record.fit_s / record.train_rows
     assert grown == pytest.approx(stopped.curve[-1][0])
+
+
+@pytest.mark.parametrize(("stopped", "fewer"), [("stopped", "fewer"), ("leaves", "leaves_fewer")])
+def test_a_model_is_cut_back_to_its_best_trees(found: dict[str, Outcome], stopped: str, fewer: str) -> None:
+    best = found[stopped].record.best_iteration
+    assert found[stopped].curve[-1][0] > best == found[fewer].curve[-1][0]
+    np.testing.assert_array_equal(found[stopped].valid, found[fewer].valid)
+    np.testing.assert_array_equal(found[stopped].test, found[fewer].test)
+
+
+@pytest.mark.parametrize("trial", ["stopped", "leaves", "sorted", "by_word", "java"])
+def test_the_saved_model_predicts_what_the_trial_predicted(
+    found: dict[str, Outcome], planted: dict[str, Table], trial: str
+) -> None:
+    from sparkgpu.engines.trees.h2o_xgboost import H2OXGBoost
+
+    of = planted[TRIALS[trial][0]]
+    model = H2OXGBoost.load(of.paths.trial(trial).root, of.schema)
+    again = model.predict(read_rows(of.paths, of.schema, "test"))
+    np.testing.assert_allclose(again, found[trial].test, atol=1e-6)
+
+
+def test_one_cut_parts_levels_that_lie_between_each_other(
+    found: dict[str, Outcome], planted: dict[str, Table]
+) -> None:
+    assert found["sorted"].accuracy(planted["odd"]) == 1
+    assert found["by_word"].accuracy(planted["odd"]) < 0.8
+    assert found["sorted"].record.parameters["categorical_encoding"] == "label_encoder"
 
 
 def test_predictions_of_the_native_library_are_those_of_java(found: dict[str, Outcome]) -> None:

@@ -8,8 +8,11 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.plan.executors import Executor, make_cluster_plan
 from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.tree_defaults import TableSize
 
 MASTER = "spark://head:7077"
+
+SMALL = TableSize(task="binary", train_rows=1000, num_features=10, num_classes=2)
 
 
 def executors(count: int, *, cores: int = 4, task_cpus: int = 1, gpus: int = 0) -> tuple[Executor, ...]:
@@ -52,14 +55,14 @@ def test_the_trees_of_a_cloud_with_gpus_say_that_they_train_on_the_cpu() -> None
     assert plan.reasons["trees"].startswith(
         "on the CPU: in a cloud of several nodes H2O XGBoost does not use"
     )
-    resolved = plan.resolved(config_io.load(), task="binary", train_rows=1000)
+    resolved = plan.resolved(config_io.load(), SMALL)
     assert resolved.trees.tree_method == "hist"
 
 
 def test_one_xgboost_model_over_the_executors_uses_their_gpus() -> None:
     plan = plan_of("trees.engine=xgboost", on=executors(2, gpus=1))
     assert "trees" not in plan.reasons
-    resolved = plan.resolved(config_io.load(), task="binary", train_rows=1000)
+    resolved = plan.resolved(config_io.load(), SMALL)
     assert resolved.trees.tree_method == "gpu_hist"
 
 
@@ -68,7 +71,7 @@ def test_lanes_on_executors_are_as_many_repeats_each_on_its_own_gpu() -> None:
     assert [(trial.name, trial.gang) for trial in plan.trials] == [
         ("trees-s7", (0,)), ("neural-s7", (0,)), ("trees-s8", (1,)), ("neural-s8", (1,)),
     ]  # fmt: skip
-    resolved = plan.resolved(config_io.load(), task="binary", train_rows=1000)
+    resolved = plan.resolved(config_io.load(), SMALL)
     assert resolved.trees.tree_method == "gpu_hist"
 
 

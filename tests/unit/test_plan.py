@@ -12,6 +12,8 @@ from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.host.devices import Device, Gpu, Machine, choose_devices
 from sparkgpu.plan.defaults import Resolved, resolve
 from sparkgpu.plan.plan import GIB, Plan, make_plan
+from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.table.schema import Task
 
 GPUS = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="NVIDIA H200", memory_bytes=139 * GIB) for i in range(4))
 
@@ -30,9 +32,15 @@ def names(plan: Plan) -> list[str]:
 
 
 def resolved(asked: RunConfig, **settings: Any) -> Resolved:
-    given = {"preset": "fast", "strategy": "single", "task": "binary", "train_rows": 1000, "device": "cpu"}
-    given |= settings
-    return resolve(asked, tree_device=given["device"], **given)
+    given = {"preset": "fast", "strategy": "single", "device": "cpu"} | {
+        key: settings.pop(key) for key in ("preset", "strategy", "device") if key in settings
+    }
+    return resolve(asked, tree_device=given["device"], size=size_of(**settings), **given)
+
+
+def size_of(task: Task = "binary", train_rows: int = 1000, num_features: int = 10) -> TableSize:
+    classes = {"binary": 2, "multiclass": 5, "regression": 0}[task]
+    return TableSize(task=task, train_rows=train_rows, num_features=num_features, num_classes=classes)
 
 
 def test_n_lanes_train_n_repeats_each_with_a_seed_and_a_lane_of_its_own() -> None:
@@ -178,8 +186,7 @@ def test_resolving_twice_changes_nothing() -> None:
 
 def test_defaults_follow_task_preset_rows_and_device() -> None:
     empty = RunConfig()
-    assert resolved(empty, task="regression").trees.max_depth == 9
-    assert resolved(empty, task="multiclass").trees.max_depth == 6
+    assert resolved(empty, task="multiclass").trees.min_rows < resolved(empty).trees.min_rows
     assert resolved(empty, device="cuda:0").trees.tree_method == "gpu_hist"
     fast, best = resolved(empty), resolved(empty, preset="best")
     assert fast.trees.ntrees < best.trees.ntrees
@@ -195,6 +202,36 @@ def test_defaults_follow_task_preset_rows_and_device() -> None:
     assert sizes == [256, 512, 1024]
 
 
+def test_trees_grow_by_leaves_on_a_cpu_and_by_levels_where_h2o_uses_a_gpu() -> None:
+    on_cpu, on_gpu = (resolved(RunConfig(), device=device).trees for device in ("cpu", "cuda:0"))
+    assert (on_cpu.grow_policy, on_cpu.max_depth, on_cpu.max_leaves) == ("lossguide", 8, 31)
+    assert (on_gpu.grow_policy, on_gpu.max_depth, on_gpu.max_leaves) == ("depthwise", 6, 0)
+    library = config_io.load(assignments=["trees.engine=xgboost"])
+    assert resolved(library, device="cuda:0").trees.grow_policy == "lossguide"
+    stays_on_cpu = config_io.load(assignments=["trees.tree_method=hist"])
+    assert resolved(stays_on_cpu, device="cuda:0").trees.grow_policy == "lossguide"
+
+
+def test_a_depth_that_the_user_sets_is_one_of_levels() -> None:
+    found = resolved(config_io.load(assignments=["trees.max_depth=4"])).trees
+    assert (found.grow_policy, found.max_depth, found.max_leaves) == ("depthwise", 4, 0)
+
+
+def test_more_rows_get_finer_trees() -> None:
+    sizes = [
+        resolved(RunConfig(), train_rows=rows).trees.max_leaves for rows in (9_999, 10_000, 10**5, 10**6)
+    ]
+    assert sizes == [31, 63, 127, 255]
+
+
+def test_where_trees_are_costly_there_are_fewer_of_them_with_larger_steps() -> None:
+    small, large = (resolved(RunConfig(), train_rows=rows, num_features=100).trees for rows in (10**3, 10**6))
+    assert large.ntrees < small.ntrees
+    assert small.learn_rate < large.learn_rate <= 0.3
+    asked = config_io.load(assignments=["trees.ntrees=200"])
+    assert resolved(asked).trees.learn_rate > small.learn_rate
+
+
 def test_a_set_tree_method_stays_on_any_device() -> None:
     asked = config_io.load(assignments=["trees.tree_method=hist"])
     found = resolved(asked, device="cuda:0")
@@ -206,7 +243,7 @@ def test_lightgbm_on_a_gpu_lane_says_that_it_trains_on_the_cpu() -> None:
     assert plan.reasons["trees"] == (
         'on the CPU: lightgbm has no GPU build here; trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
     )
-    found = plan.resolved(config_io.load(), task="binary", train_rows=1000)
+    found = plan.resolved(config_io.load(), size_of())
     assert found.trees.tree_method == "hist"
     assert "trees" not in plan_of("trees.engine=xgboost", gpus=2).reasons
     assert "trees" not in plan_of("trees.engine=lightgbm").reasons

@@ -12,7 +12,8 @@ from sparkgpu.config.registry.entries import Entry, Registry
 class EngineEntry(Entry):
     """An engine; `load` names its class (`sparkgpu.engines.engine.Engine`), `branch` its kind of model.
 
-    `on_gpu` tells whether it trains on GPUs; with trees deeper than `most_gpu_depth` it would leave the GPU.
+    `on_gpu` tells whether it trains on GPUs; with trees deeper than `most_gpu_depth`, or with trees that grow
+    leaf by leaf unless `leafwise_on_gpu`, it would leave the GPU.
     With `needs_h2o` its worker starts Spark and H2O first. `package` is the package that pip must install for
     it. `on_cluster` names the class that trains one model over the executors of a Spark cluster (None: the
     engine cannot), and `gpu_in_cluster` tells whether that uses GPUs.
@@ -21,6 +22,7 @@ class EngineEntry(Entry):
     branch: Literal["trees", "neural"] = "trees"
     on_gpu: bool = False
     most_gpu_depth: int | None = None
+    leafwise_on_gpu: bool = True
     needs_h2o: bool = False
     package: str | None = None
     on_cluster: str | None = None
@@ -36,6 +38,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             load="sparkgpu.engines.trees.h2o_xgboost:H2OXGBoost",
             on_gpu=True,
             most_gpu_depth=15,
+            leafwise_on_gpu=False,
             needs_h2o=True,
             on_cluster="sparkgpu.engines.trees.h2o_xgboost:H2OXGBoost",
         ),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import h2o
 
 from sparkgpu.engines.trees.h2o_layout import Layout, choose_layout, one_node_note, write_pieces
+from sparkgpu.engines.trees.level_order import ordered_levels
 from sparkgpu.engines.trees.row_order import ordered_files
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import FOLD, LABEL, SplitName, TableSchema
@@ -37,6 +39,18 @@ class H2OTables:
     def num_nodes(self) -> int:
         """The number of nodes in the cloud."""
         return len(self._nodes)
+
+    def sorted_train(self, fold: int | None) -> H2OFrame:
+        """The training rows, with the levels of categories in the order of their labels.
+
+        H2O translates the levels of other rows by their words, so they keep their own order.
+        """
+        train = self.split("train", fold)
+        order = ordered_levels(self._paths.split("train"), self._schema, fold)
+        # Places from 1 on, as numbers, become levels in this order; then each gets its word back.
+        return train.drop(list(order)).cbind(
+            [_named(train[name].match(list(words)).asfactor(), name, words) for name, words in order.items()]
+        )
 
     def split(self, split: SplitName, fold: int | None) -> H2OFrame:
         """The rows that a trial uses for training, validation or testing."""
@@ -94,6 +108,12 @@ class H2OTables:
 
     def _types(self) -> dict[str, str]:
         return {feature.name: "enum" for feature in self._schema.categorical}
+
+
+def _named(places: H2OFrame, name: str, words: Sequence[str]) -> H2OFrame:
+    column = places.set_levels(list(words))
+    column.names = [name]
+    return column
 
 
 def _nodes_of(frame: H2OFrame) -> set[str]:

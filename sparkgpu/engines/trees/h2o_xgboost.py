@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import Platform, TreesTrial
 from sparkgpu.engines.trees.h2o_cloud import Cloud
+from sparkgpu.engines.trees.h2o_cut import cut_back
 from sparkgpu.engines.trees.h2o_frames import H2OTables
 from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
 from sparkgpu.engines.trees.mojo import MOJO, MojoModel
+from sparkgpu.engines.trees.mojo_levels import name_levels
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.jvm.h2o_context import native_predictions
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.15
 _MOST_POLL_S = 1.0
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
+# The training rows come with their levels sorted already (sparkgpu.engines.trees.level_order).
+_ENCODINGS = {"sort_by_response": "label_encoder"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 
 
@@ -79,7 +83,9 @@ class H2OXGBoost:
         fold = trial.spec.fold
         with events.phase("handing the table to H2O", trial.name):
             tables = self._tables = self._tables or H2OTables(trial.run, schema, trial.scratch)
-            train, valid = tables.split("train", fold), tables.split("valid", fold)
+            sorts = trial.parameters.categorical_encoding == "sort_by_response" and schema.categorical
+            train = tables.sorted_train(fold) if sorts else tables.split("train", fold)
+            valid = tables.split("valid", fold)
             if one_node := tables.why_one_node(train, valid):
                 parameters["build_tree_one_node"] = True
         start = time.perf_counter()
@@ -99,6 +105,9 @@ class H2OXGBoost:
         output = model._model_json["output"]
         native = _native_parameters(output)
         check_device(trial, native)
+        best, curve = _learning_curve(output, schema)
+        if trial.parameters.early_stopping_rounds and best:
+            self._cut_back(model, best, schema)
         with events.phase("predicting", trial.name), self._predicting(trial):
             start = time.perf_counter()
             asked: dict[SplitName, H2OFrame] = {"valid": valid, "test": test}
@@ -110,7 +119,9 @@ class H2OXGBoost:
             write_predictions(paths.predictions, predictions, schema)
         with events.phase("saving the model", trial.name):
             model.download_mojo(path=str(paths.root / MOJO))
-        best, curve = _learning_curve(output, schema)
+            names = [feature.name for feature in schema.categorical]
+            if names and parameters["categorical_encoding"] == "label_encoder":
+                name_levels(paths.root / MOJO, dict(zip(names, train[names].levels(), strict=True)))
         write_text(paths.learning_curve, curve)
         h2o.remove(model.model_id)
         actual = model.actual_params
@@ -135,6 +146,11 @@ class H2OXGBoost:
             notes=(one_node,) if one_node else (),
         )
 
+    def _cut_back(self, model: H2OXGBoostEstimator, best: int, schema: TableSchema) -> None:
+        assert self._session is not None
+        trees_per_round = len(schema.classes) if schema.task == "multiclass" else 1
+        cut_back(self._session, model.model_id, best, trees_per_round)
+
     def _predicting(self, trial: TreesTrial) -> AbstractContextManager[None]:
         """How predictions are made: with many classes the native library is faster than H2O's Java."""
         native = trial.schema.task == "multiclass" and trial.lane.device == "cpu" and self._cloud is None
@@ -150,7 +166,10 @@ def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
     on_gpu = config.on_gpu
     parameters: dict[str, Any] = {
         "ntrees": config.ntrees,
+        "grow_policy": config.grow_policy,
         "max_depth": config.max_depth,
+        "max_leaves": config.max_leaves,
+        "categorical_encoding": _ENCODINGS.get(config.categorical_encoding, config.categorical_encoding),
         "learn_rate": config.learn_rate,
         "min_rows": config.min_rows,
         "sample_rate": config.sample_rate,

@@ -85,14 +85,15 @@ class LightGBM(BoostingEngine):
 def _parameters(trial: TreesTrial) -> dict[str, Any]:
     """The configuration with the library's names.
 
-    `max_depth` becomes the number of leaves that such a tree can have, at most 127, since deeper trees would
-    only memorise. 0, which means no limit, becomes 127.
+    Without `max_leaves`, `max_depth` becomes the number of leaves that such a tree can have, at most 127,
+    since deeper trees would only memorise. 0, which means no limit, becomes 127.
     """
     config, schema = trial.parameters, trial.schema
+    by_depth = min(2**config.max_depth, _MOST_LEAVES) if config.max_depth else _MOST_LEAVES
     parameters: dict[str, Any] = {
         "objective": _OBJECTIVES[schema.task],
         "metric": _METRICS[schema.task],
-        "num_leaves": min(2**config.max_depth, _MOST_LEAVES) if config.max_depth else _MOST_LEAVES,
+        "num_leaves": max(2, config.max_leaves or by_depth),
         "learning_rate": config.learn_rate,
         "min_sum_hessian_in_leaf": max(config.min_rows, 1e-3),
         "bagging_fraction": config.sample_rate,

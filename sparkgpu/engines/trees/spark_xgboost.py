@@ -122,7 +122,9 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
     config = trial.parameters
     return {
         "n_estimators": config.ntrees,
+        "grow_policy": config.grow_policy,
         "max_depth": config.max_depth,
+        "max_leaves": config.max_leaves,
         "learning_rate": config.learn_rate,
         "min_child_weight": config.min_rows,
         "subsample": config.sample_rate,

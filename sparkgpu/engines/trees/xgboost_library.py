@@ -103,7 +103,9 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
     parameters: dict[str, Any] = {
         "objective": _OBJECTIVES[schema.task],
         "eval_metric": _METRICS[schema.task],
+        "grow_policy": config.grow_policy,
         "max_depth": config.max_depth,
+        "max_leaves": config.max_leaves,
         "eta": config.learn_rate,
         "min_child_weight": config.min_rows,
         "subsample": config.sample_rate,

@@ -1,0 +1,138 @@
+"""Default parameters of trees, by preset, table and device: how large a tree, how many, and how large a step.
+
+The choices were made on validation rows (docs/performance.md, "Trees"). The number of trees has a limit: what
+one core grows in the preset's seconds, from a model of the cost of a tree that was fitted to measurements. So
+it depends on the table and not on the machine or its load, and the same run gives the same trees everywhere.
+Early stopping usually ends before it. Where the limit is near, fewer and larger steps make the most of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+from sparkgpu.config.keys import GrowPolicy, Preset, TreesConfig
+from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.networks import Value
+from sparkgpu.table.schema import TableSchema, Task
+
+_MAX_BINS = 256
+_COMMON: dict[str, Value] = {
+    "sample_rate": 0.8, "col_sample_rate": 1.0, "col_sample_rate_per_tree": 0.8, "reg_lambda": 1.0,
+    "reg_alpha": 0.0, "max_bins": _MAX_BINS, "categorical_encoding": "sort_by_response",
+}  # fmt: skip
+# Leaves by training rows: more rows carry finer trees.
+_LEAVES = ((10_000, 31), (100_000, 63), (300_000, 127))
+_MOST_LEAVES = 255
+# With fewer than 100,000 rows, longer chains of splits follow noise.
+_LEAFWISE_DEPTH = 8
+# With one tree per class, rounds are dear, and finer trees need fewer of them.
+_TIMES_WITH_CLASSES = 2
+# The same for trees that grow level by level.
+_DEPTHS = ((100_000, 6), (300_000, 8))
+_MOST_DEPTH = 9
+_LARGEST_STEP = 0.3
+_MANY_ROWS = 100_000
+_MOST_TIMES = 2.0
+_FEWEST_TREES = 30
+_LEAST_PATIENCE = 20
+# A GPU grows a tree in a small part of the time of a core.
+_GPU_TIMES = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSize:
+    """The facts of a prepared table on which default parameters depend; `num_classes` is 0 for regression."""
+
+    task: Task
+    train_rows: int
+    num_features: int
+    num_classes: int
+
+    @classmethod
+    def of(cls, schema: TableSchema) -> TableSize:
+        return cls(
+            task=schema.task,
+            train_rows=schema.splits["train"],
+            num_features=len(schema.features),
+            num_classes=len(schema.classes),
+        )
+
+    @property
+    def trees_per_round(self) -> int:
+        """XGBoost and LightGBM grow one tree per class if there are more than two."""
+        return self.num_classes if self.task == "multiclass" else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    """A preset: its rounds cost at most `core_s` seconds of one core."""
+
+    core_s: float
+    most_rounds: int
+    learn_rate: float
+    early_stopping_rounds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Growth:
+    grow_policy: GrowPolicy
+    max_depth: int
+    max_leaves: int
+
+
+_PRESETS: dict[Preset, _Limits] = {
+    "fast": _Limits(core_s=45, most_rounds=1500, learn_rate=0.05, early_stopping_rounds=50),
+    "balanced": _Limits(core_s=300, most_rounds=3000, learn_rate=0.03, early_stopping_rounds=100),
+    "best": _Limits(core_s=1500, most_rounds=6000, learn_rate=0.015, early_stopping_rounds=200),
+}
+
+
+def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: str) -> dict[str, Value]:
+    """Values for all open keys of ``[trees]`` except `tree_method`, in view of those set in `config`."""
+    limits = _PRESETS[preset]
+    on_gpu = device.startswith("cuda") and config.tree_method in ("auto", "gpu_hist")
+    growth = _growth(config, size, on_gpu=on_gpu)
+    leaves = config.max_leaves or growth.max_leaves or 2 ** (config.max_depth or growth.max_depth)
+    # The network, too, takes longer for many rows.
+    seconds = limits.core_s * min(max(1.0, math.sqrt(size.train_rows / _MANY_ROWS)), _MOST_TIMES)
+    seconds *= _GPU_TIMES if on_gpu else 1.0
+    affordable = int(seconds / (size.trees_per_round * tree_s(size.train_rows, size.num_features, leaves)))
+    rounds = min(max(affordable, _FEWEST_TREES), limits.most_rounds)
+    step = limits.learn_rate * limits.most_rounds / (config.ntrees or rounds)
+    learn_rate = round(min(max(step, limits.learn_rate), _LARGEST_STEP), 3)
+    # Larger steps show earlier that nothing is gained any more.
+    patience = limits.early_stopping_rounds * min(1.0, limits.learn_rate / (config.learn_rate or learn_rate))
+    return {
+        **_COMMON,
+        **asdict(growth),
+        # With many classes a row adds little to the sum of second derivatives that `min_rows` limits.
+        "min_rows": 1.0 if size.trees_per_round == 1 else 0.1,
+        "ntrees": rounds,
+        "learn_rate": learn_rate,
+        "early_stopping_rounds": max(_LEAST_PATIENCE, round(patience)),
+    }
+
+
+def tree_s(train_rows: int, num_features: int, leaves: int) -> float:
+    """About the seconds of one server core for a tree (fitted to XGBoost's histograms)."""
+    filling = train_rows * num_features / 230e6
+    splitting = leaves * num_features * _MAX_BINS / 200e6
+    return 2e-3 + 8e-5 * leaves + filling + splitting
+
+
+def _growth(config: TreesConfig, size: TableSize, *, on_gpu: bool) -> _Growth:
+    """How trees grow, and how far: leaf by leaf where the engine can, else level by level."""
+    leafwise = not on_gpu or ENGINES.find(config.engine).leafwise_on_gpu
+    if config.tree_method in ("exact", "approx") or config.max_depth:
+        leafwise = False  # only histograms grow leaf by leaf, and a depth is a limit of levels
+    if config.grow_policy is not None:
+        leafwise = config.grow_policy == "lossguide"
+    if leafwise:
+        leaves = next((leaves for rows, leaves in _LEAVES if size.train_rows < rows), _MOST_LEAVES)
+        if size.trees_per_round > 1 and size.train_rows >= _MANY_ROWS:
+            leaves *= _TIMES_WITH_CLASSES
+        depth = _LEAFWISE_DEPTH if size.train_rows < _MANY_ROWS else 0
+        return _Growth(grow_policy="lossguide", max_depth=depth, max_leaves=leaves)
+    depth = next((depth for rows, depth in _DEPTHS if size.train_rows < rows), _MOST_DEPTH)
+    return _Growth(grow_policy="depthwise", max_depth=depth, max_leaves=0)
