@@ -18,8 +18,8 @@ from sparkgpu.table.schema import TableSchema, Task
 
 _MAX_BINS = 256
 _COMMON: dict[str, Value] = {
-    "sample_rate": 0.8, "col_sample_rate": 1.0, "col_sample_rate_per_tree": 0.8, "reg_lambda": 1.0,
-    "reg_alpha": 0.0, "max_bins": _MAX_BINS, "categorical_encoding": "sort_by_response",
+    "sample_rate": 0.8, "col_sample_rate": 1.0, "reg_lambda": 1.0, "reg_alpha": 0.0,
+    "categorical_encoding": "sort_by_response",
 }  # fmt: skip
 # Leaves by training rows: more rows carry finer trees.
 _LEAVES = ((10_000, 31), (100_000, 63), (300_000, 127))
@@ -28,6 +28,11 @@ _MOST_LEAVES = 255
 _LEAFWISE_DEPTH = 8
 # With one tree per class, rounds are dear, and finer trees need fewer of them.
 _TIMES_WITH_CLASSES = 2
+# On a wide table most columns are noise, and the histograms of many columns leave the cache.
+_WIDE = 500
+_WIDE_LEAVES = 8
+_WIDE_BINS = 64
+_WIDE_SHARE = 0.3
 # The same for trees that grow level by level.
 _DEPTHS = ((100_000, 6), (300_000, 8))
 _MOST_DEPTH = 9
@@ -97,7 +102,9 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     # The network, too, takes longer for many rows.
     seconds = limits.core_s * min(max(1.0, math.sqrt(size.train_rows / _MANY_ROWS)), _MOST_TIMES)
     seconds *= _GPU_TIMES if on_gpu else 1.0
-    affordable = int(seconds / (size.trees_per_round * tree_s(size.train_rows, size.num_features, leaves)))
+    is_wide = size.num_features >= _WIDE
+    bins = config.max_bins or (_WIDE_BINS if is_wide else _MAX_BINS)
+    affordable = int(seconds / (size.trees_per_round * tree_s(size, leaves, bins)))
     rounds = min(max(affordable, _FEWEST_TREES), limits.most_rounds)
     step = limits.learn_rate * limits.most_rounds / (config.ntrees or rounds)
     learn_rate = round(min(max(step, limits.learn_rate), _LARGEST_STEP), 3)
@@ -106,6 +113,8 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     return {
         **_COMMON,
         **asdict(growth),
+        "max_bins": bins,
+        "col_sample_rate_per_tree": _WIDE_SHARE if is_wide else 0.8,
         # With many classes a row adds little to the sum of second derivatives that `min_rows` limits.
         "min_rows": 1.0 if size.trees_per_round == 1 else 0.1,
         "ntrees": rounds,
@@ -114,10 +123,12 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     }
 
 
-def tree_s(train_rows: int, num_features: int, leaves: int) -> float:
+def tree_s(size: TableSize, leaves: int, bins: int) -> float:
     """About the seconds of one server core for a tree (fitted to XGBoost's histograms)."""
-    filling = train_rows * num_features / 230e6
-    splitting = leaves * num_features * _MAX_BINS / 200e6
+    histogram_mib = size.num_features * bins * 16 / 2**20
+    levels = math.log2(max(leaves, 2))
+    filling = size.train_rows * size.num_features / 230e6 * (1 + 0.4 * histogram_mib) * min(1.0, levels / 6)
+    splitting = leaves * size.num_features * bins / 200e6
     return 2e-3 + 8e-5 * leaves + filling + splitting
 
 
@@ -130,9 +141,13 @@ def _growth(config: TreesConfig, size: TableSize, *, on_gpu: bool) -> _Growth:
         leafwise = config.grow_policy == "lossguide"
     if leafwise:
         leaves = next((leaves for rows, leaves in _LEAVES if size.train_rows < rows), _MOST_LEAVES)
+        if size.num_features >= _WIDE:
+            leaves = _WIDE_LEAVES
         if size.trees_per_round > 1 and size.train_rows >= _MANY_ROWS:
             leaves *= _TIMES_WITH_CLASSES
         depth = _LEAFWISE_DEPTH if size.train_rows < _MANY_ROWS else 0
         return _Growth(grow_policy="lossguide", max_depth=depth, max_leaves=leaves)
     depth = next((depth for rows, depth in _DEPTHS if size.train_rows < rows), _MOST_DEPTH)
+    if size.num_features >= _WIDE:
+        depth = int(math.log2(_WIDE_LEAVES))
     return _Growth(grow_policy="depthwise", max_depth=depth, max_leaves=0)

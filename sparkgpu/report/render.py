@@ -81,8 +81,9 @@ def _pictures(paths: RunPaths, schema: TableSchema, results: Results) -> list[pl
 
 
 _NOTES = {
-    "results": "A model's figures are means over its trials, ± their standard deviation; the blend mixes all "
-    "trials.",
+    "results": "A model's figures are means over its trials, ± their standard deviation; the blend mixes the "
+    "averaged predictions of all trials. A plus sign marks training that reached its limit while it still "
+    "improved.",
     "comparison": "The comparison uses each model's predictions averaged over its trials, row by row. A pair "
     "is a tie if its interval contains zero. The interval is about other rows like these, with the same "
     "fitted models.",
@@ -114,6 +115,7 @@ def _content(schema: TableSchema, plan: Plan, results: Results) -> dict[str, obj
         "schema": schema,
         "plan": plan,
         "verdict": verdict(results),
+        "caveats": [f"{text[0].upper()}{text[1:]}." for text in results.comparison.caveats],
         "summary": _summary(schema, results),
         "results": tables.results(results),
         "validation": tables.results(results, "valid"),

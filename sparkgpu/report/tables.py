@@ -16,7 +16,7 @@ from typing import Literal
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.score.metrics import greater_is_better
-from sparkgpu.score.standings import standings
+from sparkgpu.score.standings import averaged, standings, training
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
@@ -58,6 +58,12 @@ def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
             spread = f" ± {number_text(standing.spread, 2)}" if standing.spread is not None else ""
             cells.append(Cell(text=number_text(standing.value) + spread, best=standing.is_best, number=True))
         rows.append(tuple(cells))
+        if split == "test" and metric == found.comparison.metric and (of_averages := averaged(found)):
+            values = (
+                Cell(text=number_text(standing.value), best=standing.is_best, number=True)
+                for standing in of_averages
+            )
+            rows.append((Cell(text=f"{metric_title(metric)} of the trials' averaged predictions"), *values))
     if split == "test" and rows:
         rows += _model_rows(found)
     return Table(columns=(f"{split} split", *(model.name for model in found.models)), rows=tuple(rows))
@@ -75,8 +81,10 @@ def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
             )
         else:
             made.append((f"{model.engine}, " if model.engine else "") + counted(len(done), "trial"))
+    trained = [training(found, model.name) or DASH for model in found.models]
     return [
         (Cell(text="mean fit time"), *(Cell(text=text, number=True) for text in took)),
+        (Cell(text="trained"), *(Cell(text=text, number=True) for text in trained)),
         (Cell(text="made of"), *(Cell(text=text, number=True) for text in made)),
     ]
 

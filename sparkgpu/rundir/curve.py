@@ -8,11 +8,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 _HEADER = ("step", "elapsed_s", "metric", "train", "valid")
+_EARLIER = 0.9
+_NOTICEABLE = 1e-3
+_FEWEST_POINTS = 3
 
 
 class CurvePoint(NamedTuple):
@@ -52,6 +55,19 @@ def read_curve(path: Path) -> tuple[str, list[CurvePoint]]:
         for row in rows
         if row["metric"] == metric
     ]
+
+
+def still_improving(points: Sequence[CurvePoint], most_steps: int) -> bool:
+    """Whether training reached `most_steps` while the validation metric, a loss, was still falling.
+
+    That is so if its last tenth brought at least a tenth of a percent and at least one point of the curve.
+    """
+    known = [(point.step, point.valid) for point in points if point.valid is not None]
+    if len(known) < _FEWEST_POINTS or known[-1][0] < most_steps:
+        return False
+    before = [valid for step, valid in known if step <= _EARLIER * most_steps]
+    after = [valid for step, valid in known if step > _EARLIER * most_steps]
+    return bool(before and after) and min(before) - min(after) > _NOTICEABLE * abs(min(before))
 
 
 def _number(text: str) -> float | None:

@@ -10,8 +10,9 @@ from sparkgpu.rundir.files import Record
 class FitRecord(Record):
     """``fit.json``: an engine's record of one trial. The units are seconds, bytes and rows per second.
 
-    `native_parameters` are the parameters that the native library reports, `device_proof` shows the device on
-    which it ran, and `parameters` are the requested settings with the engine's names.
+    `most_steps` is the number of trees or epochs after which training ends in any case. `native_parameters`
+    are the parameters that the native library reports, `device_proof` shows the device on which it ran, and
+    `parameters` are the requested settings with the engine's names.
     """
 
     trial: str
@@ -23,6 +24,7 @@ class FitRecord(Record):
     peak_host_bytes: int
     peak_device_bytes: int | None = None
     best_iteration: int
+    most_steps: int | None = None
     native_parameters: dict[str, str] = Field(default_factory=dict)
     device_proof: dict[str, object] = Field(default_factory=dict)
     parameters: dict[str, object] = Field(default_factory=dict)

@@ -70,8 +70,9 @@ class DataInfo(_Part):
 class ModelResult(_Part):
     """One model of the run, under any name: the means over its finished trials.
 
-    `weights` are the shares of other models in a blend. ``partial`` means that some of its trials failed. A
-    model that the configuration leaves out was never planned and has no engine.
+    With several trials, `averaged` holds the metrics of their averaged predictions, which is what a blend
+    mixes and is compared with. `weights` are the shares of other models in a blend. ``partial`` means that
+    some of its trials failed. A model that the configuration leaves out was never planned and has no engine.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ModelResult(_Part):
     weights: dict[str, float] | None = None
     metrics: SplitMetrics
     std: Spread
+    averaged: SplitMetrics | None = None
 
 
 class TrialResult(_Part):
@@ -97,7 +99,11 @@ class TrialResult(_Part):
 
 
 class DoneTrial(TrialResult):
-    """A finished trial: its metrics and the facts of its `FitRecord`."""
+    """A finished trial: its metrics and the facts of its `FitRecord`.
+
+    It trained `steps` trees or epochs of `most_steps` that it was allowed; `still_improving` tells whether it
+    reached that limit while the validation rows still gained. All are None if its engine does not tell.
+    """
 
     status: Literal["done"]
     metrics: SplitMetrics
@@ -107,6 +113,9 @@ class DoneTrial(TrialResult):
     peak_host_bytes: int
     peak_device_bytes: int | None
     best_iteration: int
+    steps: int | None = None
+    most_steps: int | None = None
+    still_improving: bool | None = None
     native_parameters: dict[str, str]
     device_proof: dict[str, object]
     notes: tuple[str, ...] = ()
@@ -136,11 +145,16 @@ class PairResult(_Part):
 
 
 class ComparisonResult(_Part):
-    """Every pair of models by `metric`. `leader` has its best value; None if no model finished."""
+    """Every pair of models by `metric`, on the test rows.
+
+    `leader` has the best value on the validation rows (None if no model finished), so that its value on the
+    test rows is not the best of several. `caveats` are sentences that belong to the verdict.
+    """
 
     metric: str
     leader: str | None
     pairs: tuple[PairResult, ...]
+    caveats: tuple[str, ...] = ()
 
 
 class CostInfo(_Part):

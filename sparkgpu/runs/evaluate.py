@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-import numpy as np
-
 from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.rundir.curve import read_curve, still_improving
 from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
@@ -27,15 +26,14 @@ from sparkgpu.rundir.results import (
     SplitMetrics,
     Spread,
 )
-from sparkgpu.score import blend, compare, metrics
-from sparkgpu.score.predictions import LabelReader, Labels, averaged, trial_predictions
-from sparkgpu.score.rows import FloatArray
+from sparkgpu.runs.caveats import caveats
+from sparkgpu.runs.pool import FoldPredictions, Pooled, mix, pool
+from sparkgpu.score import compare, metrics
+from sparkgpu.score.predictions import LabelReader, Labels, trial_predictions
 from sparkgpu.table.schema import SplitName, TableSchema
 
 _SPLITS: tuple[SplitName, SplitName] = ("valid", "test")
 _ALWAYS = ("trees", "neural")  # always in `models`, trained or not
-
-Predictions = Mapping[SplitName, FloatArray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +52,7 @@ class _Scored:
     spec: TrialSpec
     fit: FitRecord
     metrics: SplitMetrics
-    values: Predictions
+    predictions: FoldPredictions
 
 
 def evaluate(
@@ -71,23 +69,15 @@ def evaluate(
     scored = [_score(paths, schema, spec, labels) for spec in done]
     names = tuple(dict.fromkeys((*_ALWAYS, *(spec.model for spec in plan.trials))))
     pooled = {
-        model: _pool(schema, own, labels)
+        model: pool(schema, [trial.predictions for trial in own], labels)
         for model in names
         if (own := [trial for trial in scored if trial.spec.model == model])
     }
-    models = [_model(model, plan, scored) for model in names]
+    averaged = {model: _compute(schema, labels, found) for model, found in pooled.items()}
+    models = [_model(model, plan, scored, averaged.get(model)) for model in names]
     if len(pooled) > 1:
-        valid = labels.all("valid")
-        weights = blend.blend_weights(
-            schema.task,
-            valid.label_N,
-            {name: found["valid"] for name, found in pooled.items()},
-            weight_N=valid.weight_N,
-        )
-        mixed: Predictions = {
-            split: blend.blend({name: pooled[name][split] for name in weights}, weights) for split in _SPLITS
-        }
-        pooled["blend"] = mixed
+        weights, pooled["blend"] = mix(schema.task, labels.all("valid"), pooled)
+        averaged["blend"] = _compute(schema, labels, pooled["blend"])
         models.append(
             ModelResult(
                 name="blend",
@@ -95,28 +85,35 @@ def evaluate(
                 status="done",
                 trials=tuple(trial.spec.name for trial in scored),
                 weights=weights,
-                metrics=SplitMetrics(
-                    valid=_compute(schema, labels, "valid", mixed),
-                    test=_compute(schema, labels, "test", mixed),
-                ),
+                metrics=averaged["blend"],
                 std=Spread(test={}),
             )
         )
+    finished = tuple(_done_trial(paths, trial, plan, notes) for trial in scored)
+    metric = metrics.primary(schema.task)
+    leaders = metrics.best(metric, {model: found.valid[metric] for model, found in averaged.items()})
     return Evaluation(
         models=tuple(models),
         trials=(
-            *(_done_trial(trial, plan, notes) for trial in scored),
+            *finished,
             *(_failed_trial(spec, plan, failed) for spec in plan.trials if spec not in done),
         ),
-        comparison=_comparison(schema, labels, pooled, seed),
+        comparison=ComparisonResult(
+            metric=metric,
+            leader=next(iter(leaders), None),
+            pairs=_pairs(schema, labels.all("test"), pooled, seed),
+            caveats=caveats(schema, finished, pooled, labels.all("test")),
+        ),
     )
 
 
-def _compute(
-    schema: TableSchema, labels: LabelReader, split: SplitName, values: Predictions
-) -> metrics.Metrics:
-    rows = labels.all(split)
-    return metrics.compute(schema.task, rows.label_N, values[split], rows.weight_N)
+def _compute(schema: TableSchema, labels: LabelReader, pooled: Pooled) -> SplitMetrics:
+    valid, test = labels.all("valid").where(pooled.has_valid_N), labels.all("test")
+    found = pooled.valid[pooled.has_valid_N]
+    return SplitMetrics(
+        valid=metrics.compute(schema.task, valid.label_N, found, valid.weight_N),
+        test=metrics.compute(schema.task, test.label_N, pooled.test, test.weight_N),
+    )
 
 
 def _score(paths: RunPaths, schema: TableSchema, spec: TrialSpec, labels: LabelReader) -> _Scored:
@@ -130,32 +127,11 @@ def _score(paths: RunPaths, schema: TableSchema, spec: TrialSpec, labels: LabelR
         spec=spec,
         fit=read_record(paths.trial(spec.name).fit, FitRecord),
         metrics=SplitMetrics(valid=found["valid"], test=found["test"]),
-        values=values,
+        predictions=FoldPredictions(fold=spec.fold, valid=values["valid"], test=values["test"]),
     )
 
 
-def _pool(schema: TableSchema, trials: Sequence[_Scored], labels: LabelReader) -> Predictions:
-    """One model's predictions averaged over its trials; with folds, each row over its own fold's trials."""
-    test = averaged([trial.values["test"] for trial in trials])
-    if schema.folds is None:
-        return {"valid": averaged([trial.values["valid"] for trial in trials]), "test": test}
-    whole = labels.all("valid").row_id_N
-    total = np.zeros((len(whole), *test.shape[1:]))
-    count = np.zeros(len(whole))
-    for trial in trials:
-        place = np.searchsorted(whole, labels.of("valid", trial.spec.fold).row_id_N)
-        total[place] += trial.values["valid"]
-        count[place] += 1
-    # If a fold's trial failed, its rows have no prediction: the mean of the others replaces it.
-    missing = count == 0
-    count[missing] = 1
-    average = total / count.reshape(-1, *([1] * (total.ndim - 1)))
-    if missing.any():
-        average[missing] = average[~missing].mean(axis=0)
-    return {"valid": average, "test": test}
-
-
-def _model(model: str, plan: Plan, scored: Sequence[_Scored]) -> ModelResult:
+def _model(model: str, plan: Plan, scored: Sequence[_Scored], averaged: SplitMetrics | None) -> ModelResult:
     own = [trial for trial in scored if trial.spec.model == model]
     planned = [spec for spec in plan.trials if spec.model == model]
     means, spread = SplitMetrics(valid={}, test={}), Spread(test={})
@@ -168,7 +144,7 @@ def _model(model: str, plan: Plan, scored: Sequence[_Scored]) -> ModelResult:
         status = "left out"  # the configuration's `models` leaves it out
     else:
         status = "done" if len(own) == len(planned) else "partial" if own else "failed"
-    return ModelResult(
+    result = ModelResult(
         name=model,
         engine=planned[0].engine if planned else None,
         status=status,
@@ -176,10 +152,13 @@ def _model(model: str, plan: Plan, scored: Sequence[_Scored]) -> ModelResult:
         metrics=means,
         std=spread,
     )
+    return result.model_copy(update={"averaged": averaged}) if len(own) > 1 else result
 
 
-def _done_trial(trial: _Scored, plan: Plan, notes: Mapping[str, str]) -> DoneTrial:
+def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str, str]) -> DoneTrial:
     spec, fit = trial.spec, trial.fit
+    _, points = read_curve(paths.trial(spec.name).learning_curve)
+    most = fit.most_steps
     note = notes.get(spec.name)
     return DoneTrial(
         name=spec.name,
@@ -198,6 +177,9 @@ def _done_trial(trial: _Scored, plan: Plan, notes: Mapping[str, str]) -> DoneTri
         peak_host_bytes=fit.peak_host_bytes,
         peak_device_bytes=fit.peak_device_bytes,
         best_iteration=fit.best_iteration,
+        steps=points[-1].step if points else None,
+        most_steps=most,
+        still_improving=None if most is None else still_improving(points, most),
         native_parameters=fit.native_parameters,
         device_proof=fit.device_proof,
         notes=(*fit.notes, *([note] if note else [])),
@@ -224,16 +206,15 @@ def _devices(spec: TrialSpec, plan: Plan) -> tuple[str, ...]:
     return tuple(plan.lanes[lane].device for lane in spec.gang)
 
 
-def _comparison(
-    schema: TableSchema, labels: LabelReader, pooled: Mapping[str, Predictions], seed: int
-) -> ComparisonResult:
-    metric = metrics.primary(schema.task)
-    rows = labels.all("test")
+def _pairs(
+    schema: TableSchema, test: Labels, pooled: Mapping[str, Pooled], seed: int
+) -> tuple[PairResult, ...]:
+    """Every two models, and the blend with each, on the test rows."""
     models = [name for name in pooled if name != "blend"]
     pairs = []
     for a, b in (*combinations(models, 2), *(("blend", name) for name in models if "blend" in pooled)):
         found = compare.compare(
-            schema.task, rows.label_N, pooled[a]["test"], pooled[b]["test"], seed, weight_N=rows.weight_N
+            schema.task, test.label_N, pooled[a].test, pooled[b].test, seed, weight_N=test.weight_N
         )
         pairs.append(
             PairResult(
@@ -246,7 +227,4 @@ def _comparison(
                 sentence=found.sentence(a, b),
             )
         )
-    values = {name: _compute(schema, labels, "test", found)[metric] for name, found in pooled.items()}
-    return ComparisonResult(
-        metric=metric, leader=next(iter(metrics.best(metric, values)), None), pairs=tuple(pairs)
-    )
+    return tuple(pairs)

@@ -35,6 +35,14 @@ class Labels:
         """The weight of each row, (N,)."""
         return np.ones(len(self.label_N)) if self.weight_N is None else self.weight_N
 
+    def where(self, kept_N: NDArray[np.bool_]) -> Labels:
+        """Only the rows that are true in `kept_N`."""
+        return Labels(
+            row_id_N=self.row_id_N[kept_N],
+            label_N=self.label_N[kept_N],
+            weight_N=None if self.weight_N is None else self.weight_N[kept_N],
+        )
+
     def each(self, every: int) -> Labels:
         """Every `step`-th row, starting with the first."""
         return Labels(

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sparkgpu.rundir.results import ModelResult
+from sparkgpu.rundir.results import ModelResult, Results
 from sparkgpu.score.metrics import best
+from sparkgpu.words import counted
+
+_UNITS = {"trees": "tree", "neural": "epoch"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,3 +45,32 @@ def standings(
             for name, value in of_metric.items()
         )
     return found
+
+
+def averaged(found: Results) -> tuple[Standing, ...]:
+    """The models' primary metric on the test rows, from the averaged predictions of their trials.
+
+    Empty unless some model has several trials.
+    """
+    if not any(model.averaged for model in found.models):
+        return ()
+    metric = found.comparison.metric
+    values = {model.name: (model.averaged or model.metrics).test.get(metric) for model in found.models}
+    first = best(metric, values)
+    return tuple(
+        Standing(value=value, spread=None, is_best=name in first and len(values) > 1)
+        for name, value in values.items()
+    )
+
+
+def training(found: Results, model: str) -> str | None:
+    """How far a model's trials trained, such as ``340 of 1,500 trees``; None if its engine does not tell.
+
+    Of several trials it is the longest. A plus sign marks those that reached the limit and still improved.
+    """
+    known = [(trial.steps, trial) for trial in found.done(model) if trial.steps and trial.most_steps]
+    if not known:
+        return None
+    steps, trial = max(known, key=lambda pair: pair[0])
+    still = "+" if any(trial.still_improving for _, trial in known) else ""
+    return f"{steps:,} of {counted(trial.most_steps or 0, _UNITS.get(model, 'step'))}{still}"

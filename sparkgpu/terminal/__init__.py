@@ -109,6 +109,8 @@ class Display:
         for pair in results.comparison.pairs:
             sentence = clean(pair.sentence)
             self._line(sentence[0].upper() + sentence[1:])
+        for caveat in results.comparison.caveats:
+            self._line(f"note: {clean(caveat)}")
         for trial in results.failed:
             self._line(f"{clean(trial.name)} failed: {clean(trial.error)}", "red")
         self._console.print()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -14,6 +14,7 @@ from sparkgpu.words import clean, counted, gibibytes, listed, metric_title, numb
 if TYPE_CHECKING:
     from sparkgpu.plan.plan import Plan
     from sparkgpu.rundir.results import Results
+    from sparkgpu.score.standings import Standing
     from sparkgpu.table.schema import TableSchema
 
 
@@ -67,23 +68,33 @@ def results_table(results: Results) -> RenderableType:
     """Metrics down, models across: 80 columns hold three models, but not six metrics."""
     from rich.box import SIMPLE_HEAD
 
-    from sparkgpu.score.standings import standings  # loads numpy, which the start of a run does not need
+    # These load numpy, which the start of a run does not need.
+    from sparkgpu.score.standings import averaged, standings, training
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("test split")
     for model in results.models:
         table.add_column(clean(model.name), justify="right")
-    for metric, found in standings(results.models, "test").items():
+
+    def add(title: str, found: Sequence[Standing]) -> None:
         cells = []
         for standing in found:
             spread = f" ± {number_text(standing.spread, 2)}" if standing.spread is not None else ""
             mark, style = (" *", "bold") if standing.is_best else ("  ", "")
             cells.append(Text(number_text(standing.value) + spread + mark, style=style))
-        table.add_row(metric_title(metric), *cells)
+        table.add_row(title, *cells)
+
+    for metric, found in standings(results.models, "test").items():
+        add(metric_title(metric), found)
+        if metric == results.comparison.metric and (of_averages := averaged(results)):
+            add("  trials averaged", of_averages)
     table.add_section()
     done = [results.done(model.name) for model in results.models]
     mean_s = [seconds_text(sum(t.fit_s for t in own) / len(own)) if own else "–" for own in done]
     table.add_row("mean fit time", *(f"{text}  " for text in mean_s))
+    trained = [training(results, model.name) for model in results.models]
+    if any(trained):
+        table.add_row("trained", *(f"{text or '–'}  " for text in trained))
     names = [sorted({name for trial in own for name in trial.devices}) for own in done]
     table.add_row("device", *(f"{_devices(devices)}  " for devices in names))
     states = [model.status for model in results.models]

@@ -93,7 +93,7 @@ def test_attributes_tell_done_trials_from_failed_ones(tmp_path: Path) -> None:
 
 def test_keys_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     found = written()
-    found["models"][0]["averaged"] = {"test": {"rmse": 1.9}}
+    found["models"][0]["from_later"] = {"test": {"rmse": 1.9}}
     found["later"] = 1
     assert read_results(left_in(tmp_path, found)).as_dict() == written()
 

@@ -114,6 +114,7 @@ class BoostingEngine(ABC):
             train_rows_per_s=train_rows * fitted.curve[-1][0] / fit_s,
             peak_host_bytes=peak_resident_bytes(),
             best_iteration=fitted.best_iteration,
+            most_steps=ntrees,
             native_parameters=fitted.native_parameters,
             device_proof=fitted.device_proof,
             parameters=trial.parameters.model_dump(mode="json"),

@@ -33,6 +33,7 @@ class H2OTables:
         self._nodes = {str(node["ip_port"]) for node in nodes}
         self._threads = max(int(node["nthreads"]) for node in nodes)
         self._frames: dict[str, H2OFrame] = {}
+        self._sorted_trains: dict[int | None, H2OFrame] = {}
         self._layout = self._chosen()
 
     @property
@@ -45,12 +46,16 @@ class H2OTables:
 
         H2O translates the levels of other rows by their words, so they keep their own order.
         """
-        train = self.split("train", fold)
-        order = ordered_levels(self._paths.split("train"), self._schema, fold)
-        # Places from 1 on, as numbers, become levels in this order; then each gets its word back.
-        return train.drop(list(order)).cbind(
-            [_named(train[name].match(list(words)).asfactor(), name, words) for name, words in order.items()]
-        )
+        if fold not in self._sorted_trains:
+            train = self.split("train", fold)
+            order = ordered_levels(self._paths.split("train"), self._schema, fold)
+            # Places from 1 on, as numbers, become levels in this order; then each gets its word back.
+            columns = [
+                _named(train[name].match(list(words)).asfactor(), name, words)
+                for name, words in order.items()
+            ]
+            self._sorted_trains[fold] = train.drop(list(order)).cbind(columns)
+        return self._sorted_trains[fold]
 
     def split(self, split: SplitName, fold: int | None) -> H2OFrame:
         """The rows that a trial uses for training, validation or testing."""

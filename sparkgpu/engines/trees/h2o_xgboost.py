@@ -135,6 +135,7 @@ class H2OXGBoost:
             train_rows_per_s=rows * _num_trees(output) / fit_s,
             peak_host_bytes=peak_resident_bytes(),
             best_iteration=best,
+            most_steps=trial.parameters.ntrees,
             native_parameters=native,
             device_proof={
                 "tree_method": native.get("tree_method"),

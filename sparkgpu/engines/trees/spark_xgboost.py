@@ -100,6 +100,7 @@ class SparkXGBoost:
             train_rows_per_s=num_rows * len(valid) / fit_s,
             peak_host_bytes=peak_resident_bytes(),
             best_iteration=best,
+            most_steps=trial.parameters.ntrees,
             native_parameters={key: str(value) for key, value in _flat(config_of).items()},
             device_proof={"device": used.get("device"), "num_workers": self._num_workers},
             parameters={key: value for key, value in _parameters(trial).items() if value is not None},

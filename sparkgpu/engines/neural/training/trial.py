@@ -97,6 +97,7 @@ def run_rank(
         peak_host_bytes=sum(found["host_bytes"] for found in resources),
         peak_device_bytes=max(found["device_bytes"] for found in resources) if on_gpu else None,
         best_iteration=training.best_epoch,
+        most_steps=parameters.epochs,
         native_parameters=_native_parameters(model, training),
         device_proof=_device_proof(strategy, trial.lane, resources),
         parameters=parameters.model_dump(mode="json"),

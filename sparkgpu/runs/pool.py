@@ -1,0 +1,79 @@
+"""Predictions of a model averaged over its trials, and the blend of several models.
+
+With folds, each row outside the test split has the prediction of the trials that did not train on it. Rows
+whose trials all failed take no part in the blend's weights or in validation figures. N rows, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.score import blend, metrics
+from sparkgpu.score.predictions import LabelReader, Labels, averaged
+from sparkgpu.score.rows import FloatArray
+from sparkgpu.table.schema import TableSchema, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldPredictions:
+    """One trial's predictions of the validation rows of its `fold` and of the test rows."""
+
+    fold: int | None
+    valid: FloatArray
+    test: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled:
+    """A model's mean predictions of all validation and test rows; `has_valid_N` tells which rows have one."""
+
+    valid: FloatArray
+    test: FloatArray
+    has_valid_N: NDArray[np.bool_]
+
+
+def pool(schema: TableSchema, trials: Sequence[FoldPredictions], labels: LabelReader) -> Pooled:
+    """The mean over the `trials` of one model."""
+    test = averaged([trial.test for trial in trials])
+    if schema.folds is None:
+        valid = averaged([trial.valid for trial in trials])
+        return Pooled(valid=valid, test=test, has_valid_N=np.ones(len(valid), dtype=np.bool_))
+    whole = labels.all("valid").row_id_N
+    total = np.zeros((len(whole), *test.shape[1:]))
+    count_N = np.zeros(len(whole))
+    for trial in trials:
+        place = np.searchsorted(whole, labels.of("valid", trial.fold).row_id_N)
+        total[place] += trial.valid
+        count_N[place] += 1
+    divisor = np.maximum(count_N, 1).reshape(-1, *([1] * (total.ndim - 1)))
+    return Pooled(valid=total / divisor, test=test, has_valid_N=count_N > 0)
+
+
+def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[str, float], Pooled]:
+    """The blend of several models, with its weights from the validation rows.
+
+    There it is never worse than its best member, neither by the loss that its weights minimise nor by the
+    task's primary metric: a member that is better by the latter is taken alone.
+    """
+    has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
+    rows = valid.where(has_valid_N)
+    members = {name: found.valid[has_valid_N] for name, found in pooled.items()}
+    weights = blend.blend_weights(task, rows.label_N, members, weight_N=rows.weight_N)
+    metric = metrics.primary(task)
+    values = {
+        name: metrics.compute(task, rows.label_N, prediction, rows.weight_N)[metric]
+        for name, prediction in {"": blend.blend(members, weights), **members}.items()
+    }
+    first = metrics.best(metric, values)
+    if first and "" not in first:
+        weights = {name: float(name == first[0]) for name in members}
+    mixed = Pooled(
+        valid=blend.blend({name: found.valid for name, found in pooled.items()}, weights),
+        test=blend.blend({name: found.test for name, found in pooled.items()}, weights),
+        has_valid_N=has_valid_N,
+    )
+    return weights, mixed
