@@ -96,7 +96,11 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    """``[data]``. `source` None means the built-in demo; `roles` maps columns to roles."""
+    """``[data]``. `source` None means the built-in demo; `roles` maps columns to roles.
+
+    A column with more than `max_categories` levels keeps that many, and the rarer ones become one; with
+    `target_means` the mean target of each of its levels is a feature as well.
+    """
 
     source: str | None = None
     target: str | None = None
@@ -106,6 +110,7 @@ class DataConfig(Section):
     class_weights: Literal["none", "balanced"] = "none"
     roles: dict[str, Role] = {}
     max_categories: Count = 1000
+    target_means: bool = True
 
 
 class SplitConfig(Section):

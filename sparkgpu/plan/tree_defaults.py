@@ -26,8 +26,11 @@ _LEAVES = ((10_000, 31), (100_000, 63), (300_000, 127))
 _MOST_LEAVES = 255
 # With fewer than 100,000 rows, longer chains of splits follow noise.
 _LEAFWISE_DEPTH = 8
-# With one tree per class, rounds are dear, and finer trees need fewer of them.
+# With one tree per class, rounds are dear, and finer trees need fewer of them. Each such tree is simpler: it
+# has to know only one class.
 _TIMES_WITH_CLASSES = 2
+_SHARE_WITH_CLASSES = 0.8
+_ROWS_PER_LEAF = 16
 # On a wide table most columns are noise, and the histograms of many columns leave the cache.
 _WIDE = 500
 _WIDE_LEAVES = 8
@@ -99,12 +102,17 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     on_gpu = device.startswith("cuda") and config.tree_method in ("auto", "gpu_hist")
     growth = _growth(config, size, on_gpu=on_gpu)
     leaves = config.max_leaves or growth.max_leaves or 2 ** (config.max_depth or growth.max_depth)
+    if size.trees_per_round > 1:  # trees of classes with few rows stay small
+        leaves = min(leaves, max(_WIDE_LEAVES, size.train_rows // size.num_classes // _ROWS_PER_LEAF))
     # The network, too, takes longer for many rows.
     seconds = limits.core_s * min(max(1.0, math.sqrt(size.train_rows / _MANY_ROWS)), _MOST_TIMES)
     seconds *= _GPU_TIMES if on_gpu else 1.0
     is_wide = size.num_features >= _WIDE
     bins = config.max_bins or (_WIDE_BINS if is_wide else _MAX_BINS)
-    affordable = int(seconds / (size.trees_per_round * tree_s(size, leaves, bins)))
+    round_s = size.trees_per_round * tree_s(size, leaves, bins)
+    if size.trees_per_round > 1:
+        round_s *= _SHARE_WITH_CLASSES
+    affordable = int(seconds / round_s)
     rounds = min(max(affordable, _FEWEST_TREES), limits.most_rounds)
     step = limits.learn_rate * limits.most_rounds / (config.ntrees or rounds)
     learn_rate = round(min(max(step, limits.learn_rate), _LARGEST_STEP), 3)

@@ -18,6 +18,7 @@ from sparkgpu.prepare.columns import IN_TABLE
 from sparkgpu.prepare.levels import Levels, as_text
 from sparkgpu.prepare.moments import TIME_PARTS
 from sparkgpu.prepare.roles import BROKEN_TYPES, ColumnRole, safe_names
+from sparkgpu.prepare.target_means import is_mean
 from sparkgpu.prepare.texts import finite, text_as_number
 from sparkgpu.table.schema import Feature
 
@@ -106,13 +107,19 @@ def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]
     Only the pipeline's first stage is applied. The indexer and the assembler would turn these columns into
     one vector of doubles, which helps neither trees (categories, missing values) nor the network. Categories
     stay words; every engine reads a category that training never showed as missing. The levels beyond the cap
-    become one level when the table is written.
+    become one level when the table is written, and their mean targets are added.
     """
     from pyspark.sql import functions as F
 
-    typed = model.stages[0].transform(table)
+    typed = typed_columns(model, table)
     own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in table.columns]
-    return typed.select(*own, *(F.col(feature.pipeline).alias(feature.name) for feature in features))
+    found = (F.col(feature.pipeline).alias(feature.name) for feature in features if not is_mean(feature))
+    return typed.select(*own, *found)
+
+
+def typed_columns(model: PipelineModel, table: DataFrame) -> DataFrame:
+    """The table with the columns of the pipeline's first stage: features by their names in the pipeline."""
+    return model.stages[0].transform(table)
 
 
 def _index(column: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sparkgpu.config.keys import Role, RunConfig
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import SPLIT, refuse_reserved
-from sparkgpu.prepare.features import fit_pipeline, to_table
+from sparkgpu.prepare.features import fit_pipeline, to_table, typed_columns
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
 from sparkgpu.prepare.formats.text_files import refuse_other_encodings
 from sparkgpu.prepare.labels import check_weights, class_weights, with_label
@@ -32,6 +32,7 @@ from sparkgpu.prepare.split import Split, with_split
 from sparkgpu.prepare.statistics import TableStatistics, content_hash, fingerprint, gather, own_types
 from sparkgpu.prepare.table_writer import write_table
 from sparkgpu.prepare.target import Target, find_target
+from sparkgpu.prepare.target_means import fit_means, with_means
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
@@ -105,6 +106,8 @@ def prepare(
             columns = columns.without(useless(columns.roles, levels, statistics.columns))
             _check_features(columns)
             pipeline, features = fit_pipeline(split.table, columns.roles, levels)
+            if config.data.target_means:
+                features = with_means(features, levels, target.classes)
         with events.phase("writing the table"):
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
@@ -112,7 +115,9 @@ def prepare(
             # A few small jobs that need little while the table is written.
             saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
             hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
-            splits = write_table(to_table(pipeline, split.table, features), folder, features)
+            typed = typed_columns(pipeline, split.table)
+            means = fit_means(typed, features, target.classes, folder, seed=config.seed)
+            splits = write_table(to_table(pipeline, split.table, features), folder, features, means)
             saving.result()
         schema = _schema(
             config,

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sparkgpu.prepare.target_means import ColumnMeans, LevelMeans
+from sparkgpu.table.rows import as_numpy
 from sparkgpu.table.schema import OTHER_LEVEL, SPLIT, Feature
 
 if TYPE_CHECKING:
@@ -25,19 +27,21 @@ _ROWS_PER_GROUP = 131_072
 _SPLITS = ("train", "valid", "test")
 
 
-def write_table(table: DataFrame, folder: Path, features: Sequence[Feature]) -> dict[str, int]:
+def write_table(
+    table: DataFrame, folder: Path, features: Sequence[Feature], means: Sequence[ColumnMeans] = ()
+) -> dict[str, int]:
     """Write `table`, which holds a column ``split``, to ``folder/split=<name>/``; rows by split.
 
-    In a column of `features` with capped levels, the rarer levels become `OTHER_LEVEL`. `folder` must have
-    the same path on every executor.
+    In a column of `features` with capped levels, the rarer levels become `OTHER_LEVEL`, and the `means` of
+    its levels are added as columns. `folder` must have the same path on every executor.
     """
     from pyspark.sql import functions as F
 
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     code = F.expr(f"cast(array_position(array{_SPLITS}, {SPLIT}) AS tinyint)")
     kept = {feature.name: feature.levels[:-1] for feature in features if OTHER_LEVEL in feature.levels}
     coded = table.withColumn(SPLIT, code)
-    counted = coded.mapInArrow(_writer(str(folder), kept), "split string, rows long").collect()
+    counted = coded.mapInArrow(_writer(str(folder), kept, means), "split string, rows long").collect()
     rows: dict[str, int] = {}
     for split, number in counted:
         rows[split] = rows.get(split, 0) + number
@@ -54,7 +58,7 @@ def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _writer(
-    folder: str, kept: Mapping[str, Sequence[str]]
+    folder: str, kept: Mapping[str, Sequence[str]], means: Sequence[ColumnMeans]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -63,8 +67,13 @@ def _writer(
         assert context is not None
         name = f"part-{context.partitionId():05d}.parquet"
         files: dict[str, _SplitFile] = {}
+        looked_up = [(found.column, LevelMeans(found)) for found in means]
         for batch in batches:
             whole = pa.Table.from_batches([batch])
+            is_train_N = as_numpy(whole[SPLIT]) == 1 + _SPLITS.index("train")
+            for column, found in looked_up:
+                for feature, mean in found.columns(whole[column], found.parts(whole, is_train_N)).items():
+                    whole = whole.append_column(feature, mean)
             for column, levels in kept.items():
                 place = whole.schema.get_field_index(column)
                 whole = whole.set_column(place, column, _cut_off(whole[column], levels))

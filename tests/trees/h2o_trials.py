@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from unittest import mock
 
 from planted_trees import cpu_lane, planned
 
-from sparkgpu.engines.engine import Platform
+from sparkgpu.engines.engine import Platform, TreesTrial
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.jvm.h2o_context import native_predictions, start_h2o, stopping
 from sparkgpu.jvm.session import spark_session
@@ -48,8 +48,11 @@ def main() -> None:
                 **settings,
             )  # fmt: skip
             engine = H2OXGBoost(Platform(session=session))
-            predicting = native_predictions(session) if asked["native"] else nullcontext()
-            with mock.patch.object(engine, "_predicting", lambda trial, chosen=predicting: chosen):
+
+            def predicting(trial: TreesTrial, native: bool = asked["native"]) -> AbstractContextManager[None]:
+                return native_predictions(session) if native else nullcontext()
+
+            with mock.patch.object(engine, "_predicting", predicting):
                 write_json(trial.paths.fit, engine.run(trial))
 
 

@@ -89,18 +89,20 @@ class H2OXGBoost:
             if one_node := tables.why_one_node(train, valid):
                 parameters["build_tree_one_node"] = True
         start = time.perf_counter()
-        with events.phase("training", trial.name):
-            model = _start(trial, parameters, train, valid)
-            test = tables.split("test", fold)  # H2O parses it while the first trees grow
-            job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
-            is_scoring = _grow(job, trial)
-        if is_scoring:
-            # H2O scores all training and validation rows; with many classes this takes as long as the trees.
-            with events.phase("H2O's own scoring", trial.name):
-                while job.done() is not None:
-                    time.sleep(_POLL_S)
-        with refusals_of(trial.name):
-            model.join()
+        with self._predicting(trial):
+            with events.phase("training", trial.name):
+                model = _start(trial, parameters, train, valid)
+                test = tables.split("test", fold)  # H2O parses it while the first trees grow
+                job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
+                is_scoring = _grow(job, trial)
+            if is_scoring:
+                # H2O scores all training and validation rows; with many classes this can take as long as the
+                # trees.
+                with events.phase("H2O's own scoring", trial.name):
+                    while job.done() is not None:
+                        time.sleep(_POLL_S)
+            with refusals_of(trial.name):
+                model.join()
         fit_s = time.perf_counter() - start
         output = model._model_json["output"]
         native = _native_parameters(output)
@@ -153,7 +155,7 @@ class H2OXGBoost:
         cut_back(self._session, model.model_id, best, trees_per_round)
 
     def _predicting(self, trial: TreesTrial) -> AbstractContextManager[None]:
-        """How predictions are made: with many classes the native library is faster than H2O's Java."""
+        """How H2O predicts and scores: with many classes the native library is faster than H2O's Java."""
         native = trial.schema.task == "multiclass" and trial.lane.device == "cpu" and self._cloud is None
         if not native:
             return nullcontext()

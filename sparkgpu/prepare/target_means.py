@@ -1,0 +1,197 @@
+"""Numbers in place of very many levels: the mean target of the training rows of each level, smoothed.
+
+A column with more than `data.max_categories` levels loses most of them to one level. For users or items these
+hold what can be known, so each such column also gets its levels' mean targets as numeric features: one, or
+one per class if there are more than two. A level's mean counts `_PRIOR_ROWS` rows with the overall mean
+beside its own (Micci-Barreca 2001).
+
+No row sees its own label. A training row gets the mean of the level's rows in the other tenths of the
+training rows (in the other folds, if there are folds); all other rows get the mean of all training rows.
+Spark counts once; the means lie beside the table, and the tasks that write it look them up.
+
+L levels, P parts, V values per level, N rows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sparkgpu.prepare.columns import FOLD, LABEL, ROW_ID, SPLIT
+from sparkgpu.prepare.levels import Levels
+from sparkgpu.prepare.places import place, places_of
+from sparkgpu.prepare.roles import safe_names
+from sparkgpu.table import schema
+from sparkgpu.table.rows import as_numpy
+from sparkgpu.table.schema import Feature
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PRIOR_ROWS = 10.0
+_PARTS = 10
+_FEWEST_ROWS = 2
+_MOST_LEVELS = 2_000_000
+_MOST_CLASSES = 20
+_FOLDER = "target_means"
+_MEAN, _SHARE = "mean target", "share of "
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnMeans:
+    """The means of one feature's levels: in which file, for which new features, in which parts."""
+
+    column: str
+    features: tuple[str, ...]
+    file: str
+    parts: int
+    seed: int
+
+
+def with_means(
+    features: Sequence[Feature], levels: Mapping[str, Levels], classes: Sequence[str]
+) -> tuple[Feature, ...]:
+    """The features with those of mean targets behind them, for the columns whose levels are capped."""
+    capped = [
+        feature
+        for feature in features
+        if feature.kind == "categorical" and levels[feature.source].num_levels > len(feature.levels)
+    ]
+    if not capped or len(classes) > _MOST_CLASSES:
+        return tuple(features)
+    targets = [f"{_SHARE}{name}" for name in classes] if len(classes) > 2 else [_MEAN]
+    made = [(feature, words) for feature in capped for words in targets]
+    names = safe_names(
+        [*(feature.name for feature in features), *(f"{feature.name} {words}" for feature, words in made)]
+    )
+    return (
+        *features,
+        *(
+            Feature(name=name, source=feature.source, part=words, kind="numeric", pipeline=feature.pipeline)
+            for name, (feature, words) in zip(names[len(features) :], made, strict=True)
+        ),
+    )
+
+
+def fit_means(
+    typed: DataFrame, features: Sequence[Feature], classes: Sequence[str], folder: Path, *, seed: int
+) -> list[ColumnMeans]:
+    """Count the levels' labels in the training rows of `typed` and write them to `folder`.
+
+    `typed` holds the pipeline's columns beside split, row id, label and, if there are folds, the fold.
+    """
+    from pyspark.sql import functions as F
+
+    own = {feature.pipeline: feature for feature in features if feature.kind == "categorical"}
+    new: dict[str, list[str]] = {}
+    for feature in features:
+        if is_mean(feature):
+            new.setdefault(feature.pipeline, []).append(feature.name)
+    if not new:
+        return []
+    seed = (seed + 1) % 2**31  # other tenths than those of the split
+    folded = FOLD in typed.columns
+    part = F.col(FOLD) if folded else F.floor(place(seed, F.col(ROW_ID)) * _PARTS).cast("int")
+    values = (
+        [(F.col(LABEL) == code).cast("double") for code in range(len(classes))]
+        if len(classes) > 2
+        else [F.col(LABEL).cast("double")]
+    )
+    train = typed.where(F.col(SPLIT) == "train")
+    parts = 1 + train.agg(F.max(part)).collect()[0][0] if folded else _PARTS
+    found = []
+    for column, names in new.items():
+        counted = train.groupBy(F.col(column).alias("level"), part.alias("part")).agg(
+            F.count(F.lit(1)).alias("rows"), *(F.sum(value).alias(f"v{i}") for i, value in enumerate(values))
+        )
+        file = folder / _FOLDER / f"{own[column].name}.parquet"
+        counting = file.with_suffix(".counting")
+        counted.write.parquet(str(counting))
+        _write(pq.read_table(counting), file)
+        shutil.rmtree(counting)
+        found.append(
+            ColumnMeans(
+                column=own[column].name, features=tuple(names), file=str(file), parts=parts,
+                seed=-1 if folded else seed,
+            )
+        )  # fmt: skip
+    return found
+
+
+def is_mean(feature: Feature) -> bool:
+    """Whether a feature holds the mean targets of a column's levels."""
+    return feature.kind == "numeric" and (feature.part or "").startswith((_MEAN, _SHARE))
+
+
+class LevelMeans:
+    """The means of one column, ready to be looked up. Levels with a single row count as unknown."""
+
+    def __init__(self, means: ColumnMeans) -> None:
+        self._means = means
+        counted = pq.read_table(means.file)
+        rows_X = as_numpy(counted["rows"]).astype(np.float64)
+        values = [name for name in counted.column_names if name not in ("level", "part", "rows")]
+        value_XV = np.stack([as_numpy(counted[name]) for name in values], axis=1)
+        self._prior_V = value_XV.sum(axis=0) / rows_X.sum()
+        level_X = counted["level"].combine_chunks().dictionary_encode()
+        code_X = as_numpy(level_X.indices.fill_null(-1))
+        known_X = code_X >= 0
+        shape = (len(level_X.dictionary), means.parts)
+        place_X = (code_X[known_X], as_numpy(counted["part"])[known_X])
+        self._rows_LP = np.zeros(shape)
+        np.add.at(self._rows_LP, place_X, rows_X[known_X])
+        self._value_LPV = np.zeros((*shape, len(values)))
+        np.add.at(self._value_LPV, place_X, value_XV[known_X])
+        self._levels = level_X.dictionary
+
+    def columns(self, words: pa.ChunkedArray, part_N: NDArray[np.int64]) -> dict[str, pa.Array]:
+        """The new features of rows with these levels; `part_N` is -1 for a row outside the training rows."""
+        code_N = as_numpy(pc.index_in(words, value_set=self._levels).combine_chunks().fill_null(-1))
+        is_known_N = code_N >= 0
+        code_N = np.where(is_known_N, code_N, 0)
+        rows_N = self._rows_LP.sum(axis=1)[code_N]
+        value_NV = self._value_LPV.sum(axis=1)[code_N]
+        is_train_N = part_N >= 0
+        own = (code_N[is_train_N], part_N[is_train_N])
+        rows_N[is_train_N] -= self._rows_LP[own]
+        value_NV[is_train_N] -= self._value_LPV[own]
+        rows_N[~is_known_N], value_NV[~is_known_N] = 0.0, 0.0
+        mean_NV = (value_NV + _PRIOR_ROWS * self._prior_V) / (rows_N + _PRIOR_ROWS)[:, None]
+        return {
+            name: pa.array(mean_NV[:, place].astype(np.float32))
+            for place, name in enumerate(self._means.features)
+        }
+
+    def parts(self, rows: pa.Table, is_train_N: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The part of each row, -1 outside the training rows."""
+        if self._means.seed < 0:
+            part_N = as_numpy(rows[schema.FOLD]).astype(np.int64)
+        else:
+            place_N = places_of(self._means.seed, as_numpy(rows[schema.ROW_ID]).astype(np.int64))
+            part_N = np.floor(place_N * self._means.parts).astype(np.int64)
+        return np.where(is_train_N, part_N, -1)
+
+
+def _write(counted: pa.Table, file: Path) -> None:
+    """Without the levels that tell nothing, and with at most `_MOST_LEVELS`, the most frequent first."""
+    total = counted.group_by("level").aggregate([("rows", "sum")])
+    kept = total.filter(pc.greater_equal(total["rows_sum"], _FEWEST_ROWS)).sort_by(
+        [("rows_sum", "descending")]
+    )
+    is_kept = pc.is_in(counted["level"], value_set=kept["level"].combine_chunks()[:_MOST_LEVELS])
+    # The rest counts only for the overall mean, as rows without a level.
+    level = pc.if_else(is_kept, counted["level"], pa.scalar(None, pa.string()))
+    place = counted.schema.get_field_index("level")
+    merged = counted.set_column(place, "level", level).group_by(["level", "part"])
+    values = [name for name in counted.column_names if name not in ("level", "part")]
+    summed = merged.aggregate([(name, "sum") for name in values])
+    pq.write_table(summed.rename_columns({f"{name}_sum": name for name in values}), file)

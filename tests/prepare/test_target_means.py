@@ -1,0 +1,94 @@
+"""Columns with very many levels get the mean target of each level, and no row sees its own label there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.spark
+
+ROWS = 600
+PRIOR = 10
+RANDOM = np.random.default_rng(3)
+USERS = np.array([f"u{user}" for user in RANDOM.integers(0, 40, ROWS)])
+VALUES = RANDOM.normal(size=ROWS) + np.array([int(user[1:]) for user in USERS]) / 10
+NUMBERS = RANDOM.normal(size=ROWS).tolist()
+CAPPED = {"data.max_categories": 5, "split.test": 0.2, "split.valid": 0.2}
+
+
+def frame(**columns) -> dict[str, list]:
+    own = {name: list(values) for name, values in columns.items()}
+    return {"user": USERS.tolist(), "x": NUMBERS, **own}
+
+
+def smoothed(rows: pd.DataFrame, label_N: np.ndarray, prior: float) -> dict[str, float]:
+    """The mean of each user over `rows`; users with a single training row are not in `rows`."""
+    found = pd.DataFrame({"user": rows["whole"], "label": label_N}).groupby("user")["label"]
+    return ((found.sum() + PRIOR * prior) / (found.count() + PRIOR)).to_dict()
+
+
+def table_of(found) -> pd.DataFrame:
+    """The prepared rows with their user before rare ones were merged, and their part."""
+    table = found.table()
+    return table.assign(whole=USERS[table["row_id"]])
+
+
+def test_other_rows_get_the_smoothed_mean_of_the_training_rows(prepare) -> None:
+    found = prepare(frame(y=VALUES), "y", CAPPED)
+    assert found.kinds["user (mean target)"] == "numeric"
+    assert found.schema.notes[-1] == "user: the mean target of each level is a feature as well"
+    table = table_of(found)
+    train, test = table[table.split == "train"], table[table.split != "train"]
+    expected = smoothed(train, train.label, train.label.mean())
+    np.testing.assert_allclose(test.user_mean_target, test.whole.map(expected), rtol=1e-6)
+    assert (table.user == "(other)").sum() > ROWS / 2
+
+
+def test_a_training_row_does_not_see_its_own_label(prepare) -> None:
+    table = table_of(prepare(frame(y=VALUES), "y", CAPPED))
+    row = table[table.split == "train"].iloc[7]
+    changed = VALUES.copy()
+    changed[row.row_id] += 1000
+    again = table_of(prepare(frame(y=changed), "y", CAPPED))
+    assert (again.split == table.split).all()
+    is_mate = (table.whole == row.whole) & (table.row_id != row.row_id)
+    # The overall mean, which stands beside every level, moves a little; the level's own sum does not.
+    own_rows = (is_mate & (table.split == "train")).sum()
+    most = PRIOR * 1000 / (table.split == "train").sum() / (PRIOR + 1)
+    own = again.user_mean_target[again.row_id == row.row_id].item() - row.user_mean_target
+    assert 0 < own < most
+    of_test = (again.user_mean_target - table.user_mean_target)[is_mate & (table.split == "test")]
+    assert (of_test > 1000 / (own_rows + 1 + PRIOR)).all()
+
+
+def test_with_folds_a_row_gets_the_mean_of_the_other_folds(prepare) -> None:
+    options = {"data.max_categories": 5, "split.folds": 3}
+    table = table_of(prepare(frame(y=VALUES), "y", options))
+    train = table[table.split == "train"]
+    for fold in range(3):
+        others, own = train[train.fold != fold], train[train.fold == fold]
+        expected = smoothed(others, others.label, train.label.mean())
+        np.testing.assert_allclose(own.user_mean_target, own.whole.map(expected), rtol=1e-6)
+
+
+def test_several_classes_get_a_share_each(prepare) -> None:
+    classes = np.array(["a", "b", "c"])[RANDOM.integers(0, 3, ROWS)]
+    found = prepare(frame(y=classes), "y", CAPPED)
+    shares = found.table()[["user_share_of_a", "user_share_of_b", "user_share_of_c"]]
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-6)
+    assert shares.std().min() > 0.01
+
+
+def test_a_level_that_training_hardly_shows_gets_the_overall_mean(prepare) -> None:
+    users = np.where(np.arange(ROWS) % 10 == 0, [f"once {row}" for row in range(ROWS)], USERS)
+    found = prepare({**frame(y=VALUES), "user": users.tolist()}, "y", CAPPED)
+    table = found.table()
+    once = table[table.row_id % 10 == 0].user_mean_target
+    np.testing.assert_allclose(once, table.label[table.split == "train"].mean(), rtol=1e-6)
+
+
+def test_columns_with_few_levels_and_runs_without_means_get_none(prepare) -> None:
+    assert "user (mean target)" not in prepare(frame(y=VALUES), "y", {"data.max_categories": 100}).kinds
+    off = prepare(frame(y=VALUES), "y", {**CAPPED, "data.target_means": False})
+    assert "user (mean target)" not in off.kinds
