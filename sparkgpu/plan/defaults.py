@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 from sparkgpu.config.keys import NeuralConfig, Preset, RunConfig, TreesConfig
@@ -15,7 +16,6 @@ from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.networks import NETWORKS, Value
 from sparkgpu.plan.tree_defaults import TableSize, tree_defaults
-from sparkgpu.table.schema import Task
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
 
@@ -24,9 +24,14 @@ _MANY_ROWS = 100_000
 # of 14,000 to 40,000 rows (docs/performance.md).
 _FAST_STEPS = 6_500
 _FAST_EPOCHS = (30, 120)
+# A table of so many columns is wide: its first layer takes most of the time, so its width decides the epochs.
+# Two cores compute this many operations in about a minute.
+_WIDE = 200
+_FAST_FLOP = 2.5e12
 # Batch size by training rows, as in the TabM paper (Gorishniy et al., ICLR 2025).
 _BATCH_SIZES = ((32_000, 256), (108_000, 512))
 _MOST_BATCH = 1024
+_UNKNOWN = TableSize(task="binary", train_rows=0, num_features=1, num_classes=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,7 @@ def resolve(
     if trees.tree_method == "auto":
         on_gpu = tree_device.startswith("cuda") and ENGINES.find(trees.engine).on_gpu
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if on_gpu else "hist"})
-    defaults = neural_defaults(config.neural, preset, device, task=size.task, train_rows=size.train_rows)
+    defaults = neural_defaults(config.neural, preset, device, size)
     neural = fill(config.neural, defaults)
     if neural.micro_batch_size is None:
         neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
@@ -68,15 +73,19 @@ def resolve(
 
 
 def neural_defaults(
-    config: NeuralConfig, preset: Preset, device: str, *, task: Task = "binary", train_rows: int = 0
+    config: NeuralConfig, preset: Preset, device: str, size: TableSize = _UNKNOWN
 ) -> dict[str, Value]:
-    """The network's parameters by architecture, preset and rows; until the table is known, few rows."""
+    """The network's parameters by architecture, preset and table (until it is known, for a small one)."""
     network = NETWORKS.find(config.architecture)
+    task, train_rows = size.task, size.train_rows
     found: dict[str, Value] = {**network.learning, **network.presets[preset]}
     if preset == "fast" and train_rows >= _MANY_ROWS:
         found |= network.fast_on_many_rows
     if preset == "balanced" and not device.startswith("cuda"):
         found |= network.balanced_on_cpu
+    is_wide = preset == "fast" and size.num_features >= _WIDE
+    if is_wide:
+        found |= network.fast_on_many_columns
     if task == "regression":
         found |= network.on_regression
     found.setdefault(
@@ -88,7 +97,19 @@ def neural_defaults(
         steps = max(1, -(-train_rows // batch_size))
         least, most = _FAST_EPOCHS
         found["epochs"] = min(max(round(_FAST_STEPS / steps), least), most)
+    if is_wide:
+        epoch_flop = max(1, train_rows) * _row_flop(fill(config, found), size.num_features)
+        epochs = found["epochs"]
+        assert isinstance(epochs, int)
+        found["epochs"] = max(1, min(epochs, int(_FAST_FLOP / epoch_flop)))
     return found
+
+
+def _row_flop(config: NeuralConfig, num_features: int) -> float:
+    """Floating-point operations to train on one row: forward, and twice as many backward."""
+    hidden, members = config.hidden or (1,), config.members or 1
+    each = config.embedding_dim or 1 if (config.num_bins or 1) > 1 else 1
+    return 6.0 * members * sum(a * b for a, b in pairwise((num_features * each, *hidden)))
 
 
 def fill(section: SectionT, values: Mapping[str, Value]) -> SectionT:

@@ -20,8 +20,9 @@ class NetworkEntry(Entry):
     """A network; `load` names its `sparkgpu.engines.neural.nets.network.Network`.
 
     `learning` holds the defaults for all presets, `presets` those of each preset; the keys are those of
-    ``[neural]``. `fast_on_many_rows` (from 100,000 training rows on), `balanced_on_cpu` and `on_regression`
-    then override them in their cases. A preset without `epochs` gets enough epochs for about 6,500 steps.
+    ``[neural]``. `fast_on_many_rows` (from 100,000 training rows on), `fast_on_many_columns` (from 200
+    features on), `balanced_on_cpu` and `on_regression` then override them in their cases. A preset without
+    `epochs` gets enough epochs for about 6,500 steps.
 
     `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
     ``inner``, by the inner width of each block; None, not at all.
@@ -30,6 +31,7 @@ class NetworkEntry(Entry):
     presets: Mapping[str, Defaults]
     learning: Defaults = field(default_factory=dict)
     fast_on_many_rows: Defaults = field(default_factory=dict)
+    fast_on_many_columns: Defaults = field(default_factory=dict)
     balanced_on_cpu: Defaults = field(default_factory=dict)
     on_regression: Defaults = field(default_factory=dict)
     tensor_parallel: Literal["pairs", "inner"] | None = None
@@ -61,6 +63,8 @@ _TABM = NetworkEntry(
         "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 8, "patience": 5,
         "dropout": 0.0,
     },
+    # One bin: plain numbers. Embeddings would make the first layer many times as wide.
+    fast_on_many_columns={"num_bins": 1, "members": 4},
     balanced_on_cpu={"hidden": (256, 256), "members": 16},
     tensor_parallel="pairs",
 )  # fmt: skip

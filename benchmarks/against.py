@@ -1,0 +1,166 @@
+"""Compares `sparkgpu run` with LightGBM on exactly the same rows.
+
+    python benchmarks/against.py DATA_FOLDER [--tables adult letter ...] [--preset fast] [--seeds 3]
+                                 [--runs FOLDER] [--set KEY=VALUE]...
+
+Each table is one `sparkgpu run` with one repeat per seed; its folder stays in `--runs`, and a table that is
+there already is not trained again. LightGBM gets the rows of that run: once with its defaults, and once with
+learning rate .05, 63 leaves and early stopping on the validation rows (50 trees without gain), which may grow
+for as many seconds as the run took. For each model it prints the primary metric and the accuracy, if there is
+one, on the test rows, and the seconds. Behind each of LightGBM's rows stands how the trees and the blend of
+sparkgpu differ from it, by sparkgpu's own scorer: the difference and its 95 % interval, first seed against
+one fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import Results, read_results
+from sparkgpu.score import blend, metrics
+from sparkgpu.score.compare import compare
+from sparkgpu.score.predictions import averaged
+from sparkgpu.table.predictions import read_predictions
+from sparkgpu.table.rows import Rows, read_rows
+from sparkgpu.table.schema import TableSchema, read_schema
+
+TARGETS = {
+    "adult": "income", "california_housing": "MedHouseVal", "diamonds": "price", "letter": "target",
+    "covertype": "Cover_Type", "ames_housing": "Sale_Price", "nycflights_delay": "arr_delay",
+    "german_credit": "credit_risk",
+}  # fmt: skip
+_PATIENCE = 50
+_MOST_TREES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A model's predictions of the test rows, and the seconds it took."""
+
+    name: str
+    prediction: NDArray[np.float64]
+    seconds: float
+
+
+def features(rows: Rows) -> NDArray[np.float64]:
+    """Numbers and codes side by side, NaN for missing."""
+    codes_NK = np.where(rows.codes_NK < 0, np.nan, rows.codes_NK)
+    return np.hstack([rows.numeric_NF.astype(np.float64), codes_NK])
+
+
+def fit_lightgbm(schema: TableSchema, rows: dict[str, Rows], seed: int, seconds: float | None) -> Fitted:
+    """LightGBM with its defaults or, with `seconds`, slowly: the validation rows or the time stop it."""
+    kind = lightgbm.LGBMClassifier if schema.classes else lightgbm.LGBMRegressor
+    settings: dict[str, Any] = {"verbose": -1, "random_state": seed}
+    fitting: dict[str, Any] = {}
+    x = {split: features(found) for split, found in rows.items()}
+    start = time.perf_counter()
+    if seconds is not None:
+        settings |= {"learning_rate": 0.05, "num_leaves": 63, "n_estimators": _MOST_TREES}
+        fitting["eval_set"] = [(x["valid"], rows["valid"].label_N)]
+        fitting["callbacks"] = [lightgbm.early_stopping(_PATIENCE, verbose=False), _until(start + seconds)]
+    model = kind(**settings)
+    categorical = list(range(len(schema.numeric), x["train"].shape[1]))
+    model.fit(x["train"], rows["train"].label_N, categorical_feature=categorical, **fitting)
+    predict = model.predict_proba if schema.classes else model.predict
+    prediction = np.asarray(predict(x["test"]), dtype=np.float64)
+    name = "LightGBM, defaults" if seconds is None else "LightGBM, .05, 63 leaves, stopped early"
+    return Fitted(name=name, prediction=prediction, seconds=time.perf_counter() - start)
+
+
+def _until(end: float) -> Callable[[Any], None]:
+    """A callback that ends the training at this moment of the performance counter, with its best trees."""
+
+    def stop(env: Any) -> None:
+        if time.perf_counter() > end:
+            raise lightgbm.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
+
+    return stop
+
+
+def of_run(
+    paths: RunPaths, schema: TableSchema, results: Results, seed: int
+) -> dict[str, NDArray[np.float64]]:
+    """The test predictions of one seed's trees, and of the blend of all seeds."""
+    predictions = {
+        trial.name: read_predictions(paths.trial(trial.name).predictions, schema)["test"][1]
+        for trial in results.done()
+    }
+    models = {
+        model: averaged([predictions[trial.name] for trial in results.done(model)])
+        for model in ("trees", "neural")
+    }
+    weights = next(model.weights for model in results.models if model.name == "blend") or {}
+    return {"trees": predictions[f"trees-s{seed}"], "blend": blend.blend(models, weights)}
+
+
+def report(name: str, options: argparse.Namespace) -> None:
+    """Train on one table, unless it is there, and print its rows."""
+    paths = RunPaths(root=options.runs / name)
+    if not paths.metrics.exists():
+        command = [
+            sys.executable, "-m", "sparkgpu", "run", str(options.data / f"{name}.parquet"), "--quiet",
+            "--target", TARGETS[name], "--preset", options.preset, "--repeats", str(options.seeds),
+            "--out", str(paths.root),
+        ]  # fmt: skip
+        for text in options.assignments:
+            command += ["--set", text]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    schema, results = read_schema(paths), read_results(paths)
+    rows = {split: read_rows(paths, schema, split) for split in ("train", "valid", "test")}
+    seed = results.trials[0].seed
+    label_N = rows["test"].label_N
+    shown = [results.comparison.metric, *(["accuracy"] if schema.classes else [])]
+    print(f"{name}: {results.run.wall_s:.0f} s, {options.seeds} seeds")
+    for model in results.models:
+        cells = []
+        for metric in shown:
+            spread = model.std.test.get(metric)
+            cells.append(
+                f"{metric} {model.metrics.test[metric]:.5g}" + (f" ± {spread:.2g}" if spread else "")
+            )
+        fit_s = [trial.fit_s for trial in results.done(model.name)]
+        took = f", {sum(fit_s) / len(fit_s):.1f} s a fit" if fit_s else ""
+        print(f"  {model.name}: {', '.join(cells)}{took}")
+    own = of_run(paths, schema, results, seed)
+    for seconds in (None, results.run.wall_s):
+        other = fit_lightgbm(schema, rows, seed, seconds)
+        found = metrics.compute(schema.task, label_N, other.prediction)
+        cells = [f"{metric} {found[metric]:.5g}" for metric in shown]
+        print(f"  {other.name}: {', '.join(cells)}, {other.seconds:.1f} s")
+        for model, prediction in own.items():
+            pair = compare(schema.task, label_N, prediction, other.prediction, seed)
+            print(f"    {pair.sentence(model, 'LightGBM')}")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--tables", nargs="*", default=list(TARGETS), choices=list(TARGETS))
+    parser.add_argument("--preset", default="fast")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--runs", type=Path, default=Path("against"))
+    parser.add_argument("--set", dest="assignments", action="append", default=[])
+    options = parser.parse_args()
+    options.runs.mkdir(parents=True, exist_ok=True)
+    for name in options.tables:
+        report(name, options)
+
+
+if __name__ == "__main__":
+    main()
