@@ -1,15 +1,18 @@
-"""Compares `sparkgpu run` with LightGBM on exactly the same rows.
+"""Compares `sparkgpu run` with LightGBM, and with AutoGluon if asked, on exactly the same rows.
 
-    python benchmarks/against.py DATA_FOLDER [--tables adult letter ...] [--preset fast] [--seeds 3]
-                                 [--runs FOLDER] [--set KEY=VALUE]...
+    python benchmarks/against.py DATA_FOLDER [--tables adult name:target ...] [--preset fast] [--seeds 3]
+                                 [--runs FOLDER] [--autogluon VENV] [--set KEY=VALUE]...
 
-Each table is one `sparkgpu run` with one repeat per seed; its folder stays in `--runs`, and a table that is
-there already is not trained again. LightGBM gets the rows of that run: once with its defaults, and once with
-learning rate .05, 63 leaves and early stopping on the validation rows (50 trees without gain), which may grow
-for as many seconds as the run took. For each model it prints the primary metric and the accuracy, if there is
-one, on the test rows, and the seconds. Behind each of LightGBM's rows stands how the trees and the blend of
-sparkgpu differ from it, by sparkgpu's own scorer: the difference and its 95 % interval, first seed against
-one fit.
+A table is a Parquet file in `DATA_FOLDER`; those of the default list need no target. Each is one
+`sparkgpu run` with one repeat per seed. Its folder stays in `--runs`, and a table that is there is not
+trained again. LightGBM gets the rows of that run: once with its defaults, and once with learning rate .05, 63
+leaves and early stopping on the validation rows (50 trees without gain), for at most as many seconds as
+the run took. For each model it prints the primary metric and the accuracy (if any) on the test rows,
+and the seconds. Behind each of LightGBM's rows stands how the trees and the blend of sparkgpu differ from it,
+by sparkgpu's own scorer: the difference and its 95 % interval, first seed against one fit.
+
+With `--autogluon` AutoGluon's `medium_quality` fits the same rows within the same seconds, in the virtual
+environment VENV, which is made (several GB) if it is not there.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +29,8 @@ from typing import Any
 
 import lightgbm
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparkgpu.rundir.paths import RunPaths
@@ -80,6 +86,32 @@ def fit_lightgbm(schema: TableSchema, rows: dict[str, Rows], seed: int, seconds:
     return Fitted(name=name, prediction=prediction, seconds=time.perf_counter() - start)
 
 
+def fit_autogluon(schema: TableSchema, rows: dict[str, Rows], seconds: float, venv: Path) -> Fitted:
+    """AutoGluon, preset `medium_quality`, with words for categories; the validation rows tune it."""
+    python = venv / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        wanted = "autogluon.tabular[lightgbm,catboost,xgboost,fastai]"
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", wanted], check=True)
+    script = Path(__file__).with_name("against_autogluon.py")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "task").write_text(schema.task)
+        for split, found in rows.items():
+            columns: dict[str, Any] = {
+                feature.name: found.numeric_NF[:, place] for place, feature in enumerate(schema.numeric)
+            }
+            for place, feature in enumerate(schema.categorical):
+                words = np.array([*feature.levels, None], dtype=object)  # code -1 is a missing value
+                columns[feature.name] = pa.array(words[found.codes_NK[:, place]].tolist(), pa.string())
+            pq.write_table(pa.table({**columns, "label": found.label_N}), folder / f"{split}.parquet")
+        start = time.perf_counter()
+        subprocess.run([str(python), str(script), name, str(seconds)], check=True, capture_output=True)
+        took = time.perf_counter() - start
+        prediction = np.load(folder / "prediction.npy")
+    return Fitted(name="AutoGluon, medium_quality", prediction=prediction, seconds=took)
+
+
 def _until(end: float) -> Callable[[Any], None]:
     """A callback that ends the training at this moment of the performance counter, with its best trees."""
 
@@ -106,13 +138,14 @@ def of_run(
     return {"trees": predictions[f"trees-s{seed}"], "blend": blend.blend(models, weights)}
 
 
-def report(name: str, options: argparse.Namespace) -> None:
+def report(table: str, options: argparse.Namespace) -> None:
     """Train on one table, unless it is there, and print its rows."""
+    name, _, target = table.partition(":")
     paths = RunPaths(root=options.runs / name)
     if not paths.metrics.exists():
         command = [
             sys.executable, "-m", "sparkgpu", "run", str(options.data / f"{name}.parquet"), "--quiet",
-            "--target", TARGETS[name], "--preset", options.preset, "--repeats", str(options.seeds),
+            "--target", target or TARGETS[name], "--preset", options.preset, "--repeats", str(options.seeds),
             "--out", str(paths.root),
         ]  # fmt: skip
         for text in options.assignments:
@@ -135,14 +168,20 @@ def report(name: str, options: argparse.Namespace) -> None:
         took = f", {sum(fit_s) / len(fit_s):.1f} s a fit" if fit_s else ""
         print(f"  {model.name}: {', '.join(cells)}{took}")
     own = of_run(paths, schema, results, seed)
-    for seconds in (None, results.run.wall_s):
-        other = fit_lightgbm(schema, rows, seed, seconds)
+    others = [
+        lambda: fit_lightgbm(schema, rows, seed, None),
+        lambda: fit_lightgbm(schema, rows, seed, results.run.wall_s),
+    ]
+    if options.autogluon:
+        others.append(lambda: fit_autogluon(schema, rows, results.run.wall_s, options.autogluon))
+    for fit in others:
+        other = fit()
         found = metrics.compute(schema.task, label_N, other.prediction)
         cells = [f"{metric} {found[metric]:.5g}" for metric in shown]
         print(f"  {other.name}: {', '.join(cells)}, {other.seconds:.1f} s")
         for model, prediction in own.items():
             pair = compare(schema.task, label_N, prediction, other.prediction, seed)
-            print(f"    {pair.sentence(model, 'LightGBM')}")
+            print(f"    {pair.sentence(model, other.name.partition(',')[0])}")
     sys.stdout.flush()
 
 
@@ -151,15 +190,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--tables", nargs="*", default=list(TARGETS), choices=list(TARGETS))
+    parser.add_argument("--tables", nargs="*", default=list(TARGETS), metavar="TABLE")
     parser.add_argument("--preset", default="fast")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", type=Path, default=Path("against"))
+    parser.add_argument("--autogluon", type=Path, metavar="VENV")
     parser.add_argument("--set", dest="assignments", action="append", default=[])
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
-    for name in options.tables:
-        report(name, options)
+    for table in options.tables:
+        report(table, options)
 
 
 if __name__ == "__main__":
