@@ -1,7 +1,7 @@
 """Fits AutoGluon on prepared rows: ``python against_autogluon.py FOLDER SECONDS``, where it is installed.
 
 `benchmarks/against.py --autogluon` makes such an environment. It writes ``train``, ``valid`` and ``test`` as
-Parquet with a column ``label`` to the folder, and the task to ``task``. The predictions of the test rows go to
+Parquet with a column ``label`` to the folder, and the task to ``task``. Predictions of the test rows go to
 ``prediction.npy``: values (N,), or probabilities (N, C) in the order of the classes' codes.
 """
 
