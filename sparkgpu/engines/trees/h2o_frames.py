@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import h2o
 
 from sparkgpu.engines.trees.h2o_layout import Layout, choose_layout, one_node_note, write_pieces
-from sparkgpu.engines.trees.level_order import ordered_levels
 from sparkgpu.engines.trees.row_order import ordered_files
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import FOLD, LABEL, SplitName, TableSchema
@@ -33,7 +32,7 @@ class H2OTables:
         self._nodes = {str(node["ip_port"]) for node in nodes}
         self._threads = max(int(node["nthreads"]) for node in nodes)
         self._frames: dict[str, H2OFrame] = {}
-        self._sorted_trains: dict[int | None, H2OFrame] = {}
+        self._coded: dict[tuple[SplitName, int | None], H2OFrame] = {}
         self._layout = self._chosen()
 
     @property
@@ -41,21 +40,22 @@ class H2OTables:
         """The number of nodes in the cloud."""
         return len(self._nodes)
 
-    def sorted_train(self, fold: int | None) -> H2OFrame:
-        """The training rows, with the levels of categories in the order of their labels.
+    def coded(self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[str]]) -> H2OFrame:
+        """The same rows with the places of their levels in `order`, from 0 on, in place of the words.
 
-        H2O translates the levels of other rows by their words, so they keep their own order.
+        A level that is not there is a missing value. H2O's own encodings do not serve: one reads words as
+        numbers if the first word is a number.
         """
-        if fold not in self._sorted_trains:
-            train = self.split("train", fold)
-            order = ordered_levels(self._paths.split("train"), self._schema, fold)
-            # Places from 1 on, as numbers, become levels in this order; then each gets its word back.
+        rows = self.split(split, fold)
+        if not order:
+            return rows
+        key = (split, fold)
+        if key not in self._coded:
             columns = [
-                _named(train[name].match(list(words)).asfactor(), name, words)
-                for name, words in order.items()
+                _named(rows[name].match(list(words), start_index=0), name) for name, words in order.items()
             ]
-            self._sorted_trains[fold] = train.drop(list(order)).cbind(columns)
-        return self._sorted_trains[fold]
+            self._coded[key] = rows.drop(list(order)).cbind(columns)
+        return self._coded[key]
 
     def split(self, split: SplitName, fold: int | None) -> H2OFrame:
         """The rows that a trial uses for training, validation or testing."""
@@ -115,8 +115,7 @@ class H2OTables:
         return {feature.name: "enum" for feature in self._schema.categorical}
 
 
-def _named(places: H2OFrame, name: str, words: Sequence[str]) -> H2OFrame:
-    column = places.set_levels(list(words))
+def _named(column: H2OFrame, name: str) -> H2OFrame:
     column.names = [name]
     return column
 

@@ -1,6 +1,7 @@
 """Trains and applies H2O XGBoost inside a lane's H2O context (Sparkling Water, XGBoost 1.6).
 
-H2O itself parses the table's Parquet files; categories become enums, and missing values stay missing. On one
+H2O itself parses the table's Parquet files; categories become enums or the places of their levels in an order
+(`trees.categorical_encoding`), and missing values stay missing. On one
 node the rows are in the order of their ids, because subsampling picks by position. H2O silently trains on the
 CPU if it cannot use the GPU. Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
 """
@@ -25,6 +26,7 @@ from sparkgpu.engines.trees.h2o_cloud import Cloud
 from sparkgpu.engines.trees.h2o_cut import cut_back
 from sparkgpu.engines.trees.h2o_frames import H2OTables
 from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
+from sparkgpu.engines.trees.level_order import ordered_levels
 from sparkgpu.engines.trees.mojo import MOJO, MojoModel
 from sparkgpu.engines.trees.mojo_levels import name_levels
 from sparkgpu.errors import DeviceError
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.15
 _MOST_POLL_S = 1.0
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
-# The training rows come with their levels sorted already (sparkgpu.engines.trees.level_order).
-_ENCODINGS = {"sort_by_response": "label_encoder"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 
 
@@ -83,16 +83,15 @@ class H2OXGBoost:
         fold = trial.spec.fold
         with events.phase("handing the table to H2O", trial.name):
             tables = self._tables = self._tables or H2OTables(trial.run, schema, trial.scratch)
-            sorts = trial.parameters.categorical_encoding == "sort_by_response" and schema.categorical
-            train = tables.sorted_train(fold) if sorts else tables.split("train", fold)
-            valid = tables.split("valid", fold)
+            order = level_order(trial)
+            train, valid = tables.coded("train", fold, order), tables.coded("valid", fold, order)
             if one_node := tables.why_one_node(train, valid):
                 parameters["build_tree_one_node"] = True
         start = time.perf_counter()
         with self._predicting(trial):
             with events.phase("training", trial.name):
                 model = _start(trial, parameters, train, valid)
-                test = tables.split("test", fold)  # H2O parses it while the first trees grow
+                test = tables.coded("test", fold, order)  # H2O parses it while the first trees grow
                 job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
                 is_scoring = _grow(job, trial)
             if is_scoring:
@@ -121,9 +120,7 @@ class H2OXGBoost:
             write_predictions(paths.predictions, predictions, schema)
         with events.phase("saving the model", trial.name):
             model.download_mojo(path=str(paths.root / MOJO))
-            names = [feature.name for feature in schema.categorical]
-            if names and parameters["categorical_encoding"] == "label_encoder":
-                name_levels(paths.root / MOJO, dict(zip(names, train[names].levels(), strict=True)))
+            name_levels(paths.root / MOJO, order)
         write_text(paths.learning_curve, curve)
         h2o.remove(model.model_id)
         actual = model.actual_params
@@ -163,6 +160,16 @@ class H2OXGBoost:
         return native_predictions(self._session)
 
 
+def level_order(trial: TreesTrial) -> dict[str, tuple[str, ...]]:
+    """The categorical features that H2O gets as the places of their levels, with the levels in order."""
+    encoding = trial.parameters.categorical_encoding
+    if encoding == "one_hot_internal":
+        return {}
+    if encoding == "label_encoder":
+        return {feature.name: tuple(sorted(feature.levels)) for feature in trial.schema.categorical}
+    return ordered_levels(trial.run.split("train"), trial.schema, trial.spec.fold)
+
+
 def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
     """What `H2OXGBoostEstimator` is called with."""
     config, schema = trial.parameters, trial.schema
@@ -172,7 +179,7 @@ def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
         "grow_policy": config.grow_policy,
         "max_depth": config.max_depth,
         "max_leaves": config.max_leaves,
-        "categorical_encoding": _ENCODINGS.get(config.categorical_encoding, config.categorical_encoding),
+        "categorical_encoding": "one_hot_internal",  # of the columns that do not come as numbers
         "learn_rate": config.learn_rate,
         "min_rows": config.min_rows,
         "sample_rate": config.sample_rate,
