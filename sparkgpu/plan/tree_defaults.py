@@ -90,7 +90,7 @@ class _Growth:
 
 
 _PRESETS: dict[Preset, _Limits] = {
-    "fast": _Limits(core_s=30, most_rounds=1500, learn_rate=0.05, early_stopping_rounds=50),
+    "fast": _Limits(core_s=25, most_rounds=1500, learn_rate=0.05, early_stopping_rounds=50),
     "balanced": _Limits(core_s=300, most_rounds=3000, learn_rate=0.03, early_stopping_rounds=100),
     "best": _Limits(core_s=1500, most_rounds=6000, learn_rate=0.015, early_stopping_rounds=200),
 }

@@ -107,8 +107,15 @@ class H2OXGBoost:
         native = _native_parameters(output)
         check_device(trial, native)
         best, curve = _learning_curve(output, schema)
-        if trial.parameters.early_stopping_rounds and best:
-            self._cut_back(model, best, schema)
+        notes = [one_node] if one_node else []
+        grown = _num_trees(output)
+        if trial.parameters.early_stopping_rounds and 0 < best < grown:
+            if self._cloud is None:
+                self._cut_back(model, best, schema)
+            else:  # this process is not a node of the cloud and cannot reach the model's trees
+                notes.append(
+                    f"predicts with all {grown} trees; the best {best} cannot be cut out on a cluster"
+                )
         with events.phase("predicting", trial.name), self._predicting(trial):
             start = time.perf_counter()
             asked: dict[SplitName, H2OFrame] = {"valid": valid, "test": test}
@@ -143,7 +150,7 @@ class H2OXGBoost:
                 "cuda_visible_devices": trial.lane.cuda_visible_devices,
             },
             parameters=parameters,
-            notes=(one_node,) if one_node else (),
+            notes=tuple(notes),
         )
 
     def _cut_back(self, model: H2OXGBoostEstimator, best: int, schema: TableSchema) -> None:
