@@ -15,7 +15,7 @@ L levels, P parts, V values per level, N rows.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,12 +27,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparkgpu.prepare.columns import FOLD, LABEL, ROW_ID, SPLIT
-from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.places import place, places_of
 from sparkgpu.prepare.roles import safe_names
 from sparkgpu.table import schema
 from sparkgpu.table.rows import as_numpy
-from sparkgpu.table.schema import Feature
+from sparkgpu.table.schema import OTHER_LEVEL, Feature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,15 +56,9 @@ class ColumnMeans:
     seed: int
 
 
-def with_means(
-    features: Sequence[Feature], levels: Mapping[str, Levels], classes: Sequence[str]
-) -> tuple[Feature, ...]:
+def with_means(features: Sequence[Feature], classes: Sequence[str]) -> tuple[Feature, ...]:
     """The features with those of mean targets behind them, for the columns whose levels are capped."""
-    capped = [
-        feature
-        for feature in features
-        if feature.kind == "categorical" and levels[feature.source].num_levels > len(feature.levels)
-    ]
+    capped = [feature for feature in features if OTHER_LEVEL in feature.levels]
     if not capped or len(classes) > _MOST_CLASSES:
         return tuple(features)
     targets = [f"{_SHARE}{name}" for name in classes] if len(classes) > 2 else [_MEAN]

@@ -14,7 +14,7 @@ _MODEL_BYTES = 160  # GBTreeModelParam; starts with the number of trees
 _TREE_BYTES = 148  # TreeParam; the second number is that of the nodes
 _NODE_BYTES = 20
 _STATISTICS_BYTES = 16
-_MARK = b"binf"  # before the booster in some files; H2O's have none
+_MARK = b"binf"  # before a booster that comes from memory, as H2O's do
 _BOOSTER = b"gbtree"
 
 
