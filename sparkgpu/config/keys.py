@@ -99,7 +99,7 @@ class DataConfig(Section):
     """``[data]``. `source` None means the built-in demo; `roles` maps columns to roles.
 
     A column with more than `max_categories` levels keeps that many, and the rarer ones become one; with
-    `target_means` the mean target of each of its levels is a feature as well.
+    `target_means`, if most rows lose their level, the mean target of each level is a feature as well.
     """
 
     source: str | None = None

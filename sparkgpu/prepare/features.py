@@ -18,7 +18,6 @@ from sparkgpu.prepare.columns import IN_TABLE
 from sparkgpu.prepare.levels import Levels, as_text
 from sparkgpu.prepare.moments import TIME_PARTS
 from sparkgpu.prepare.roles import BROKEN_TYPES, ColumnRole, safe_names
-from sparkgpu.prepare.target_means import is_mean
 from sparkgpu.prepare.texts import finite, text_as_number
 from sparkgpu.table.schema import Feature
 
@@ -113,7 +112,7 @@ def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]
 
     typed = typed_columns(model, table)
     own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in table.columns]
-    found = (F.col(feature.pipeline).alias(feature.name) for feature in features if not is_mean(feature))
+    found = (F.col(feature.pipeline).alias(feature.name) for feature in features if feature.means_of is None)
     return typed.select(*own, *found)
 
 

@@ -30,16 +30,25 @@ class Levels:
     """The levels of a text column, the most frequent first (ties by name), and their total number.
 
     A level of the table that is spelled like `OTHER_LEVEL` joins the levels beyond the cap. `values` of the
-    `rows` training rows are not null.
+    `rows` training rows are not null, and `kept` hold one of these levels.
     """
 
     levels: tuple[str, ...]
     num_levels: int
+    kept: int
     values: int
     rows: int
 
     def with_other(self) -> tuple[str, ...]:
         return (*self.levels, OTHER_LEVEL) if self.num_levels > len(self.levels) else self.levels
+
+    @property
+    def loses_most(self) -> bool:
+        """Whether most of the values belong to the levels beyond the cap.
+
+        A table's own `OTHER_LEVEL` is no such level. A single level beyond the cap never holds most values.
+        """
+        return self.num_levels > len(self.levels) + 1 and self.kept < self.values / 2
 
 
 def words(roles: Iterable[ColumnRole]) -> list[str]:
@@ -94,8 +103,10 @@ def count_levels(train: DataFrame, columns: Sequence[str], most: int) -> dict[st
     for i, column in enumerate(columns):
         own_rows = [row for row in ranked if row["i"] == i]
         first = own_rows[0]
+        kept = {row["level"]: row["rows"] for row in own_rows if row["level"] not in (None, OTHER_LEVEL)}
         counted[column] = Levels(
-            levels=tuple(row["level"] for row in own_rows if row["level"] not in (None, OTHER_LEVEL)),
+            levels=tuple(kept),
+            kept=sum(kept.values()),
             num_levels=first["num_levels"],
             values=first["values"],
             rows=first["all_rows"],
@@ -131,8 +142,10 @@ def count_levels_of_parquet(
 
 def _most_frequent(count: Counter[str], most: int, rows: int) -> Levels:
     ordered = sorted(count, key=lambda level: (-count[level], level))
+    kept = {level: count[level] for level in ordered[:most] if level != OTHER_LEVEL}
     return Levels(
-        levels=tuple(level for level in ordered[:most] if level != OTHER_LEVEL),
+        levels=tuple(kept),
+        kept=sum(kept.values()),
         num_levels=len(count),
         values=count.total(),
         rows=rows,

@@ -9,7 +9,6 @@ from sparkgpu.prepare.file_columns import FileColumns, absent_notes
 from sparkgpu.prepare.roles import ColumnRole
 from sparkgpu.prepare.statistics import TableStatistics
 from sparkgpu.prepare.target import Target
-from sparkgpu.prepare.target_means import is_mean
 from sparkgpu.table.schema import Feature
 from sparkgpu.words import listed
 
@@ -46,7 +45,7 @@ def notes_on(
     capped = [feature.title for feature in features if len(feature.levels) > most]
     if capped:
         notes.append(f"{listed(capped)}: more than {most:,} levels; the rarer ones became one level")
-    with_mean = list(dict.fromkeys(feature.source for feature in features if is_mean(feature)))
+    with_mean = list(dict.fromkeys(feature.source for feature in features if feature.means_of))
     if with_mean:
         notes.append(f"{listed(with_mean)}: the mean target of each level is a feature as well")
     return tuple(notes)

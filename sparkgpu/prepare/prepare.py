@@ -107,7 +107,7 @@ def prepare(
             _check_features(columns)
             pipeline, features = fit_pipeline(split.table, columns.roles, levels)
             if config.data.target_means:
-                features = with_means(features, target.classes)
+                features = with_means(features, levels, target.classes)
         with events.phase("writing the table"):
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)

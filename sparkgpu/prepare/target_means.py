@@ -1,9 +1,10 @@
 """Numbers in place of very many levels: the mean target of the training rows of each level, smoothed.
 
-A column with more than `data.max_categories` levels loses most of them to one level. For users or items these
-hold what can be known, so each such column also gets its levels' mean targets as numeric features: one, or
-one per class if there are more than two. A level's mean counts `_PRIOR_ROWS` rows with the overall mean
-beside its own (Micci-Barreca 2001).
+A column with more than `data.max_categories` levels loses the rarer ones to one level. For users or items
+that is most rows, and the levels hold what can be known, so such a column also gets its levels' mean targets
+as numeric features: one, or one per class if there are more than two. Where most rows keep their level, the
+means made both models worse (docs/performance.md). A level's mean counts `_PRIOR_ROWS` rows with the overall
+mean beside its own (Micci-Barreca 2001).
 
 No row sees its own label. A training row gets the mean of the level's rows in the other tenths of the
 training rows (in the other folds, if there are folds); all other rows get the mean of all training rows.
@@ -15,7 +16,7 @@ L levels, P parts, V values per level, N rows.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,11 +28,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparkgpu.prepare.columns import FOLD, LABEL, ROW_ID, SPLIT
+from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.places import place, places_of
 from sparkgpu.prepare.roles import safe_names
 from sparkgpu.table import schema
 from sparkgpu.table.rows import as_numpy
-from sparkgpu.table.schema import OTHER_LEVEL, Feature
+from sparkgpu.table.schema import Feature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,9 +58,11 @@ class ColumnMeans:
     seed: int
 
 
-def with_means(features: Sequence[Feature], classes: Sequence[str]) -> tuple[Feature, ...]:
-    """The features with those of mean targets behind them, for the columns whose levels are capped."""
-    capped = [feature for feature in features if OTHER_LEVEL in feature.levels]
+def with_means(
+    features: Sequence[Feature], levels: Mapping[str, Levels], classes: Sequence[str]
+) -> tuple[Feature, ...]:
+    """The features with those of mean targets behind them, for the columns that lose most rows' levels."""
+    capped = [feature for feature in features if feature.levels and levels[feature.source].loses_most]
     if not capped or len(classes) > _MOST_CLASSES:
         return tuple(features)
     targets = [f"{_SHARE}{name}" for name in classes] if len(classes) > 2 else [_MEAN]
@@ -69,7 +73,14 @@ def with_means(features: Sequence[Feature], classes: Sequence[str]) -> tuple[Fea
     return (
         *features,
         *(
-            Feature(name=name, source=feature.source, part=words, kind="numeric", pipeline=feature.pipeline)
+            Feature(
+                name=name,
+                source=feature.source,
+                part=words,
+                kind="numeric",
+                pipeline=feature.pipeline,
+                means_of=feature.name,
+            )
             for name, (feature, words) in zip(names[len(features) :], made, strict=True)
         ),
     )
@@ -84,11 +95,11 @@ def fit_means(
     """
     from pyspark.sql import functions as F
 
-    own = {feature.pipeline: feature for feature in features if feature.kind == "categorical"}
+    pipeline = {feature.name: feature.pipeline for feature in features}
     new: dict[str, list[str]] = {}
     for feature in features:
-        if is_mean(feature):
-            new.setdefault(feature.pipeline, []).append(feature.name)
+        if feature.means_of is not None:
+            new.setdefault(feature.means_of, []).append(feature.name)
     if not new:
         return []
     seed = (seed + 1) % 2**31  # other tenths than those of the split
@@ -103,26 +114,21 @@ def fit_means(
     parts = 1 + train.agg(F.max(part)).collect()[0][0] if folded else _PARTS
     found = []
     for column, names in new.items():
-        counted = train.groupBy(F.col(column).alias("level"), part.alias("part")).agg(
+        counted = train.groupBy(F.col(pipeline[column]).alias("level"), part.alias("part")).agg(
             F.count(F.lit(1)).alias("rows"), *(F.sum(value).alias(f"v{i}") for i, value in enumerate(values))
         )
-        file = folder / _FOLDER / f"{own[column].name}.parquet"
+        file = folder / _FOLDER / f"{column}.parquet"
         counting = file.with_suffix(".counting")
         counted.write.parquet(str(counting))
         _write(pq.read_table(counting), file)
         shutil.rmtree(counting)
         found.append(
             ColumnMeans(
-                column=own[column].name, features=tuple(names), file=str(file), parts=parts,
+                column=column, features=tuple(names), file=str(file), parts=parts,
                 seed=-1 if folded else seed,
             )
         )  # fmt: skip
     return found
-
-
-def is_mean(feature: Feature) -> bool:
-    """Whether a feature holds the mean targets of a column's levels."""
-    return feature.kind == "numeric" and (feature.part or "").startswith((_MEAN, _SHARE))
 
 
 class LevelMeans:

@@ -32,7 +32,8 @@ class Feature(Record):
     `name` is the column in ``table/`` (only letters, digits and underscores, which every engine accepts),
     `source` the user's column, `part` the part of an expanded column (``hour``), `pipeline` the column inside
     the Spark pipeline. `levels` are the categories in code order. A null in the table is a missing value, and
-    so is a category that the training split does not contain.
+    so is a category that the training split does not contain. `means_of` names the feature whose levels' mean
+    targets this one holds.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Feature(Record):
     pipeline: str
     part: str | None = None
     levels: tuple[str, ...] = ()
+    means_of: str | None = None
 
     @property
     def title(self) -> str:

@@ -122,7 +122,7 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
         "at six (year)": "numeric", "at six (month)": "numeric", "at six (day)": "numeric",
         "at six (weekday)": "numeric", "at six (days since 1970)": "numeric", "day (day)": "numeric",
         "day (weekday)": "numeric", "day (days since 1970)": "numeric", "often": "categorical",
-        "asked": "categorical", "often (mean target)": "numeric",
+        "asked": "categorical",
     }  # fmt: skip
     assert found.dropped == {
         "constant": "constant: one value in every row",
@@ -140,14 +140,13 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     assert found.schema.notes == (
         "1 infinite values in 'number' count as missing",
         "often: more than 5 levels; the rarer ones became one level",
-        "often: the mean target of each level is a feature as well",
     )
     table = found.table()
     assert table["number"].isna().tolist() == [i < 3 for i in range(ROWS)]
     assert table["word"].isna().tolist() == [i % 7 == 0 for i in range(ROWS)]
     assert table["money"].tolist() == [i % 9 / 4 for i in range(ROWS)]
     assert table["at_six_days_since_1970"].tolist()[0] == -1.75
-    often, _ = (feature for feature in found.schema.features if feature.source == "often")
+    (often,) = (feature for feature in found.schema.features if feature.source == "often")
     assert often.levels[0] == "v0" and often.levels[-1] == OTHER_LEVEL and len(often.levels) == 6
     assert set(table["often"]) == set(often.levels)
 
@@ -182,7 +181,7 @@ def test_levels_of_any_text_are_kept_and_capped_alike(prepare, spark):
     odd = ["", " ", "it's", 'say "x"', "back\\slash", "new\nline", "\x01", "\t", "größe", "🦉", "${x}", "[a]"]
     words = [odd[row % len(odd)] for row in range(ROWS - 12)] + [f"rare {row % 6}" for row in range(12)]
     found = prepare({"word": words, "y": LABELS}, "y", {"data.max_categories": len(odd), "split.test": 0.05})
-    feature, _ = found.schema.features
+    (feature,) = found.schema.features
     assert set(feature.levels) == {*odd, OTHER_LEVEL}
     assert found.table()["word"].tolist() == [word if word in odd else OTHER_LEVEL for word in words]
     (labels,) = PipelineModel.load(str(found.paths.pipeline)).stages[1].labelsArray

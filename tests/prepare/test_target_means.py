@@ -88,7 +88,9 @@ def test_a_level_that_training_hardly_shows_gets_the_overall_mean(prepare) -> No
     np.testing.assert_allclose(once, table.label[table.split == "train"].mean(), rtol=1e-6)
 
 
-def test_columns_with_few_levels_and_runs_without_means_get_none(prepare) -> None:
+def test_columns_that_keep_most_levels_and_runs_without_means_get_none(prepare) -> None:
     assert "user (mean target)" not in prepare(frame(y=VALUES), "y", {"data.max_categories": 100}).kinds
+    often = np.where(np.arange(ROWS) % 3 == 0, USERS, "often")
+    assert "user (mean target)" not in prepare({**frame(y=VALUES), "user": often.tolist()}, "y", CAPPED).kinds
     off = prepare(frame(y=VALUES), "y", {**CAPPED, "data.target_means": False})
     assert "user (mean target)" not in off.kinds
