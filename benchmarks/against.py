@@ -1,18 +1,19 @@
-"""Compares `sparkgpu run` with LightGBM, and with AutoGluon if asked, on exactly the same rows.
+"""Compares `sparkgpu run` with LightGBM, XGBoost and, if asked, CatBoost and AutoGluon, on the same rows.
 
     python benchmarks/against.py DATA_FOLDER [--tables adult name:target ...] [--preset fast] [--seeds 3]
-                                 [--runs FOLDER] [--autogluon VENV] [--set KEY=VALUE]...
+                                 [--runs FOLDER] [--elsewhere VENV] [--set KEY=VALUE]...
 
 A table is a Parquet file in `DATA_FOLDER`; those of the default list need no target. Each is one
 `sparkgpu run` with one repeat per seed. Its folder stays in `--runs`, and a table that is there is not
-trained again. LightGBM gets the rows of that run: once with its defaults, and once with learning rate .05, 63
-leaves and early stopping on the validation rows (50 trees without gain), for at most as many seconds as
-the run took. For each model it prints the primary metric and the accuracy (if any) on the test rows,
-and the seconds. Behind each of LightGBM's rows stands how the trees and the blend of sparkgpu differ from it,
-by sparkgpu's own scorer: the difference and its 95 % interval, first seed against one fit.
+trained again. LightGBM gets exactly the rows of that run: once with its defaults, and once with learning rate
+.05, 63 leaves and early stopping on the validation rows (50 trees without gain), for at most as many seconds
+as the run took; XGBoost gets its defaults with learning rate .05 and early stopping. For each model it prints
+the primary metric and the accuracy (if any) on the test rows, and the seconds. Below each stands how sparkgpu
+differs from it, by its own scorer: the difference and its 95 % interval, for the trees of each seed and
+for the blend of all seeds.
 
-With `--autogluon` AutoGluon's `medium_quality` fits the same rows within the same seconds, in the virtual
-environment VENV, which is made (several GB) if it is not there.
+With `--elsewhere` CatBoost (its defaults, stopped early) and AutoGluon's `medium_quality` (the seconds of the
+run) fit the same rows in the virtual environment VENV, which is made (several GB) if it is not there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import lightgbm
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xgboost
 from numpy.typing import NDArray
 
 from sparkgpu.rundir.paths import RunPaths
@@ -48,6 +50,7 @@ TARGETS = {
     "german_credit": "credit_risk",
 }  # fmt: skip
 _PATIENCE = 50
+_OBJECTIVES = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}
 _MOST_TREES = 10_000
 
 
@@ -75,7 +78,7 @@ def fit_lightgbm(schema: TableSchema, rows: dict[str, Rows], seed: int, seconds:
     start = time.perf_counter()
     if seconds is not None:
         settings |= {"learning_rate": 0.05, "num_leaves": 63, "n_estimators": _MOST_TREES}
-        fitting["eval_set"] = [(x["valid"], rows["valid"].label_N)]
+        fitting |= {"eval_X": (x["valid"],), "eval_y": (rows["valid"].label_N,)}
         fitting["callbacks"] = [lightgbm.early_stopping(_PATIENCE, verbose=False), _until(start + seconds)]
     model = kind(**settings)
     categorical = list(range(len(schema.numeric), x["train"].shape[1]))
@@ -86,16 +89,42 @@ def fit_lightgbm(schema: TableSchema, rows: dict[str, Rows], seed: int, seconds:
     return Fitted(name=name, prediction=prediction, seconds=time.perf_counter() - start)
 
 
-def fit_autogluon(schema: TableSchema, rows: dict[str, Rows], seconds: float, venv: Path) -> Fitted:
-    """AutoGluon, preset `medium_quality`, with words for categories; the validation rows tune it."""
+def fit_xgboost(schema: TableSchema, rows: dict[str, Rows], seed: int) -> Fitted:
+    """XGBoost's defaults with its own way with categories, learning rate .05, stopped early."""
+    kinds = ["q"] * len(schema.numeric) + ["c"] * len(schema.categorical)
+    start = time.perf_counter()
+    tables = {
+        split: xgboost.DMatrix(features(found), found.label_N, feature_types=kinds, enable_categorical=True)
+        for split, found in rows.items()
+    }
+    classes = {"num_class": len(schema.classes)} if schema.task == "multiclass" else {}
+    model = xgboost.train(
+        {"objective": _OBJECTIVES[schema.task], "eta": 0.05, "seed": seed, **classes},
+        tables["train"],
+        _MOST_TREES,
+        evals=[(tables["valid"], "valid")],
+        early_stopping_rounds=_PATIENCE,
+        verbose_eval=False,
+    )
+    prediction = model.predict(tables["test"], iteration_range=(0, model.best_iteration + 1))
+    if schema.task == "binary":
+        prediction = np.stack([1 - prediction, prediction], axis=1)
+    took = time.perf_counter() - start
+    return Fitted(name="XGBoost, .05, stopped early", prediction=prediction.astype(np.float64), seconds=took)
+
+
+def fit_elsewhere(
+    library: str, name: str, schema: TableSchema, rows: dict[str, Rows], seconds: float, venv: Path
+) -> Fitted:
+    """AutoGluon or CatBoost in an environment of their own, with words for categories."""
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
         wanted = "autogluon.tabular[lightgbm,catboost,xgboost,fastai]"
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", wanted], check=True)
-    script = Path(__file__).with_name("against_autogluon.py")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    script = Path(__file__).with_name("against_elsewhere.py")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         (folder / "task").write_text(schema.task)
         for split, found in rows.items():
             columns: dict[str, Any] = {
@@ -106,10 +135,11 @@ def fit_autogluon(schema: TableSchema, rows: dict[str, Rows], seconds: float, ve
                 columns[feature.name] = pa.array(words[found.codes_NK[:, place]].tolist(), pa.string())
             pq.write_table(pa.table({**columns, "label": found.label_N}), folder / f"{split}.parquet")
         start = time.perf_counter()
-        subprocess.run([str(python), str(script), name, str(seconds)], check=True, capture_output=True)
+        command = [str(python), str(script), temporary, library, str(seconds)]
+        subprocess.run(command, check=True, capture_output=True)
         took = time.perf_counter() - start
         prediction = np.load(folder / "prediction.npy")
-    return Fitted(name="AutoGluon, medium_quality", prediction=prediction, seconds=took)
+    return Fitted(name=name, prediction=prediction, seconds=took)
 
 
 def _until(end: float) -> Callable[[Any], None]:
@@ -122,10 +152,8 @@ def _until(end: float) -> Callable[[Any], None]:
     return stop
 
 
-def of_run(
-    paths: RunPaths, schema: TableSchema, results: Results, seed: int
-) -> dict[str, NDArray[np.float64]]:
-    """The test predictions of one seed's trees, and of the blend of all seeds."""
+def of_run(paths: RunPaths, schema: TableSchema, results: Results) -> dict[str, NDArray[np.float64]]:
+    """The test predictions of each seed's trees, and of the blend of all seeds."""
     predictions = {
         trial.name: read_predictions(paths.trial(trial.name).predictions, schema)["test"][1]
         for trial in results.done()
@@ -135,7 +163,8 @@ def of_run(
         for model in ("trees", "neural")
     }
     weights = next(model.weights for model in results.models if model.name == "blend") or {}
-    return {"trees": predictions[f"trees-s{seed}"], "blend": blend.blend(models, weights)}
+    trees = {trial.name: predictions[trial.name] for trial in results.done("trees")}
+    return {**trees, "blend": blend.blend(models, weights)}
 
 
 def report(table: str, options: argparse.Namespace) -> None:
@@ -167,13 +196,22 @@ def report(table: str, options: argparse.Namespace) -> None:
         fit_s = [trial.fit_s for trial in results.done(model.name)]
         took = f", {sum(fit_s) / len(fit_s):.1f} s a fit" if fit_s else ""
         print(f"  {model.name}: {', '.join(cells)}{took}")
-    own = of_run(paths, schema, results, seed)
+    own = of_run(paths, schema, results)
     others = [
         lambda: fit_lightgbm(schema, rows, seed, None),
         lambda: fit_lightgbm(schema, rows, seed, results.run.wall_s),
+        lambda: fit_xgboost(schema, rows, seed),
     ]
-    if options.autogluon:
-        others.append(lambda: fit_autogluon(schema, rows, results.run.wall_s, options.autogluon))
+    if options.elsewhere:
+        wall_s = results.run.wall_s
+        others += [
+            lambda: fit_elsewhere(
+                "catboost", "CatBoost, stopped early", schema, rows, wall_s, options.elsewhere
+            ),
+            lambda: fit_elsewhere(
+                "autogluon", "AutoGluon, medium_quality", schema, rows, wall_s, options.elsewhere
+            ),
+        ]
     for fit in others:
         other = fit()
         found = metrics.compute(schema.task, label_N, other.prediction)
@@ -194,7 +232,7 @@ def main() -> None:
     parser.add_argument("--preset", default="fast")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", type=Path, default=Path("against"))
-    parser.add_argument("--autogluon", type=Path, metavar="VENV")
+    parser.add_argument("--elsewhere", type=Path, metavar="VENV")
     parser.add_argument("--set", dest="assignments", action="append", default=[])
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
 """Default parameters of trees, by preset, table and device: how large a tree, how many, and how large a step.
 
 The choices were made on validation rows (docs/performance.md, "Trees"). The number of trees has a limit: what
-one core grows in the preset's seconds, from a model of the cost of a tree that was fitted to measurements. So
-it depends on the table and not on the machine or its load, and the same run gives the same trees everywhere.
-Early stopping usually ends before it. Where the limit is near, fewer and larger steps make the most of it.
+one core grows in the preset's seconds, from a model of the cost of a round that was fitted to measurements.
+So it depends on the table and not on the machine or its load, and the same run gives the same trees
+everywhere. The seconds are about those that the network takes beside the trees. Early stopping usually ends
+before. Where the limit is near, fewer and larger steps make the most of it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,8 @@ _LEAVES = ((10_000, 31), (100_000, 63), (300_000, 127))
 _MOST_LEAVES = 255
 # With fewer than 100,000 rows, longer chains of splits follow noise.
 _LEAFWISE_DEPTH = 8
-# With one tree per class, rounds are dear, and finer trees need fewer of them. Each such tree is simpler: it
-# has to know only one class.
+# With one tree per class, rounds are dear, and finer trees need fewer of them.
 _TIMES_WITH_CLASSES = 2
-_SHARE_WITH_CLASSES = 0.8
 _ROWS_PER_LEAF = 16
 # On a wide table most columns are noise, and the histograms of many columns leave the cache.
 _WIDE = 500
@@ -41,7 +40,7 @@ _DEPTHS = ((100_000, 6), (300_000, 8))
 _MOST_DEPTH = 9
 _LARGEST_STEP = 0.3
 _MANY_ROWS = 100_000
-_MOST_TIMES = 2.0
+_MOST_TIMES = 3.0
 _FEWEST_TREES = 30
 _LEAST_PATIENCE = 20
 # A GPU grows a tree in a small part of the time of a core.
@@ -74,9 +73,14 @@ class TableSize:
 
 @dataclass(frozen=True, kw_only=True)
 class _Limits:
-    """A preset: its rounds cost at most `core_s` seconds of one core."""
+    """A preset: its rounds cost at most `core_s` seconds of one core.
+
+    From 100,000 training rows on it is `row_s` seconds a row, at most three times `core_s`. The preset "fast"
+    gives the network fewer epochs there.
+    """
 
     core_s: float
+    row_s: float
     most_rounds: int
     learn_rate: float
     early_stopping_rounds: int
@@ -90,9 +94,11 @@ class _Growth:
 
 
 _PRESETS: dict[Preset, _Limits] = {
-    "fast": _Limits(core_s=25, most_rounds=1500, learn_rate=0.05, early_stopping_rounds=50),
-    "balanced": _Limits(core_s=300, most_rounds=3000, learn_rate=0.03, early_stopping_rounds=100),
-    "best": _Limits(core_s=1500, most_rounds=6000, learn_rate=0.015, early_stopping_rounds=200),
+    "fast": _Limits(core_s=50, row_s=2e-4, most_rounds=2500, learn_rate=0.03, early_stopping_rounds=80),
+    "balanced": _Limits(
+        core_s=300, row_s=3e-3, most_rounds=4500, learn_rate=0.02, early_stopping_rounds=120
+    ),
+    "best": _Limits(core_s=1500, row_s=1.5e-2, most_rounds=6000, learn_rate=0.015, early_stopping_rounds=200),
 }
 
 
@@ -104,15 +110,13 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     leaves = config.max_leaves or growth.max_leaves or 2 ** (config.max_depth or growth.max_depth)
     if size.trees_per_round > 1:  # trees of classes with few rows stay small
         leaves = min(leaves, max(_WIDE_LEAVES, size.train_rows // size.num_classes // _ROWS_PER_LEAF))
-    # The network, too, takes longer for many rows.
-    seconds = limits.core_s * min(max(1.0, math.sqrt(size.train_rows / _MANY_ROWS)), _MOST_TIMES)
+    seconds = limits.core_s
+    if size.train_rows >= _MANY_ROWS:
+        seconds = min(limits.row_s * size.train_rows, _MOST_TIMES * seconds)
     seconds *= _GPU_TIMES if on_gpu else 1.0
     is_wide = size.num_features >= _WIDE
     bins = config.max_bins or (_WIDE_BINS if is_wide else _MAX_BINS)
-    round_s = size.trees_per_round * tree_s(size, leaves, bins)
-    if size.trees_per_round > 1:
-        round_s *= _SHARE_WITH_CLASSES
-    affordable = int(seconds / round_s)
+    affordable = int(seconds / round_s(size, leaves, bins))
     rounds = min(max(affordable, _FEWEST_TREES), limits.most_rounds)
     step = limits.learn_rate * limits.most_rounds / (config.ntrees or rounds)
     learn_rate = round(min(max(step, limits.learn_rate), _LARGEST_STEP), 3)
@@ -131,13 +135,21 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     }
 
 
-def tree_s(size: TableSize, leaves: int, bins: int) -> float:
-    """About the seconds of one server core for a tree (fitted to XGBoost's histograms)."""
+def round_s(size: TableSize, leaves: int, bins: int) -> float:
+    """About the seconds of one server core for a round (fitted to H2O's XGBoost and its histograms).
+
+    With more than two classes each tree is simpler and smaller, since it has to know only one class, and
+    H2O's scoring of all rows after the last round takes about as long as the rounds.
+    """
     histogram_mib = size.num_features * bins * 16 / 2**20
     levels = math.log2(max(leaves, 2))
     filling = size.train_rows * size.num_features / 230e6 * (1 + 0.4 * histogram_mib) * min(1.0, levels / 6)
     splitting = leaves * size.num_features * bins / 200e6
-    return 2e-3 + 8e-5 * leaves + filling + splitting
+    growing = 2e-3 + 8e-5 * leaves
+    if size.trees_per_round == 1:
+        return growing + filling + splitting
+    scoring = 3e-8 * levels * 1.2 * size.train_rows
+    return size.trees_per_round * (0.2 * growing + 0.8 * (filling + splitting) + scoring)
 
 
 def _growth(config: TreesConfig, size: TableSize, *, on_gpu: bool) -> _Growth:

@@ -138,17 +138,25 @@ class RobustClip(NumericTransform):
     """
 
     def _scaled(self, raw_FB: Tensor) -> Tensor:
-        knots_FQ = self.knots_FQ
-        places = torch.tensor([0.25, 0.5, 0.75], device=knots_FQ.device)
-        low_F, middle_F, high_F = torch.quantile(knots_FQ, places, dim=1)
-        spread_F = high_F - low_F
-        half_range_F = (knots_FQ[:, -1] - knots_FQ[:, 0]) / 2
-        unit_F = torch.where(spread_F > 0, spread_F, half_range_F)
-        x_FB = raw_FB.clamp(-_MOST, _MOST).sub_(middle_F.unsqueeze(1))
-        x_FB = torch.where(unit_F.unsqueeze(1) > 0, x_FB / unit_F.unsqueeze(1), 0.0)
-        # Equals x / sqrt(1 + (x/3)^2), which itself overflows for large x.
-        bent_FB: Tensor = x_FB / torch.hypot(torch.ones_like(x_FB), x_FB / 3)
-        return bent_FB
+        return bend(raw_FB.clamp(-_MOST, _MOST), *middle_and_unit(self.knots_FQ))
+
+
+def middle_and_unit(values_FQ: Tensor) -> tuple[Tensor, Tensor]:
+    """The median and the interquartile range (F,) of each column's values, or half the range if that is 0."""
+    places = torch.tensor([0.25, 0.5, 0.75], device=values_FQ.device)
+    low_F, middle_F, high_F = torch.quantile(values_FQ, places, dim=1)
+    spread_F = high_F - low_F
+    half_range_F = (values_FQ.amax(dim=1) - values_FQ.amin(dim=1)) / 2
+    return middle_F, torch.where(spread_F > 0, spread_F, half_range_F)
+
+
+def bend(x_FB: Tensor, middle_F: Tensor, unit_F: Tensor) -> Tensor:
+    """The distances from the middle in units, large ones bent towards 3; 0 where the unit is 0."""
+    x_FB = x_FB - middle_F.unsqueeze(1)
+    x_FB = torch.where(unit_F.unsqueeze(1) > 0, x_FB / unit_F.unsqueeze(1), 0.0)
+    # Equals x / sqrt(1 + (x/3)^2), which itself overflows for large x.
+    bent_FB: Tensor = x_FB / torch.hypot(torch.ones_like(x_FB), x_FB / 3)
+    return bent_FB
 
 
 class _Ranges:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import h2o
+from h2o.expr import ExprNode
 
 from sparkgpu.engines.trees.h2o_layout import Layout, choose_layout, one_node_note, write_pieces
 from sparkgpu.engines.trees.row_order import ordered_files
@@ -51,10 +52,7 @@ class H2OTables:
             return rows
         key = (split, fold)
         if key not in self._coded:
-            columns = [
-                _named(rows[name].match(list(words), start_index=0), name) for name, words in order.items()
-            ]
-            self._coded[key] = rows.drop(list(order)).cbind(columns)
+            self._coded[key] = _matched(rows, order)
         return self._coded[key]
 
     def split(self, split: SplitName, fold: int | None) -> H2OFrame:
@@ -115,9 +113,13 @@ class H2OTables:
         return {feature.name: "enum" for feature in self._schema.categorical}
 
 
-def _named(column: H2OFrame, name: str) -> H2OFrame:
-    column.names = [name]
-    return column
+def _matched(rows: H2OFrame, order: Mapping[str, Sequence[str]]) -> H2OFrame:
+    """As one expression: H2OFrame's own methods ask the server several times for each column."""
+    matched = [rows[name].match(list(words), start_index=0) for name, words in order.items()]
+    others = [name for name in rows.names if name not in order]
+    names = [*others, *order]
+    found = ExprNode("cbind", rows[others], *matched)
+    return h2o.H2OFrame._expr(expr=ExprNode("colnames=", found, list(range(len(names))), names))
 
 
 def _nodes_of(frame: H2OFrame) -> set[str]:

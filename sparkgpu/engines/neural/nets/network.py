@@ -22,13 +22,15 @@ class Network:
 
     `build` makes it from the table's shape; `transform` brings numbers to its scale; `recipe` is how its
     authors train it. `bins` finds edges for its embeddings of numbers, from quantiles of the prepared columns
-    and the maximal number of bins; None if it has no such embeddings.
+    and the maximal number of bins; None if it has no such embeddings. `start` changes a new network to suit
+    training rows, given their prepared numbers and codes; None if its initial weights need none.
     """
 
     build: Callable[[InputShape, NeuralParameters], TabularNet]
     transform: type[NumericTransform] = QuantileNormal
     recipe: Recipe = field(default_factory=Recipe)
     bins: Callable[[Tensor, int], tuple[Tensor, ...]] | None = None
+    start: Callable[[TabularNet, Tensor, Tensor], None] | None = None
 
 
 def find_network(parameters: NeuralParameters) -> Network:

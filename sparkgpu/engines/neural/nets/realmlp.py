@@ -1,7 +1,7 @@
 """RealMLP-TD (Holzmüller et al., "Better by Default", NeurIPS 2024): a perceptron tuned over many tables.
 
-Left out are two details of little effect: biases that start from the training data, and an input of one
-number for categories of two levels.
+As published, also where it starts: training rows tell how categories are centred and scaled, and how large
+each layer's weights and biases are.
 
 B rows, G numeric inputs, K categorical columns, D width, H frequencies.
 """
@@ -9,7 +9,7 @@ B rows, G numeric inputs, K categorical columns, D width, H frequencies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -17,19 +17,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.neural.nets.categories import OneHot
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
-from sparkgpu.engines.neural.preprocess import RobustClip
+from sparkgpu.engines.neural.preprocess import RobustClip, bend, middle_and_unit
 from sparkgpu.engines.neural.training.optimizer import Recipe
 
 _MOST_ONE_HOT = 8  # a column with more levels is embedded
 _EMBEDDING_DIM = 8
 _FREQUENCIES = 16
 _FREQUENCY_STD = 0.1
+_BIAS_ROWS = 5
 _PERIODIC_OUTPUTS = 3  # in addition to the number itself
 
 
@@ -53,6 +53,48 @@ class PeriodicEmbeddings(nn.Module):
         return torch.cat([x_BG.unsqueeze(2), mixed], dim=2).flatten(1)
 
 
+class ScaledOneHot(nn.Module):
+    """Codes (B, K) to numbers (B, D) on the scale of `RobustClip`: one per level, or one for two levels.
+
+    A missing category is 0 in all numbers of its column before they are centred. Two levels are 1 and -1.
+    """
+
+    columns_D: Tensor
+    codes_D: Tensor
+    is_sign_D: Tensor
+    middle_D: Tensor
+    unit_D: Tensor
+
+    def __init__(self, num_levels: Sequence[int]) -> None:
+        super().__init__()
+        places = [
+            (column, code, levels == 2)
+            for column, levels in enumerate(num_levels)
+            for code in range(1 if levels == 2 else levels)
+        ]
+        self.num_outputs = len(places)
+        columns, codes, are_signs = zip(*places, strict=True)
+        self.register_buffer("columns_D", torch.tensor(columns), persistent=False)
+        self.register_buffer("codes_D", torch.tensor(codes), persistent=False)
+        self.register_buffer("is_sign_D", torch.tensor(are_signs), persistent=False)
+        self.register_buffer("middle_D", torch.zeros(self.num_outputs))
+        self.register_buffer("unit_D", torch.ones(self.num_outputs))
+
+    def fit(self, codes_BK: Tensor) -> None:
+        """Take medians and quartiles from these rows."""
+        middle_D, unit_D = middle_and_unit(self._numbers(codes_BK).t())
+        self.middle_D.copy_(middle_D)
+        self.unit_D.copy_(unit_D)
+
+    def forward(self, codes_BK: Tensor) -> Tensor:
+        return bend(self._numbers(codes_BK).t(), self.middle_D, self.unit_D).t()
+
+    def _numbers(self, codes_BK: Tensor) -> Tensor:
+        codes_BD = codes_BK.index_select(1, self.columns_D)
+        is_level_BD = (codes_BD == self.codes_D).float()
+        return is_level_BD - (self.is_sign_D & (codes_BD == 1)).float()
+
+
 class Scale(nn.Module):
     """A learned factor for each input: a soft selection of features."""
 
@@ -74,7 +116,7 @@ class RealMLPInput(nn.Module):
         self.register_buffer("few", torch.tensor(few, dtype=torch.int64), persistent=False)
         self.register_buffer("many", torch.tensor(many, dtype=torch.int64), persistent=False)
         self.periodic = PeriodicEmbeddings(shape.num_numeric) if shape.num_numeric else None
-        self.one_hot = OneHot([shape.num_levels[column] for column in few]) if few else None
+        self.one_hot = ScaledOneHot([shape.num_levels[column] for column in few]) if few else None
         self.embeddings: CategoryEmbeddings | None = None
         if many:
             levels = [shape.num_levels[column] for column in many]
@@ -100,10 +142,23 @@ class RealMLPInput(nn.Module):
 class NTKLinear(nn.Linear):
     """A linear layer in the neural tangent parametrisation: unit weights, inputs over their number's root."""
 
-    def __init__(self, in_features: int, out_features: int, *, zero: bool = False) -> None:
+    def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__(in_features, out_features)
         for parameter in (self.weight, self.bias):
-            nn.init.zeros_(parameter) if zero else nn.init.normal_(parameter)
+            nn.init.normal_(parameter)
+
+    def fit(self, x_BD: Tensor) -> None:
+        """Scale each output's weights so that it varies by 1 over these rows, and shift it by some of them.
+
+        The bias is minus a random mean of the output over a few rows ("he+5": after Steinwart, 2019).
+        """
+        self.bias.zero_()
+        std_D = self(x_BD).std(dim=0, correction=0)
+        self.weight /= torch.where(std_D > 0, std_D, 1.0).unsqueeze(1)
+        rows_DR = torch.randint(len(x_BD), (self.out_features, _BIAS_ROWS))
+        share_DR = torch.empty(rows_DR.shape).exponential_()
+        share_DR /= share_DR.sum(dim=1, keepdim=True)
+        self.bias.copy_(-(self(x_BD).t().gather(1, rows_DR) * share_DR).sum(dim=1))
 
     def forward(self, x_BD: Tensor) -> Tensor:
         return functional.linear(x_BD * self.in_features**-0.5, self.weight, self.bias)
@@ -146,7 +201,22 @@ def build_realmlp(shape: InputShape, parameters: NeuralParameters) -> TabularNet
         RealMLPBlock(before, after, parameters.dropout, function)
         for before, after in pairwise([first.num_outputs, *hidden])
     ]
-    return TabularNet(first, blocks, Members(NTKLinear(hidden[-1], shape.num_outputs, zero=True)))
+    return TabularNet(first, blocks, Members(NTKLinear(hidden[-1], shape.num_outputs)))
+
+
+def start_realmlp(net: TabularNet, numeric_BG: Tensor, codes_BK: Tensor) -> None:
+    """Fit the network's scales, weights and biases to training rows, from the first layer to the last."""
+    first, last = net.input, net.output
+    assert isinstance(first, RealMLPInput) and isinstance(last, Members)
+    if first.one_hot is not None:
+        first.one_hot.fit(codes_BK.index_select(1, first.get_buffer("few")))
+    hidden_BD = first(numeric_BG, codes_BK)
+    for block in net.blocks.values():
+        assert isinstance(block, RealMLPBlock)
+        block.linear.fit(hidden_BD)
+        hidden_BD = block(hidden_BD)
+    assert isinstance(last.layer, NTKLinear)
+    last.layer.fit(hidden_BD)
 
 
 def _flat_then_cosine(done: float) -> float:
@@ -165,6 +235,7 @@ def _factors(name: str) -> tuple[float, float]:
 NETWORK = Network(
     build=build_realmlp,
     transform=RobustClip,
+    start=start_realmlp,
     # Table A.1 of the paper.
     recipe=Recipe(
         betas=(0.9, 0.95),
@@ -174,5 +245,7 @@ NETWORK = Network(
         factors=_factors,
         label_smoothing=0.1,
         clips_predictions=True,
+        keeps_least_error=True,
+        drops_partial_batch=True,
     ),
 )

@@ -121,15 +121,19 @@ class Strategy:
     def _clip(self, most_norm: float) -> None:
         nn.utils.clip_grad_norm_(self.parameters(), most_norm)
 
-    def mean_loss(self, rows: ResidentRows) -> float:
-        """The mean loss of all rows, weighted if there are weights, in evaluation mode and float32."""
+    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
+        """The mean loss of all rows, or the share of wrong classes if `errors`; in evaluation mode, float32.
+
+        It is weighted if there are weights.
+        """
         self.module.eval()
+        measure = self.objective.error_of_mean if errors else self.objective.loss_of_mean
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         with torch.no_grad():
             for part in self._evaluated(rows):
                 self.beat()
                 outputs_BMC = self.module(part.numeric_NG, part.codes_NK)
-                loss_B = part.weighted(self.objective.loss_of_mean(outputs_BMC, part.target_N))
+                loss_B = part.weighted(measure(outputs_BMC, part.target_N))
                 total += loss_B.sum(dtype=torch.float64)
         return self.sum_over_parts(total) / len(rows)
 

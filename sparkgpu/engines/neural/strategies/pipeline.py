@@ -91,8 +91,9 @@ class PipelineParallel(Distributed):
             torch.nn.utils.vector_to_parameters(flat, gradients)
         return total
 
-    def mean_loss(self, rows: ResidentRows) -> float:
+    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
         self.module.eval()
+        self._measure = self.objective.error_of_mean if errors else self.objective.loss_of_mean
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         size = self._micro_rows * self._num_micro
         share = -(-len(rows) // self.data_size)
@@ -124,7 +125,7 @@ class PipelineParallel(Distributed):
     def _micro_loss(self, outputs_BMC: Tensor, target_B2: Tensor) -> Tensor:
         objective = self.objective
         target_B = target_B2[:, 0].float() if objective.task == "regression" else target_B2[:, 0].long()
-        measure = objective.loss if self.module.training else objective.loss_of_mean
+        measure = objective.loss if self.module.training else self._measure
         return (measure(outputs_BMC, target_B) * target_B2[:, 1].float()).sum() / self._denominator
 
     def copies(self, parameter: nn.Parameter) -> int:

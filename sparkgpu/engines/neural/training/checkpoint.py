@@ -39,12 +39,22 @@ _ASKED_EVERY = 50  # steps between two checks of the leading rank's clock and th
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """One epoch: seconds since the start, and the metric on training (with dropout) and validation rows."""
+    """One epoch: seconds since the start, and the metric on training (with dropout) and validation rows.
+
+    `error` is the share of wrong classes on validation rows, if that decides which epoch is kept.
+    """
 
     epoch: int
     elapsed_s: float
     train: float
     valid: float
+    error: float | None = None
+
+    def beats(self, other: CurvePoint) -> bool:
+        """Whether this later epoch is the better one."""
+        if self.error is not None and other.error is not None:
+            return self.error <= other.error
+        return self.valid < other.valid
 
 
 @dataclass(kw_only=True)

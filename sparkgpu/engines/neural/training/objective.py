@@ -87,6 +87,10 @@ class Objective:
         log_BC = log_BMC.logsumexp(1) - math.log(outputs_BMC.shape[1])
         return functional.nll_loss(log_BC, target_B, reduction="none")
 
+    def error_of_mean(self, outputs_BMC: Tensor, target_B: Tensor) -> Tensor:
+        """1 for each row (B,) whose most probable class, of its members' mean, is wrong; else 0."""
+        return (outputs_BMC.float().softmax(dim=2).mean(1).argmax(1) != target_B).float()
+
     def metric_of(self, mean_loss: float) -> float:
         """The metric (log loss, or RMSE in the target's unit) of a mean loss."""
         return math.sqrt(mean_loss) * self.std if self.task == "regression" else mean_loss

@@ -24,7 +24,9 @@ class Recipe:
     """The training settings of an architecture's authors that the configuration does not name.
 
     `weight_decay` and `dropout` are schedules. `factors` gives the factors of learning rate and weight decay
-    for a parameter's name.
+    for a parameter's name. With classes, `keeps_least_error` keeps the last epoch with the fewest wrong
+    classes on the validation rows in place of the least loss. `drops_partial_batch` leaves out an epoch's
+    last batch if it is smaller than the others.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -34,6 +36,8 @@ class Recipe:
     factors: Callable[[str], tuple[float, float]] = lambda name: (1.0, 1.0)
     label_smoothing: float = 0.0
     clips_predictions: bool = False
+    keeps_least_error: bool = False
+    drops_partial_batch: bool = False
 
     def objective(self, fitted: Objective, label_N: NDArray[Any]) -> Objective:
         """The objective of this recipe, from the one fitted on the training labels."""

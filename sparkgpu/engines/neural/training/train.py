@@ -30,7 +30,7 @@ Report = Callable[[float, int, float | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The result of training. `best_epoch` has the lowest validation metric, `kept_epoch` the weights."""
+    """The result of training. `best_epoch` did best on validation rows, `kept_epoch` has the weights."""
 
     curve: tuple[CurvePoint, ...]
     best_epoch: int
@@ -67,12 +67,14 @@ def train(
             progress = found
     loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress)
     metric_of = strategy.objective.metric_of
+    counts_errors = recipe.keeps_least_error and strategy.objective.task != "regression"
     while progress.epoch < epochs and not progress.ended:
         loop.epoch()
         point = CurvePoint(
             epoch=progress.epoch + 1,
-            train=metric_of(strategy.sum_over_parts(loop.total) / len(source)),
+            train=metric_of(strategy.sum_over_parts(loop.total) / loop.rows),
             valid=metric_of(strategy.mean_loss(valid_rows)),
+            error=strategy.mean_loss(valid_rows, errors=True) if counts_errors else None,
             elapsed_s=loop.elapsed_s(),
         )
         progress.epoch, progress.step, progress.total = point.epoch, 0, 0.0
@@ -89,7 +91,7 @@ def train(
             break
         progress.curve.append(point)
         report(point.epoch / epochs, point.epoch, point.valid)
-        if progress.best is None or point.valid < progress.best.valid:
+        if progress.best is None or point.beats(progress.best):
             progress.best = point
             progress.best_weights = strategy.snapshot() if patience else {}
         elif patience and point.epoch - progress.best.epoch >= patience:
@@ -132,6 +134,10 @@ class _Loop:
         self._report = report
         self._checkpoints = checkpoints
         self._progress = progress
+        rows, size = len(source), config.batch_size
+        self._steps = max(1, rows // size) if recipe.drops_partial_batch else -(-rows // size)
+        self.rows = min(rows, self._steps * size)
+        """The rows of an epoch's batches."""
         self._start = time.perf_counter() - (progress.curve[-1].elapsed_s if progress.curve else 0.0)
         self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
         """The summed loss over this epoch's rows so far, on this process."""
@@ -142,7 +148,7 @@ class _Loop:
     def epoch(self) -> None:
         """Take the remaining steps of the epoch."""
         config, progress, strategy = self._config, self._progress, self._strategy
-        steps = -(-len(self._source) // config.batch_size)
+        steps = self._steps
         last = progress.curve[-1].valid if progress.curve else None
         strategy.module.train()
         self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
@@ -156,6 +162,8 @@ class _Loop:
             part=strategy.part,
         )
         for batch, rows in batches:
+            if progress.step == steps:  # what follows is a partial batch
+                break
             step = progress.epoch * steps + progress.step
             done = step / (steps * config.epochs)
             set_progress(self._optimizer, config, self._recipe, done)

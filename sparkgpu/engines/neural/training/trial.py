@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sparkgpu.engines.engine import NeuralTrial
 from sparkgpu.engines.neural.model import TabularModel, save_model
 from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.loader import LoadedSource
 from sparkgpu.engines.neural.rows.placement import place_rows, pool_rows
 from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentSource, mean_weight, raw_rows
@@ -39,6 +40,7 @@ from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.rows import read_rows
 from sparkgpu.table.schema import SplitName
 
+_START_ROWS = 10_000
 _PREDICTED: tuple[SplitName, ...] = ("valid", "test")
 
 
@@ -167,6 +169,7 @@ def _train(
     """Train. Returns the finished model on the leading rank, None on the others."""
     config = trial.parameters
     net = build_net(config, fitted.shape)
+    _start_at_rows(net, trial, fitted)
     strategy.spread(net, fitted.objective)
     if config.compile:
         strategy.module.compile()
@@ -191,6 +194,19 @@ def _train(
         net.load_state_dict(weights)
         net.to(strategy.device)
     return TabularModel(fitted.transform, net, fitted.objective), training
+
+
+def _start_at_rows(net: TabularNet, trial: NeuralTrial, fitted: _Fitted) -> None:
+    """Let a network whose initial weights depend on training rows see some: the same ones on each rank."""
+    start = find_network(trial.parameters).start
+    if start is None:
+        return
+    drawn = fitted.source.batches(seed=trial.spec.seed, epoch=0, batch_size=_START_ROWS, first=0, part=slice)
+    rows, _ = next(drawn)
+    net.eval()
+    with torch.no_grad():
+        start(net, rows.numeric_NG.cpu(), rows.codes_NK.cpu())
+    net.train()
 
 
 def _resources(strategy: Strategy) -> list[dict[str, Any]]:

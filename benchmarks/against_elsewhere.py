@@ -1,0 +1,69 @@
+"""Fits AutoGluon or CatBoost on prepared rows: ``python against_elsewhere.py FOLDER LIBRARY SECONDS``.
+
+`benchmarks/against.py --elsewhere` makes an environment that has both. It writes ``train``, ``valid`` and
+``test`` as Parquet with a column ``label`` to the folder, and the task to ``task``. Predictions of the test
+rows go to ``prediction.npy``: values (N,), or probabilities (N, C) in the order of the classes' codes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+_METRICS = {"binary": "roc_auc", "multiclass": "log_loss", "regression": "root_mean_squared_error"}
+_MOST_TREES = 10_000
+_PATIENCE = 50
+
+
+def fit_autogluon(folder: Path, task: str, rows: dict[str, pd.DataFrame], seconds: float) -> np.ndarray:
+    """The preset `medium_quality`; the validation rows tune it."""
+    from autogluon.tabular import TabularPredictor
+
+    predictor = TabularPredictor(
+        label="label", problem_type=task, eval_metric=_METRICS[task], path=str(folder / "models"), verbosity=0
+    )
+    predictor.fit(rows["train"], tuning_data=rows["valid"], presets="medium_quality", time_limit=seconds)
+    features = rows["test"].drop(columns="label")
+    if task == "regression":
+        return predictor.predict(features).to_numpy()
+    shares = predictor.predict_proba(features)
+    return shares[sorted(shares.columns)].to_numpy()
+
+
+def fit_catboost(folder: Path, task: str, rows: dict[str, pd.DataFrame], seconds: float) -> np.ndarray:
+    """The defaults, but with as many trees as the validation rows want."""
+    from catboost import CatBoostClassifier, CatBoostRegressor
+
+    words = [name for name in rows["train"] if not pd.api.types.is_numeric_dtype(rows["train"][name])]
+    x = {split: found.drop(columns="label") for split, found in rows.items()}
+    for found in x.values():
+        found[words] = found[words].astype(object).where(found[words].notna(), "")
+    kind = CatBoostRegressor if task == "regression" else CatBoostClassifier
+    model = kind(
+        iterations=_MOST_TREES, verbose=False, train_dir=str(folder / "catboost"), cat_features=words
+    )
+    model.fit(
+        x["train"],
+        rows["train"]["label"],
+        eval_set=(x["valid"], rows["valid"]["label"]),
+        early_stopping_rounds=_PATIENCE,
+    )
+    return model.predict(x["test"]) if task == "regression" else model.predict_proba(x["test"])
+
+
+_FITS = {"autogluon": fit_autogluon, "catboost": fit_catboost}
+
+
+def main() -> None:
+    folder, library, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+    task = (folder / "task").read_text()
+    rows = {split: pd.read_parquet(folder / f"{split}.parquet") for split in ("train", "valid", "test")}
+    found = _FITS[library](folder, task, rows, seconds)
+    np.save(folder / "prediction.npy", np.asarray(found, dtype=np.float64))
+
+
+if __name__ == "__main__":
+    main()
