@@ -7,13 +7,14 @@ A table is a Parquet file in `DATA_FOLDER`; those of the default list need no ta
 `sparkgpu run` with one repeat per seed. Its folder stays in `--runs`, and a table that is there is not
 trained again. LightGBM gets exactly the rows of that run: once with its defaults, and once with learning rate
 .05, 63 leaves and early stopping on the validation rows (50 trees without gain), for at most as many seconds
-as the run took; XGBoost gets its defaults with learning rate .05 and early stopping. For each model it prints
-the primary metric and the accuracy (if any) on the test rows, and the seconds. Below each stands how sparkgpu
-differs from it, by its own scorer: the difference and its 95 % interval, for the trees of each seed and
-for the blend of all seeds.
+as the run took; XGBoost gets its defaults with learning rate .05 and the same limits. For each model it
+prints the primary metric and the accuracy (if any) on the test rows, and the seconds. Below each stands how
+sparkgpu differs from it, by its own scorer: the difference and its 95 % interval, for the trees of each seed
+and for the blend of all seeds.
 
-With `--elsewhere` CatBoost (its defaults, stopped early) and AutoGluon's `medium_quality` (the seconds of the
-run) fit the same rows in the virtual environment VENV, which is made (several GB) if it is not there.
+With `--elsewhere` CatBoost (its defaults, stopped early) and AutoGluon's `medium_quality` fit the same rows
+within the same seconds in the virtual environment VENV, which is made (several GB) if it is not there;
+`--libraries` chooses one of the two.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,7 @@ TARGETS = {
     "german_credit": "credit_risk",
 }  # fmt: skip
 _PATIENCE = 50
+_ELSEWHERE = {"catboost": "CatBoost, stopped early", "autogluon": "AutoGluon, medium_quality"}
 _OBJECTIVES = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}
 _MOST_TREES = 10_000
 
@@ -89,8 +92,8 @@ def fit_lightgbm(schema: TableSchema, rows: dict[str, Rows], seed: int, seconds:
     return Fitted(name=name, prediction=prediction, seconds=time.perf_counter() - start)
 
 
-def fit_xgboost(schema: TableSchema, rows: dict[str, Rows], seed: int) -> Fitted:
-    """XGBoost's defaults with its own way with categories, learning rate .05, stopped early."""
+def fit_xgboost(schema: TableSchema, rows: dict[str, Rows], seed: int, seconds: float) -> Fitted:
+    """XGBoost's defaults with its own way with categories, learning rate .05, stopped early or by time."""
     kinds = ["q"] * len(schema.numeric) + ["c"] * len(schema.categorical)
     start = time.perf_counter()
     tables = {
@@ -105,6 +108,7 @@ def fit_xgboost(schema: TableSchema, rows: dict[str, Rows], seed: int) -> Fitted
         evals=[(tables["valid"], "valid")],
         early_stopping_rounds=_PATIENCE,
         verbose_eval=False,
+        callbacks=[_Until(start + seconds)],
     )
     prediction = model.predict(tables["test"], iteration_range=(0, model.best_iteration + 1))
     if schema.task == "binary":
@@ -114,7 +118,7 @@ def fit_xgboost(schema: TableSchema, rows: dict[str, Rows], seed: int) -> Fitted
 
 
 def fit_elsewhere(
-    library: str, name: str, schema: TableSchema, rows: dict[str, Rows], seconds: float, venv: Path
+    library: str, schema: TableSchema, rows: dict[str, Rows], seconds: float, venv: Path
 ) -> Fitted:
     """AutoGluon or CatBoost in an environment of their own, with words for categories."""
     python = venv / "bin" / "python"
@@ -139,7 +143,18 @@ def fit_elsewhere(
         subprocess.run(command, check=True, capture_output=True)
         took = time.perf_counter() - start
         prediction = np.load(folder / "prediction.npy")
-    return Fitted(name=name, prediction=prediction, seconds=took)
+    return Fitted(name=_ELSEWHERE[library], prediction=prediction, seconds=took)
+
+
+class _Until(xgboost.callback.TrainingCallback):
+    """Ends XGBoost's training at this moment of the performance counter."""
+
+    def __init__(self, end: float) -> None:
+        super().__init__()
+        self._end = end
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        return time.perf_counter() > self._end
 
 
 def _until(end: float) -> Callable[[Any], None]:
@@ -200,17 +215,12 @@ def report(table: str, options: argparse.Namespace) -> None:
     others = [
         lambda: fit_lightgbm(schema, rows, seed, None),
         lambda: fit_lightgbm(schema, rows, seed, results.run.wall_s),
-        lambda: fit_xgboost(schema, rows, seed),
+        lambda: fit_xgboost(schema, rows, seed, results.run.wall_s),
     ]
     if options.elsewhere:
-        wall_s = results.run.wall_s
         others += [
-            lambda: fit_elsewhere(
-                "catboost", "CatBoost, stopped early", schema, rows, wall_s, options.elsewhere
-            ),
-            lambda: fit_elsewhere(
-                "autogluon", "AutoGluon, medium_quality", schema, rows, wall_s, options.elsewhere
-            ),
+            partial(fit_elsewhere, library, schema, rows, results.run.wall_s, options.elsewhere)
+            for library in options.libraries
         ]
     for fit in others:
         other = fit()
@@ -233,6 +243,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", type=Path, default=Path("against"))
     parser.add_argument("--elsewhere", type=Path, metavar="VENV")
+    parser.add_argument("--libraries", nargs="*", default=list(_ELSEWHERE), choices=list(_ELSEWHERE))
     parser.add_argument("--set", dest="assignments", action="append", default=[])
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)

@@ -211,8 +211,9 @@ class NeuralConfig(Section):
     """``[neural]``.
 
     `hidden` are the widths of the blocks. For tabm, `members` is the number of predictions per row (k in its
-    paper); `num_bins` and `embedding_dim` set its piecewise-linear embeddings of numbers. `schedule` is how
-    the learning rate changes over `epochs`; `patience` is the number of epochs without gain before early
+    paper); `num_bins` and `embedding_dim` set its piecewise-linear embeddings of numbers; its hidden matrices
+    learn by Muon at `muon_learning_rate` (0: by AdamW like the rest). `schedule` is how the learning rates
+    change over `epochs`; `patience` is the number of epochs without gain before early
     stopping (0: none). `batch_size` is that of a whole step, under every strategy; a device computes
     `micro_batch_size` rows of it at once (None: all). `data` is the place of the training rows: on the
     device, in the table's files, or behind a DataLoader for comparison. `compile` is torch.compile; it is off
@@ -233,6 +234,7 @@ class NeuralConfig(Section):
     batch_size: Count | None = None
     micro_batch_size: Count | None = None
     learning_rate: Positive | None = None
+    muon_learning_rate: NotNegative | None = None
     schedule: Schedule | None = None
     weight_decay: NotNegative | None = None
     patience: Annotated[int, Field(ge=0)] | None = None

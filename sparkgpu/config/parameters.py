@@ -54,6 +54,7 @@ class NeuralParameters(NeuralConfig):
     batch_size: Count
     micro_batch_size: Count
     learning_rate: Positive
+    muon_learning_rate: NotNegative = 0.0
     schedule: Schedule
     weight_decay: NotNegative
     patience: Annotated[int, Field(ge=0)]

@@ -88,6 +88,8 @@ def neural_defaults(
         found |= network.fast_on_many_columns
     if task == "regression":
         found |= network.on_regression
+    if task == "multiclass":
+        found |= network.on_multiclass
     found.setdefault(
         "batch_size", next((size for rows, size in _BATCH_SIZES if train_rows < rows), _MOST_BATCH)
     )

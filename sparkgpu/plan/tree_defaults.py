@@ -95,9 +95,7 @@ class _Growth:
 
 _PRESETS: dict[Preset, _Limits] = {
     "fast": _Limits(core_s=50, row_s=2e-4, most_rounds=2500, learn_rate=0.03, early_stopping_rounds=80),
-    "balanced": _Limits(
-        core_s=300, row_s=3e-3, most_rounds=4500, learn_rate=0.02, early_stopping_rounds=120
-    ),
+    "balanced": _Limits(core_s=300, row_s=3e-3, most_rounds=4500, learn_rate=0.02, early_stopping_rounds=120),
     "best": _Limits(core_s=1500, row_s=1.5e-2, most_rounds=6000, learn_rate=0.015, early_stopping_rounds=200),
 }
 

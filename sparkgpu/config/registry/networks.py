@@ -21,8 +21,8 @@ class NetworkEntry(Entry):
 
     `learning` holds the defaults for all presets, `presets` those of each preset; the keys are those of
     ``[neural]``. `fast_on_many_rows` (from 100,000 training rows on), `fast_on_many_columns` (from 200
-    features on), `balanced_on_cpu` and `on_regression` then override them in their cases. A preset without
-    `epochs` gets enough epochs for about 6,500 steps.
+    features on), `balanced_on_cpu`, `on_regression` and `on_multiclass` (more than two classes) then override
+    them in their cases. A preset without `epochs` gets enough epochs for about 6,500 steps.
 
     `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
     ``inner``, by the inner width of each block; None, not at all.
@@ -34,6 +34,7 @@ class NetworkEntry(Entry):
     fast_on_many_columns: Defaults = field(default_factory=dict)
     balanced_on_cpu: Defaults = field(default_factory=dict)
     on_regression: Defaults = field(default_factory=dict)
+    on_multiclass: Defaults = field(default_factory=dict)
     tensor_parallel: Literal["pairs", "inner"] | None = None
 
 
@@ -44,7 +45,10 @@ class NetworkEntry(Entry):
 _TABM = NetworkEntry(
     name="tabm",
     load="sparkgpu.engines.neural.nets.tabm:NETWORK",
-    learning={"learning_rate": 2e-3, "weight_decay": 3e-4, "schedule": "constant", "dropout": 0.1},
+    learning={
+        "learning_rate": 2e-3, "muon_learning_rate": 0.0, "weight_decay": 3e-4, "schedule": "constant",
+        "dropout": 0.1,
+    },
     presets={
         "fast": {
             "hidden": (128, 128), "members": 8, "num_bins": 48, "embedding_dim": 8, "patience": 10,
@@ -66,6 +70,7 @@ _TABM = NetworkEntry(
     # One bin: plain numbers. Embeddings would make the first layer many times as wide.
     fast_on_many_columns={"num_bins": 1, "members": 4},
     balanced_on_cpu={"hidden": (256, 256), "members": 16},
+    on_multiclass={"muon_learning_rate": 0.01},
     tensor_parallel="pairs",
 )  # fmt: skip
 _REALMLP = NetworkEntry(

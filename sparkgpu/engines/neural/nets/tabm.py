@@ -29,6 +29,7 @@ from sparkgpu.engines.neural.nets.mlp import MLPBlock
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
+from sparkgpu.engines.neural.training.optimizer import Recipe
 
 _MOST_ONE_HOT = 32  # a column with more levels is embedded
 
@@ -165,4 +166,8 @@ def find_bins(quantiles_QG: Tensor, num_bins: int) -> tuple[Tensor, ...]:
     return tuple(bins)
 
 
-NETWORK = Network(build=build_tabm, bins=find_bins)
+def _is_hidden_matrix(name: str) -> bool:
+    return name.startswith("blocks.") and name.endswith(".linear.weight")
+
+
+NETWORK = Network(build=build_tabm, bins=find_bins, recipe=Recipe(is_hidden_matrix=_is_hidden_matrix))

@@ -1,4 +1,7 @@
-"""AdamW, and how its learning rate and weight decay change during training: a network brings its recipe."""
+"""AdamW, Muon for hidden matrices, and how their learning rates and weight decay change during training.
+
+A network brings its recipe.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.engines.neural.training.muon import step_matrices
 from sparkgpu.engines.neural.training.objective import Objective
 
 Schedule = Callable[[float], float]
@@ -24,9 +28,9 @@ class Recipe:
     """The training settings of an architecture's authors that the configuration does not name.
 
     `weight_decay` and `dropout` are schedules. `factors` gives the factors of learning rate and weight decay
-    for a parameter's name. With classes, `keeps_least_error` keeps the last epoch with the fewest wrong
-    classes on the validation rows in place of the least loss. `drops_partial_batch` leaves out an epoch's
-    last batch if it is smaller than the others.
+    for a parameter's name; `is_hidden_matrix` says for which names Muon may be used. With classes,
+    `keeps_least_error` keeps the last epoch with the fewest wrong classes on the validation rows in place of
+    the least loss. `drops_partial_batch` leaves out an epoch's last batch if it is smaller than the others.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -34,6 +38,7 @@ class Recipe:
     weight_decay: Schedule = lambda done: 1.0
     dropout: Schedule | None = None
     factors: Callable[[str], tuple[float, float]] = lambda name: (1.0, 1.0)
+    is_hidden_matrix: Callable[[str], bool] = lambda name: False
     label_smoothing: float = 0.0
     clips_predictions: bool = False
     keeps_least_error: bool = False
@@ -56,33 +61,59 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
-class _AdamW(torch.optim.AdamW):
-    """AdamW without the wrappers that exclude torch.compile.
+class _Optimizer(torch.optim.AdamW):
+    """AdamW, and Muon for the groups with `muon`.
 
-    The first call of such a wrapper imports all of torch._dynamo (0.6 s, 30 MB).
+    Without the wrappers that exclude torch.compile: the first call of such a wrapper imports all of
+    torch._dynamo (0.6 s, 30 MB).
     """
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
-    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+    found_inf: Tensor | None = None
+    """Set by the scaler of float16: whether a gradient overflowed, so that nothing may change."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        groups = self.param_groups
+        self.param_groups = [group for group in groups if not group["muon"]]
+        _adamw_step(self)
+        self.param_groups = groups
+        if self.found_inf is not None and self.found_inf.item():
+            return
+        for group in groups:
+            if group["muon"]:
+                step_matrices(
+                    group["params"],
+                    self.state,
+                    learning_rate=float(group["lr"]),
+                    weight_decay=group["weight_decay"],
+                )
+
+
+_adamw_step = inspect.unwrap(torch.optim.AdamW.step)
 
 
 def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) -> torch.optim.AdamW:
     """AdamW over the module's parameters, grouped by their factors (kept as `*_factor` in each group).
 
-    Sharded and whole tensors go to separate groups, since one fused kernel cannot update both.
+    Hidden matrices are left to Muon if it has a learning rate. Sharded and whole tensors go to separate
+    groups, since one fused kernel cannot update both.
     """
-    groups: dict[tuple[float, float, type], dict[str, object]] = {}
+    groups: dict[tuple[float, float, bool, type], dict[str, object]] = {}
     for name, parameter in module.named_parameters():
         plain = name.replace("_orig_mod.", "").replace("module.", "")
-        factors = recipe.factors(plain)
+        muon = config.muon_learning_rate > 0 and recipe.is_hidden_matrix(plain)
+        rate, decay = recipe.factors(plain)
+        if muon:
+            rate *= config.muon_learning_rate / config.learning_rate
         group = groups.setdefault(
-            (*factors, type(parameter.data)),
-            {"params": [], "learning_rate_factor": factors[0], "weight_decay_factor": factors[1]},
+            (rate, decay, muon, type(parameter.data)),
+            {"params": [], "learning_rate_factor": rate, "weight_decay_factor": decay, "muon": muon},
         )
         group["params"].append(parameter)  # type: ignore[attr-defined]
     # One fused kernel for all parameters of a group; it measured fastest on the CPU.
-    optimizer = _AdamW(list(groups.values()), betas=recipe.betas, fused=True)
+    optimizer = _Optimizer(list(groups.values()), betas=recipe.betas, fused=True)
     set_progress(optimizer, config, recipe, 0.0)
     return optimizer
 

@@ -105,7 +105,7 @@ def train(
         curve=tuple(progress.curve),
         best_epoch=progress.best.epoch,
         kept_epoch=progress.best.epoch if patience else progress.curve[-1].epoch,
-        optimizer="AdamW (fused)",
+        optimizer="AdamW (fused)" + (", Muon" if any(g["muon"] for g in optimizer.param_groups) else ""),
         notes=tuple(progress.notes),
     )
 
