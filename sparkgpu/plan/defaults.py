@@ -23,6 +23,7 @@ _MANY_ROWS = 100_000
 # Steps of TabM with preset "fast" on a smaller table without early stopping: 30 epochs are too few for tables
 # of 14,000 to 40,000 rows (docs/performance.md).
 _FAST_STEPS = 6_500
+_MUON_SHARE = 0.75  # a step of Muon takes longer, and brings more
 _FAST_EPOCHS = (30, 120)
 # A table of so many columns is wide: its first layer takes most of the time, so its width decides the epochs.
 # Two cores compute this many operations in about a minute.
@@ -98,7 +99,8 @@ def neural_defaults(
         assert isinstance(batch_size, int)
         steps = max(1, -(-train_rows // batch_size))
         least, most = _FAST_EPOCHS
-        found["epochs"] = min(max(round(_FAST_STEPS / steps), least), most)
+        share = _MUON_SHARE if config.muon_learning_rate or found.get("muon_learning_rate") else 1.0
+        found["epochs"] = round(share * min(max(round(_FAST_STEPS / steps), least), most))
     if is_wide:
         epoch_flop = max(1, train_rows) * _row_flop(fill(config, found), size.num_features)
         epochs = found["epochs"]

@@ -41,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "tabm": {
         "architecture": "tabm", "hidden": (16, 16, 16, 16), "members": 4, "num_bins": 6, "embedding_dim": 3,
+        "muon_learning_rate": 0.02,
     },
     "tabm, odd depth": {
         "architecture": "tabm", "hidden": (80, 16, 16, 16, 16), "members": 2, "num_bins": 6,

@@ -41,7 +41,8 @@ class NetworkEntry(Entry):
 # For "tabm", the presets "best" and, on a GPU, "balanced" have the size from its paper. On a CPU "balanced"
 # is half as wide with half the members, which is a tenth of the work. Two CPU cores train "fast" in about a
 # minute. For large tables it has fewer members and no dropout, since the network then lacks capacity and
-# epochs, not rows (docs/performance.md has the figures).
+# epochs, not rows. Muon learns faster there, and with many classes; on other small tables it overfits sooner
+# (docs/performance.md has the figures).
 _TABM = NetworkEntry(
     name="tabm",
     load="sparkgpu.engines.neural.nets.tabm:NETWORK",
@@ -64,13 +65,13 @@ _TABM = NetworkEntry(
         },
     },
     fast_on_many_rows={
-        "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 8, "patience": 5,
-        "dropout": 0.0,
+        "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 6, "patience": 5,
+        "dropout": 0.0, "muon_learning_rate": 0.02,
     },
     # One bin: plain numbers. Embeddings would make the first layer many times as wide.
     fast_on_many_columns={"num_bins": 1, "members": 4},
     balanced_on_cpu={"hidden": (256, 256), "members": 16},
-    on_multiclass={"muon_learning_rate": 0.01},
+    on_multiclass={"muon_learning_rate": 0.02},
     tensor_parallel="pairs",
 )  # fmt: skip
 _REALMLP = NetworkEntry(
