@@ -52,6 +52,7 @@ TARGETS = {
     "german_credit": "credit_risk",
 }  # fmt: skip
 _PATIENCE = 50
+_MOST_TIMES = 3
 _ELSEWHERE = {"catboost": "CatBoost, stopped early", "autogluon": "AutoGluon, medium_quality"}
 _OBJECTIVES = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}
 _MOST_TREES = 10_000
@@ -119,8 +120,11 @@ def fit_xgboost(schema: TableSchema, rows: dict[str, Rows], seed: int, seconds: 
 
 def fit_elsewhere(
     library: str, schema: TableSchema, rows: dict[str, Rows], seconds: float, venv: Path
-) -> Fitted:
-    """AutoGluon or CatBoost in an environment of their own, with words for categories."""
+) -> Fitted | None:
+    """AutoGluon or CatBoost in an environment of their own, with words for categories.
+
+    None if it takes far longer than the seconds that it was told.
+    """
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
@@ -140,7 +144,11 @@ def fit_elsewhere(
             pq.write_table(pa.table({**columns, "label": found.label_N}), folder / f"{split}.parquet")
         start = time.perf_counter()
         command = [str(python), str(script), temporary, library, str(seconds)]
-        subprocess.run(command, check=True, capture_output=True)
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=_MOST_TIMES * seconds)
+        except subprocess.TimeoutExpired:
+            print(f"  {_ELSEWHERE[library]}: not done in {_MOST_TIMES} times the seconds of the run")
+            return None
         took = time.perf_counter() - start
         prediction = np.load(folder / "prediction.npy")
     return Fitted(name=_ELSEWHERE[library], prediction=prediction, seconds=took)
@@ -212,7 +220,7 @@ def report(table: str, options: argparse.Namespace) -> None:
         took = f", {sum(fit_s) / len(fit_s):.1f} s a fit" if fit_s else ""
         print(f"  {model.name}: {', '.join(cells)}{took}")
     own = of_run(paths, schema, results)
-    others = [
+    others: list[Callable[[], Fitted | None]] = [
         lambda: fit_lightgbm(schema, rows, seed, None),
         lambda: fit_lightgbm(schema, rows, seed, results.run.wall_s),
         lambda: fit_xgboost(schema, rows, seed, results.run.wall_s),
@@ -224,6 +232,8 @@ def report(table: str, options: argparse.Namespace) -> None:
         ]
     for fit in others:
         other = fit()
+        if other is None:
+            continue
         found = metrics.compute(schema.task, label_N, other.prediction)
         cells = [f"{metric} {found[metric]:.5g}" for metric in shown]
         print(f"  {other.name}: {', '.join(cells)}, {other.seconds:.1f} s")
