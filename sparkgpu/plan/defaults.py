@@ -80,6 +80,8 @@ def neural_defaults(
     network = NETWORKS.find(config.architecture)
     task, train_rows = size.task, size.train_rows
     found: dict[str, Value] = {**network.learning, **network.presets[preset]}
+    if train_rows >= _MANY_ROWS:
+        found |= network.on_many_rows
     if preset == "fast" and train_rows >= _MANY_ROWS:
         found |= network.fast_on_many_rows
     if preset == "balanced" and not device.startswith("cuda"):

@@ -20,9 +20,10 @@ class NetworkEntry(Entry):
     """A network; `load` names its `sparkgpu.engines.neural.nets.network.Network`.
 
     `learning` holds the defaults for all presets, `presets` those of each preset; the keys are those of
-    ``[neural]``. `fast_on_many_rows` (from 100,000 training rows on), `fast_on_many_columns` (from 200
-    features on), `balanced_on_cpu`, `on_regression` and `on_multiclass` (more than two classes) then override
-    them in their cases. A preset without `epochs` gets enough epochs for about 6,500 steps.
+    ``[neural]``. `on_many_rows` and `fast_on_many_rows` (from 100,000 training rows on),
+    `fast_on_many_columns` (from 200 features on), `balanced_on_cpu`, `on_regression` and `on_multiclass`
+    (more than two classes) then override them in their cases. A preset without `epochs` gets enough epochs
+    for about 6,500 steps.
 
     `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
     ``inner``, by the inner width of each block; None, not at all.
@@ -30,6 +31,7 @@ class NetworkEntry(Entry):
 
     presets: Mapping[str, Defaults]
     learning: Defaults = field(default_factory=dict)
+    on_many_rows: Defaults = field(default_factory=dict)
     fast_on_many_rows: Defaults = field(default_factory=dict)
     fast_on_many_columns: Defaults = field(default_factory=dict)
     balanced_on_cpu: Defaults = field(default_factory=dict)
@@ -66,8 +68,9 @@ _TABM = NetworkEntry(
     },
     fast_on_many_rows={
         "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 6, "patience": 5,
-        "dropout": 0.0, "muon_learning_rate": 0.02,
+        "dropout": 0.0,
     },
+    on_many_rows={"muon_learning_rate": 0.02},
     # One bin: plain numbers. Embeddings would make the first layer many times as wide.
     fast_on_many_columns={"num_bins": 1, "members": 4},
     balanced_on_cpu={"hidden": (256, 256), "members": 16},
