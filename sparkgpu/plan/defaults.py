@@ -82,8 +82,8 @@ def neural_defaults(
     found: dict[str, Value] = {**network.learning, **network.presets[preset]}
     if train_rows >= _MANY_ROWS:
         found |= network.on_many_rows
-    if preset == "fast" and train_rows >= _MANY_ROWS:
-        found |= network.fast_on_many_rows
+        if preset == "fast":
+            found |= network.fast_on_many_rows
     if preset == "balanced" and not device.startswith("cuda"):
         found |= network.balanced_on_cpu
     is_wide = preset == "fast" and size.num_features >= _WIDE
@@ -97,11 +97,11 @@ def neural_defaults(
         "batch_size", next((size for rows, size in _BATCH_SIZES if train_rows < rows), _MOST_BATCH)
     )
     if "epochs" not in found:
-        batch_size = config.batch_size or found["batch_size"]
-        assert isinstance(batch_size, int)
-        steps = max(1, -(-train_rows // batch_size))
+        filled = fill(config, found)
+        assert filled.batch_size is not None
+        steps = max(1, -(-train_rows // filled.batch_size))
         least, most = _FAST_EPOCHS
-        share = _MUON_SHARE if config.muon_learning_rate or found.get("muon_learning_rate") else 1.0
+        share = _MUON_SHARE if filled.muon_learning_rate else 1.0
         found["epochs"] = round(share * min(max(round(_FAST_STEPS / steps), least), most))
     if is_wide:
         epoch_flop = max(1, train_rows) * _row_flop(fill(config, found), size.num_features)

@@ -199,6 +199,8 @@ def test_defaults_follow_task_preset_rows_and_device() -> None:
     # Muon brings more in fewer steps; with more than two classes it is the default.
     classes = resolved(empty, task="multiclass", train_rows=20_000).neural
     assert (classes.epochs, classes.muon_learning_rate) == (62, 0.02)
+    without = config_io.load(assignments=["neural.muon_learning_rate=0"])
+    assert resolved(without, task="multiclass", train_rows=20_000).neural.epochs == 82
     few = config_io.load(assignments=["neural.batch_size=100"])
     assert resolved(few, train_rows=10_000).neural.epochs == 65
     sizes = [resolved(empty, train_rows=rows).neural.batch_size for rows in (31_999, 32_000, 108_000)]

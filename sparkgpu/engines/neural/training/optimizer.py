@@ -74,14 +74,15 @@ class _Optimizer(torch.optim.AdamW):
     """Set by the scaler of float16: whether a gradient overflowed, so that nothing may change."""
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         groups = self.param_groups
-        self.param_groups = [group for group in groups if not group["muon"]]
-        _adamw_step(self)
-        self.param_groups = groups
-        if self.found_inf is not None and self.found_inf.item():
-            return
-        for group in groups:
+        try:
+            self.param_groups = [group for group in groups if not group["muon"]]
+            loss = _adamw_step(self, closure)
+        finally:
+            self.param_groups = groups
+        overflowed = self.found_inf is not None and bool(self.found_inf)
+        for group in () if overflowed else groups:
             if group["muon"]:
                 step_matrices(
                     group["params"],
@@ -89,6 +90,7 @@ class _Optimizer(torch.optim.AdamW):
                     learning_rate=float(group["lr"]),
                     weight_decay=group["weight_decay"],
                 )
+        return loss
 
 
 _adamw_step = inspect.unwrap(torch.optim.AdamW.step)
