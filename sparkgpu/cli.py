@@ -97,6 +97,39 @@ def run(
 
 
 @app.command()
+def predict(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    source: Annotated[
+        str, typer.Argument(help="Parquet file or folder, CSV (plain or compressed), ORC or JSON lines.")
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write; it ends with .parquet or .csv.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="best (the leader on the validation rows), trees, neural, blend, or the name of a trial."
+        ),
+    ] = "best",
+    keep_columns: Annotated[
+        bool, typer.Option("--keep-columns", help="Write the source's columns before the predictions.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only notes and errors.")] = False,
+) -> None:
+    """Predict the rows of a table with a model of a finished run."""
+    from sparkgpu.predict.apply import predict_source
+    from sparkgpu.predict.fitted import load
+    from sparkgpu.predict.output import check_output
+    from sparkgpu.table.source import find_source
+    from sparkgpu.terminal.predicting import counting, show
+
+    check_output(out)  # before the seconds of loading
+    find_source(source)
+    with counting(quiet) as progress:
+        fitted = load(run_dir, model)
+        outcome = predict_source(fitted, source, out, keep_columns=keep_columns, progress=progress)
+    show(fitted, outcome, out, quiet=quiet)
+
+
+@app.command()
 def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")]) -> None:
     """Rebuild the report of a run from its folder alone."""
     from sparkgpu import report as reports

@@ -117,6 +117,21 @@ def make_engine(name: str, platform: Platform) -> Engine[Any]:
     return kind(platform)
 
 
+def load_fitted(engine: str, folder: Path, schema: TableSchema) -> Model:
+    """The model that the engine called `engine` wrote to a trial's folder.
+
+    Raises `DeviceError` if the engine's package is not installed.
+    """
+    entry = ENGINES.find(engine)
+    try:
+        load: Callable[[Path, TableSchema], Model] = (
+            entry.loaded_from(entry.fitted) if entry.fitted else entry.loaded().load
+        )
+    except ImportError as error:
+        raise _not_installed(engine, entry.package, error, "") from None
+    return load(folder, schema)
+
+
 def make_cluster_engine(name: str, platform: Platform) -> ClusterEngine[Any]:
     """The engine called `name`, over the executors of a cluster. Raises the same errors as `make_engine`."""
     entry = ENGINES.find(name)
@@ -130,4 +145,4 @@ def make_cluster_engine(name: str, platform: Platform) -> ClusterEngine[Any]:
 
 def _not_installed(name: str, package: str | None, error: ImportError, where: str) -> DeviceError:
     what = f"Run `pip install '{package}'`{where}." if package else "Install the packages that it needs."
-    return DeviceError(f"trees.engine = {name!r}: its package cannot be imported ({error}). {what}")
+    return DeviceError(f"the engine {name!r}: its package cannot be imported ({error}). {what}")

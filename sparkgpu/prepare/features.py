@@ -19,12 +19,19 @@ from sparkgpu.prepare.levels import Levels, as_text
 from sparkgpu.prepare.moments import TIME_PARTS
 from sparkgpu.prepare.roles import BROKEN_TYPES, ColumnRole, safe_names
 from sparkgpu.prepare.texts import finite, text_as_number
-from sparkgpu.table.schema import Feature
+from sparkgpu.table.schema import Feature, Reading
 
 if TYPE_CHECKING:
     from pyspark.ml import PipelineModel
     from pyspark.ml.feature import StringIndexerModel
     from pyspark.sql import DataFrame, SparkSession
+
+_READINGS: dict[str, Reading] = {
+    "numeric": "number",
+    "boolean": "truth",
+    "categorical": "words",
+    "timestamp": "moment",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +42,12 @@ class _Input:
     source: str
     part: str | None
     sql: str
-    categorical: bool
+    reading: Reading
+    type: str
+
+    @property
+    def categorical(self) -> bool:
+        return self.reading == "words"
 
 
 def fit_pipeline(
@@ -75,6 +87,8 @@ def fit_pipeline(
             kind="categorical" if item.categorical else "numeric",
             pipeline=item.column,
             levels=levels[item.source].with_other() if item.categorical else (),
+            reading=item.reading,
+            type=item.type,
         )
         for name, item in zip(names, inputs, strict=True)
     )
@@ -149,7 +163,8 @@ def _inputs(roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequen
                 source=role.column,
                 part=part,
                 sql=sql,
-                categorical=role.role == "categorical",
+                reading=_READINGS[role.role],
+                type=types[role.column],
             )
             for offset, (part, sql) in enumerate(made)
         ]

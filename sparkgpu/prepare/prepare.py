@@ -249,6 +249,7 @@ def _schema(
     return TableSchema(
         source=source,
         target=target.column,
+        target_type=statistics.columns[target.column].type,
         task=target.task,
         classes=target.classes,
         features=features,

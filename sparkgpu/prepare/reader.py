@@ -64,6 +64,11 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "Leave that column out, or convert it.",
     ),
     (
+        r"PARSE_SYNTAX_ERROR[\s\S]*== SQL ==\s+(.+)",
+        "it has a column of type {0}, which Spark does not support",
+        "Leave that column out, or convert it.",
+    ),
+    (
         r"Parquet column cannot be converted|SchemaColumnConvertNotSupported",
         "its files disagree on the type of a column",
         "Write them again with one schema.",

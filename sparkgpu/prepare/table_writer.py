@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparkgpu.prepare.target_means import ColumnMeans, LevelMeans
+from sparkgpu.prepare.level_means import ColumnMeans, LevelMeans
+from sparkgpu.prepare.target_means import parts_of
 from sparkgpu.table.rows import as_numpy
 from sparkgpu.table.schema import OTHER_LEVEL, SPLIT, Feature
 
@@ -67,12 +68,13 @@ def _writer(
         assert context is not None
         name = f"part-{context.partitionId():05d}.parquet"
         files: dict[str, _SplitFile] = {}
-        looked_up = [(found.column, LevelMeans(found)) for found in means]
+        looked_up = [(found, LevelMeans(found)) for found in means]
         for batch in batches:
             whole = pa.Table.from_batches([batch])
             is_train_N = as_numpy(whole[SPLIT]) == 1 + _SPLITS.index("train")
-            for column, found in looked_up:
-                for feature, mean in found.columns(whole[column], found.parts(whole, is_train_N)).items():
+            for column_means, found in looked_up:
+                part_N = parts_of(column_means, whole, is_train_N)
+                for feature, mean in found.columns(whole[column_means.column], part_N).items():
                     whole = whole.append_column(feature, mean)
             for column, levels in kept.items():
                 place = whole.schema.get_field_index(column)

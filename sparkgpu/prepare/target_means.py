@@ -3,8 +3,7 @@
 A column with more than `data.max_categories` levels loses the rarer ones to one level. For users or items
 that is most rows, and the levels hold what can be known, so such a column also gets its levels' mean targets
 as numeric features: one, or one per class if there are more than two. Where most rows keep their level, the
-means made both models worse (docs/performance.md). A level's mean counts `_PRIOR_ROWS` rows with the overall
-mean beside its own (Micci-Barreca 2001).
+means made both models worse (docs/performance.md).
 
 No row sees its own label. A training row gets the mean of the level's rows in the other tenths of the
 training rows (in the other folds, if there are folds); all other rows get the mean of all training rows.
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +26,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparkgpu.prepare.columns import FOLD, LABEL, ROW_ID, SPLIT
+from sparkgpu.prepare.level_means import FOLDER, ColumnMeans
 from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.places import place, places_of
 from sparkgpu.prepare.roles import safe_names
@@ -38,24 +37,11 @@ from sparkgpu.table.schema import Feature
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PRIOR_ROWS = 10.0
 _PARTS = 10
 _FEWEST_ROWS = 2
 _MOST_LEVELS = 2_000_000
 _MOST_CLASSES = 20
-_FOLDER = "target_means"
 _MEAN, _SHARE = "mean target", "share of "
-
-
-@dataclass(frozen=True, kw_only=True)
-class ColumnMeans:
-    """The means of one feature's levels: in which file, for which new features, in which parts."""
-
-    column: str
-    features: tuple[str, ...]
-    file: str
-    parts: int
-    seed: int
 
 
 def with_means(
@@ -117,7 +103,7 @@ def fit_means(
         counted = train.groupBy(F.col(pipeline[column]).alias("level"), part.alias("part")).agg(
             F.count(F.lit(1)).alias("rows"), *(F.sum(value).alias(f"v{i}") for i, value in enumerate(values))
         )
-        file = folder / _FOLDER / f"{column}.parquet"
+        file = folder / FOLDER / f"{column}.parquet"
         counting = file.with_suffix(".counting")
         counted.write.parquet(str(counting))
         _write(pq.read_table(counting), file)
@@ -131,53 +117,14 @@ def fit_means(
     return found
 
 
-class LevelMeans:
-    """The means of one column, ready to be looked up. Levels with a single row count as unknown."""
-
-    def __init__(self, means: ColumnMeans) -> None:
-        self._means = means
-        counted = pq.read_table(means.file)
-        rows_X = as_numpy(counted["rows"]).astype(np.float64)
-        values = [name for name in counted.column_names if name not in ("level", "part", "rows")]
-        value_XV = np.stack([as_numpy(counted[name]) for name in values], axis=1)
-        self._prior_V = value_XV.sum(axis=0) / rows_X.sum()
-        level_X = counted["level"].combine_chunks().dictionary_encode()
-        code_X = as_numpy(level_X.indices.fill_null(-1))
-        known_X = code_X >= 0
-        shape = (len(level_X.dictionary), means.parts)
-        place_X = (code_X[known_X], as_numpy(counted["part"])[known_X])
-        self._rows_LP = np.zeros(shape)
-        np.add.at(self._rows_LP, place_X, rows_X[known_X])
-        self._value_LPV = np.zeros((*shape, len(values)))
-        np.add.at(self._value_LPV, place_X, value_XV[known_X])
-        self._levels = level_X.dictionary
-
-    def columns(self, words: pa.ChunkedArray, part_N: NDArray[np.int64]) -> dict[str, pa.Array]:
-        """The new features of rows with these levels; `part_N` is -1 for a row outside the training rows."""
-        code_N = as_numpy(pc.index_in(words, value_set=self._levels).combine_chunks().fill_null(-1))
-        is_known_N = code_N >= 0
-        code_N = np.where(is_known_N, code_N, 0)
-        rows_N = self._rows_LP.sum(axis=1)[code_N]
-        value_NV = self._value_LPV.sum(axis=1)[code_N]
-        is_train_N = part_N >= 0
-        own = (code_N[is_train_N], part_N[is_train_N])
-        rows_N[is_train_N] -= self._rows_LP[own]
-        value_NV[is_train_N] -= self._value_LPV[own]
-        rows_N[~is_known_N], value_NV[~is_known_N] = 0.0, 0.0
-        mean_NV = (value_NV + _PRIOR_ROWS * self._prior_V) / (rows_N + _PRIOR_ROWS)[:, None]
-        return {
-            name: pa.array(mean_NV[:, place].astype(np.float32))
-            for place, name in enumerate(self._means.features)
-        }
-
-    def parts(self, rows: pa.Table, is_train_N: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The part of each row, -1 outside the training rows."""
-        if self._means.seed < 0:
-            part_N = as_numpy(rows[schema.FOLD]).astype(np.int64)
-        else:
-            place_N = places_of(self._means.seed, as_numpy(rows[schema.ROW_ID]).astype(np.int64))
-            part_N = np.floor(place_N * self._means.parts).astype(np.int64)
-        return np.where(is_train_N, part_N, -1)
+def parts_of(means: ColumnMeans, rows: pa.Table, is_train_N: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The part of each row of a table to be written, -1 outside the training rows."""
+    if means.seed < 0:
+        part_N = as_numpy(rows[schema.FOLD]).astype(np.int64)
+    else:
+        place_N = places_of(means.seed, as_numpy(rows[schema.ROW_ID]).astype(np.int64))
+        part_N = np.floor(place_N * means.parts).astype(np.int64)
+    return np.where(is_train_N, part_N, -1)
 
 
 def _write(counted: pa.Table, file: Path) -> None:

@@ -85,6 +85,30 @@ def compare(task: Task, label_N: Any, a: Any, b: Any, seed: int, *, weight_N: An
     return _compare_loss(rows_a, rows_b, seed)
 
 
+def interval(
+    task: Task, label_N: Any, prediction: Any, seed: int, *, weight_N: Any = None
+) -> tuple[float, float] | tuple[None, None]:
+    """The 95 % interval of the task's primary metric of one prediction; two Nones where there is none.
+
+    It is that of `compare` with a prediction whose metric is known exactly: equal for all rows (ROC AUC 0.5),
+    or right in every row (loss 0).
+    """
+    rows = checked(task, label_N, prediction, weight_N)
+    known: FloatArray
+    if task == "regression":
+        known = np.asarray(rows.label_N, dtype=np.float64)
+    elif task == "binary":
+        known = np.full_like(rows.prediction, 0.5)
+    else:
+        known = np.eye(rows.prediction.shape[1])[np.asarray(rows.label_N, dtype=np.int64)]
+    found = compare(task, label_N, prediction, known, seed, weight_N=weight_N)
+    low, high = found.ci95
+    if low is None or high is None:
+        return None, None
+    shift = 0.5 if task == "binary" else 0.0
+    return low + shift, high + shift
+
+
 def delong(
     label_N: IntArray, a_N: FloatArray, b_N: FloatArray, weight_N: FloatArray | None = None
 ) -> tuple[float, float, float]:

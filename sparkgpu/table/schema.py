@@ -14,6 +14,7 @@ from sparkgpu.rundir.paths import RunPaths
 
 Task = Literal["binary", "multiclass", "regression"]
 FeatureKind = Literal["numeric", "categorical"]
+Reading = Literal["number", "truth", "words", "moment"]
 SplitName = Literal["train", "valid", "test"]
 
 ROW_ID = "row_id"
@@ -34,6 +35,9 @@ class Feature(Record):
     the Spark pipeline. `levels` are the categories in code order. A null in the table is a missing value, and
     so is a category that the training split does not contain. `means_of` names the feature whose levels' mean
     targets this one holds.
+
+    `reading` tells how the source's values, of Spark's type `type`, became this feature's: as numbers, as
+    true or false, as words, or as parts of moments. Both are None in tables of earlier versions.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Feature(Record):
     part: str | None = None
     levels: tuple[str, ...] = ()
     means_of: str | None = None
+    reading: Reading | None = None
+    type: str | None = None
 
     @property
     def title(self) -> str:
@@ -62,11 +68,13 @@ class TableSchema(Record):
 
     `weighted` says that the table holds weights to train with: those of the user's column `weight`, times
     `class_weights` in the order of `classes` where classes were balanced. Only the former count rows in
-    metrics: balanced classes are a way to train, and no one's rows were more than one row.
+    metrics: balanced classes are a way to train, and no one's rows were more than one row. `target_type` is
+    the target's type in Spark's spelling; None in tables of earlier versions.
     """
 
     source: str
     target: str
+    target_type: str | None = None
     task: Task
     classes: tuple[str, ...] = ()
     features: tuple[Feature, ...]

@@ -15,8 +15,9 @@ class EngineEntry(Entry):
     `on_gpu` tells whether it trains on GPUs; with trees deeper than `most_gpu_depth`, or with trees that grow
     leaf by leaf unless `leafwise_on_gpu`, it would leave the GPU.
     With `needs_h2o` its worker starts Spark and H2O first. `package` is the package that pip must install for
-    it. `on_cluster` names the class that trains one model over the executors of a Spark cluster (None: the
-    engine cannot), and `gpu_in_cluster` tells whether that uses GPUs.
+    it. `fitted` names the function that loads a fitted model, as the engine's own `load` does, where that
+    needs less than the engine itself. `on_cluster` names the class that trains one model over the executors
+    of a Spark cluster (None: the engine cannot), and `gpu_in_cluster` tells whether that uses GPUs.
     """
 
     branch: Literal["trees", "neural"] = "trees"
@@ -25,6 +26,7 @@ class EngineEntry(Entry):
     leafwise_on_gpu: bool = True
     needs_h2o: bool = False
     package: str | None = None
+    fitted: str | None = None
     on_cluster: str | None = None
     gpu_in_cluster: bool = False
 
@@ -40,6 +42,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             most_gpu_depth=15,
             leafwise_on_gpu=False,
             needs_h2o=True,
+            fitted="sparkgpu.engines.trees.mojo:load_mojo",
             on_cluster="sparkgpu.engines.trees.h2o_xgboost:H2OXGBoost",
         ),
         EngineEntry(

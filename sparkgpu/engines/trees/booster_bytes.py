@@ -1,21 +1,50 @@
-"""Cuts a booster in XGBoost's binary format, which H2O keeps, back to its first trees.
+"""XGBoost's old binary format, in which H2O keeps a booster: cuts one back, and rewrites one as JSON.
 
 The format is that of XGBoost 1.x (there in ``src/learner.cc``, ``src/gbm/gbtree_model.h`` and
 ``include/xgboost/tree_model.h``): fixed little-endian records, and one block per tree. Only boosters of plain
-trees can be cut.
+trees can be read. XGBoost itself reads the format no more since 3.1; it reads the JSON.
 """
 
 from __future__ import annotations
 
+import json
 import struct
+from dataclasses import dataclass
+from typing import Any
 
-_LEARNER_BYTES = 136  # LearnerModelParamLegacy
+import numpy as np
+
+_LEARNER_BYTES = 136  # LearnerModelParamLegacy; starts with base score, number of features, of classes
 _MODEL_BYTES = 160  # GBTreeModelParam; starts with the number of trees
 _TREE_BYTES = 148  # TreeParam; the second number is that of the nodes
-_NODE_BYTES = 20
-_STATISTICS_BYTES = 16
+_NODE = np.dtype(
+    [("parent", "<i4"), ("left", "<i4"), ("right", "<i4"), ("split", "<u4"), ("value", "<f4")]
+)  # Node; a leaf has no left child, and its value is that of the leaf
+_STATISTICS = np.dtype([("gain", "<f4"), ("hessian", "<f4"), ("weight", "<f4"), ("leaves", "<i4")])
 _MARK = b"binf"  # before a booster that comes from memory, as H2O's do
 _BOOSTER = b"gbtree"
+_HIGHEST_BIT = 1 << 31  # in `split`: whether a missing value goes left
+_NO_PARENT = 2**31 - 1
+_VERSION = [1, 6, 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """Where the parts of a booster begin; `tree_starts` has one more element than there are trees."""
+
+    learner: int
+    objective: str
+    model: int
+    tree_starts: tuple[int, ...]
+
+    @property
+    def num_trees(self) -> int:
+        return len(self.tree_starts) - 1
+
+    @property
+    def groups(self) -> int:
+        """The class of each tree."""
+        return self.tree_starts[-1]
 
 
 def cut_booster(booster: bytes, num_trees: int) -> bytes:
@@ -23,35 +52,115 @@ def cut_booster(booster: bytes, num_trees: int) -> bytes:
 
     Raises ValueError if this is not such a booster, or if it has fewer trees.
     """
-    start = len(_MARK) if booster.startswith(_MARK) else 0
-    names = start + _LEARNER_BYTES
-    _, place = _text(booster, names)
-    kind, model = _text(booster, place)
-    if kind != _BOOSTER:
-        raise ValueError(f"a booster of kind {kind!r} cannot be cut; only {_BOOSTER!r} can.")
-    first_tree = model + _MODEL_BYTES
-    (held,) = struct.unpack_from("<i", booster, model)
-    if not 0 < num_trees <= held:
-        raise ValueError(f"{num_trees} trees were asked for, but the booster holds {held}.")
-    end = first_tree
-    kept_end = 0
-    for tree in range(held):
-        if tree == num_trees:
-            kept_end = end
-        _, num_nodes = struct.unpack_from("<ii", booster, end)
-        end += _TREE_BYTES + num_nodes * (_NODE_BYTES + _STATISTICS_BYTES)
-    kept_end = kept_end or end
-    groups_end = end + 4 * held  # the class of each tree
-    if groups_end > len(booster):
-        raise ValueError("the booster ends within its trees.")
+    found = _layout(booster)
+    if not 0 < num_trees <= found.num_trees:
+        raise ValueError(f"{num_trees} trees were asked for, but the booster holds {found.num_trees}.")
     return b"".join(
         (
-            booster[:model],
+            booster[: found.model],
             struct.pack("<i", num_trees),
-            booster[model + 4 : kept_end],
-            booster[end : end + 4 * num_trees],
-            booster[groups_end:],
+            booster[found.model + 4 : found.tree_starts[num_trees]],
+            booster[found.groups : found.groups + 4 * num_trees],
+            booster[found.groups + 4 * found.num_trees :],
         )
+    )
+
+
+def booster_as_json(booster: bytes) -> bytes:
+    """The same booster as XGBoost's JSON, with every number to its last bit.
+
+    Raises ValueError if this is not such a booster.
+    """
+    found = _layout(booster)
+    base_score, num_features, num_classes = struct.unpack_from("<fIi", booster, found.learner)
+    groups = struct.unpack_from(f"<{found.num_trees}i", booster, found.groups)
+    objective: dict[str, Any] = {"name": found.objective}
+    if num_classes:
+        objective["softmax_multiclass_param"] = {"num_class": str(num_classes)}
+    else:
+        objective["reg_loss_param"] = {"scale_pos_weight": "1"}
+    whole = {
+        "learner": {
+            "attributes": {},
+            "feature_names": [],
+            "feature_types": [],
+            "gradient_booster": {
+                "model": {
+                    "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(found.num_trees)},
+                    "tree_info": groups,
+                    "trees": [_tree(booster, found, tree, num_features) for tree in range(found.num_trees)],
+                },
+                "name": _BOOSTER.decode(),
+            },
+            "learner_model_param": {
+                "base_score": repr(base_score),
+                "boost_from_average": "1",
+                "num_class": str(num_classes),
+                "num_feature": str(num_features),
+                "num_target": "1",
+            },
+            "objective": objective,
+        },
+        "version": _VERSION,
+    }
+    return json.dumps(whole).encode("ascii")
+
+
+def _tree(booster: bytes, found: _Layout, tree: int, num_features: int) -> dict[str, Any]:
+    start = found.tree_starts[tree]
+    _, num_nodes, num_deleted = struct.unpack_from("<iii", booster, start)
+    first = start + _TREE_BYTES
+    nodes = np.frombuffer(booster, _NODE, num_nodes, first)
+    statistics = np.frombuffer(booster, _STATISTICS, num_nodes, first + num_nodes * _NODE.itemsize)
+    is_root = nodes["parent"] == -1
+    parent = np.where(is_root, _NO_PARENT, nodes["parent"] & (_HIGHEST_BIT - 1))
+    return {
+        "base_weights": statistics["weight"].tolist(),
+        "categories": [],
+        "categories_nodes": [],
+        "categories_segments": [],
+        "categories_sizes": [],
+        "default_left": (nodes["split"] >= _HIGHEST_BIT).astype(int).tolist(),
+        "id": tree,
+        "left_children": nodes["left"].tolist(),
+        "loss_changes": statistics["gain"].tolist(),
+        "parents": parent.tolist(),
+        "right_children": nodes["right"].tolist(),
+        "split_conditions": nodes["value"].tolist(),
+        "split_indices": (nodes["split"] & (_HIGHEST_BIT - 1)).tolist(),
+        "split_type": [0] * num_nodes,
+        "sum_hessian": statistics["hessian"].tolist(),
+        "tree_param": {
+            "num_deleted": str(num_deleted),
+            "num_feature": str(num_features),
+            "num_nodes": str(num_nodes),
+            "size_leaf_vector": "1",
+        },
+    }
+
+
+def _layout(booster: bytes) -> _Layout:
+    try:
+        return _found_layout(booster)
+    except struct.error:
+        raise ValueError("the booster ends within its records.") from None
+
+
+def _found_layout(booster: bytes) -> _Layout:
+    learner = len(_MARK) if booster.startswith(_MARK) else 0
+    objective, place = _text(booster, learner + _LEARNER_BYTES)
+    kind, model = _text(booster, place)
+    if kind != _BOOSTER:
+        raise ValueError(f"a booster of kind {kind!r} cannot be read; only {_BOOSTER!r} can.")
+    (held,) = struct.unpack_from("<i", booster, model)
+    starts = [model + _MODEL_BYTES]
+    for _ in range(held):
+        _, num_nodes = struct.unpack_from("<ii", booster, starts[-1])
+        starts.append(starts[-1] + _TREE_BYTES + num_nodes * (_NODE.itemsize + _STATISTICS.itemsize))
+    if starts[-1] + 4 * held > len(booster):
+        raise ValueError("the booster ends within its trees.")
+    return _Layout(
+        learner=learner, objective=objective.decode("ascii"), model=model, tree_starts=tuple(starts)
     )
 
 

@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 from h2o.estimators import H2OXGBoostEstimator
 from numpy.typing import NDArray
 
-from sparkgpu.engines.engine import Platform, TreesTrial
+from sparkgpu.engines.engine import Model, Platform, TreesTrial
 from sparkgpu.engines.trees.h2o_cloud import Cloud
 from sparkgpu.engines.trees.h2o_cut import cut_back
 from sparkgpu.engines.trees.h2o_frames import H2OTables
 from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
 from sparkgpu.engines.trees.level_order import ordered_levels
-from sparkgpu.engines.trees.mojo import MOJO, MojoModel
+from sparkgpu.engines.trees.mojo import MOJO, load_mojo
 from sparkgpu.engines.trees.mojo_levels import name_levels
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
@@ -73,8 +73,8 @@ class H2OXGBoost:
             raise
 
     @staticmethod
-    def load(folder: Path, schema: TableSchema) -> MojoModel:
-        return MojoModel(folder / MOJO, schema)
+    def load(folder: Path, schema: TableSchema) -> Model:
+        return load_mojo(folder, schema)
 
     def _run(self, trial: TreesTrial) -> FitRecord:
         schema, events, paths = trial.schema, trial.events, trial.paths

@@ -1,4 +1,6 @@
-"""Applies an H2O model (MOJO) without H2O: with its scoring library, in a separate Java process.
+"""Applies an H2O model (MOJO) without H2O: by the package xgboost where it is installed, else by Java.
+
+H2O's scoring library then runs in a separate Java process.
 
 N rows, C classes.
 """
@@ -10,11 +12,13 @@ import math
 import os
 import subprocess
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparkgpu.engines.engine import Model
 from sparkgpu.errors import TrialError
 from sparkgpu.host.java import find_java
 from sparkgpu.jvm.startup import assembly_jar
@@ -23,6 +27,15 @@ from sparkgpu.table.schema import TableSchema
 
 MOJO = "model.zip"
 """The MOJO's name in a trial's folder."""
+
+
+def load_mojo(folder: Path, schema: TableSchema) -> Model:
+    """The MOJO in a trial's folder."""
+    if find_spec("xgboost") is None:
+        return MojoModel(folder / MOJO, schema)
+    from sparkgpu.engines.trees.mojo_booster import BoosterModel
+
+    return BoosterModel(folder / MOJO, schema)
 
 
 class MojoModel:

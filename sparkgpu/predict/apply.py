@@ -1,0 +1,159 @@
+"""Predicts the rows of a source into a file, batch by batch: memory does not grow with the rows.
+
+Where the source holds the target, the predictions are scored as well, on as many rows as fit a bound.
+
+N rows, C classes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparkgpu.config.registry.formats import FORMATS
+from sparkgpu.errors import DataError
+from sparkgpu.predict.fitted import FittedModel
+from sparkgpu.predict.output import PredictionFile, check_output
+from sparkgpu.predict.readers.reading import Reader, refusing_unreadable
+from sparkgpu.prepare.encoding import as_float64, labels, numbers
+from sparkgpu.score import compare, metrics
+from sparkgpu.table.source import Source, find_source
+
+_MOST_SCORED = 20_000_000  # values in memory: 160 MB
+_SEED = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """The metrics of the first `rows` rows with a target, and the 95 % interval of the primary one."""
+
+    rows: int
+    of_all: bool
+    metrics: dict[str, float | None]
+    interval: tuple[float, float] | tuple[None, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What was predicted: rows, seconds without the loading of the model, and notes for the user."""
+
+    rows: int
+    seconds: float
+    notes: tuple[str, ...]
+    score: Score | None
+
+
+@dataclass(kw_only=True)
+class _Scored:
+    """The predictions of rows with a target, as far as they are kept."""
+
+    model: FittedModel
+    weight: str | None
+    values: list[NDArray[np.float64]] = field(default_factory=list)
+    labels: list[NDArray[Any]] = field(default_factory=list)
+    weights: list[NDArray[np.float64]] = field(default_factory=list)
+    kept: int = 0
+    dropped: int = 0
+
+    def add(self, batch: pa.RecordBatch, values: NDArray[np.float64]) -> None:
+        schema = self.model.schema
+        label_N = labels(batch.column(schema.target), schema)
+        has_N = label_N >= 0 if schema.classes else np.isfinite(label_N)
+        if self.kept >= _MOST_SCORED:
+            self.dropped += int(has_N.sum())
+            return
+        self.values.append(values[has_N])
+        self.labels.append(label_N[has_N])
+        self.kept += self.values[-1].size
+        if self.weight is not None:
+            self.weights.append(as_float64(numbers(batch.column(self.weight)))[has_N])
+
+    def score(self) -> Score | None:
+        label_N = np.concatenate(self.labels) if self.labels else np.empty(0)
+        if not len(label_N):
+            return None
+        task = self.model.schema.task
+        values = np.concatenate(self.values)
+        weight_N = np.concatenate(self.weights) if self.weights else None
+        return Score(
+            rows=len(label_N),
+            of_all=self.dropped == 0,
+            metrics=metrics.compute(task, label_N, values, weight_N),
+            interval=compare.interval(task, label_N, values, _SEED, weight_N=weight_N),
+        )
+
+
+def predict_source(
+    model: FittedModel,
+    source: str,
+    out: Path,
+    *,
+    keep_columns: bool = False,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> Outcome:
+    """Write the predictions of a source's rows to `out`, in their order; `progress` gets the rows so far.
+
+    `out` ends with ``.parquet`` or ``.csv``. With `keep_columns` the source's columns stand before them.
+    Raises `ConfigError` if `out` cannot be written, and `DataError` if the source cannot be read, or if it
+    lacks a column that the model needs.
+    """
+    check_output(out)
+    found = find_source(source)
+    read = _reader(found)
+    schema, encoder = model.schema, model.encoder()
+    own = [schema.target, *([schema.weight] if schema.weight else [])]
+    columns = None if keep_columns else [*encoder.columns, *own]
+    rows, scored, start = 0, None, time.perf_counter()
+    classes_C = model.classes_ if schema.classes else None
+    with refusing_unreadable(found), PredictionFile(out, schema, classes_C) as file:
+        for batch in _batches(read, found, columns):
+            names = batch.schema.names
+            if rows == 0:
+                if not set(encoder.columns) <= set(names):
+                    encoder.check(_all_names(read, found), found.name)
+                weight = schema.weight if schema.weight in names else None
+                scored = _Scored(model=model, weight=weight) if schema.target in names else None
+            values = model.values(batch, encoder)
+            if scored is not None:
+                scored.add(batch, values)
+            file.write(values, batch if keep_columns else None)
+            rows += batch.num_rows
+            progress(rows)
+        if rows == 0:
+            raise DataError(f"{found.name}: the table has no rows. Give a table with rows.")
+    seconds = time.perf_counter() - start
+    return Outcome(
+        rows=rows,
+        seconds=seconds,
+        notes=(*model.notes, *encoder.findings.sentences()),
+        score=scored.score() if scored is not None else None,
+    )
+
+
+def _reader(source: Source) -> Reader:
+    place = FORMATS.find(source.format).read if source.format is not None else None
+    if place is None or source.is_far:
+        what = "a table of the catalog" if source.is_catalog_table else "not a local file"
+        raise DataError(
+            f"{source.name}: it is {what}, which only Spark reads. Use spark-submit jobs/predict.py, or "
+            "model.transform(frame) of sparkgpu.load."
+        )
+    reader: Reader = FORMATS.find(source.format or "").loaded_from(place)
+    return reader
+
+
+def _batches(read: Reader, source: Source, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    wanted = None if columns is None else list(dict.fromkeys(columns))
+    return (batch for batch in read(source, wanted) if batch.num_rows)
+
+
+def _all_names(read: Reader, source: Source) -> list[str]:
+    """All columns of the source, so that an error can name them."""
+    return list(next(iter(read(source, None))).schema.names)

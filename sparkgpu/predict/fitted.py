@@ -1,0 +1,171 @@
+"""A model of a finished run, ready to predict: what `sparkgpu.load` returns.
+
+N rows, C classes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.engines.engine import Model, load_fitted
+from sparkgpu.errors import ConfigError
+from sparkgpu.predict.frames import as_reader, batches
+from sparkgpu.predict.members import BEST, model_name, weights_of
+from sparkgpu.prepare.encoding import Encoder
+from sparkgpu.prepare.level_means import load_means
+from sparkgpu.prepare.roles import BROKEN_TYPES, WHOLE_TYPES
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import Results, read_results
+from sparkgpu.table.schema import TableSchema, read_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame as SparkDataFrame
+
+
+class FittedModel:
+    """A model of a run: its trees, its network, one of its trials, or the blend.
+
+    `name` is its name in the run and `members` are the weights of its trials; several are averaged. `target`
+    is the column it predicts and `task` the kind of task. It reads files only when it is made, so a run
+    directory may be moved, copied, or read-only.
+    """
+
+    def __init__(self, run_dir: str | Path, model: str = BEST) -> None:
+        """Load `model`, a name in the run or ``"best"``: the leader on the validation rows.
+
+        Raises `ConfigError` if the folder holds no finished run or the run no such model, `DataError` if an
+        earlier version made it, and `DeviceError` if a package that the model needs is not installed.
+        """
+        paths = RunPaths(root=Path(run_dir).expanduser().resolve())
+        self.run_dir = paths.root
+        results = _finished(paths)
+        self.name = model_name(results, model, str(run_dir))
+        self._schema = read_schema(paths)
+        self._means = load_means(paths.table, self._schema.features)
+        self._encoder = self.encoder()
+        self.members = weights_of(results, self.name)
+        engines = {trial.name: trial.engine for trial in results.done()}
+        self._models: list[tuple[float, Model]] = [
+            (weight, load_fitted(engines[trial], paths.trial(trial).root, self._schema))
+            for trial, weight in self.members.items()
+        ]
+
+    @property
+    def schema(self) -> TableSchema:
+        """What the run's table holds."""
+        return self._schema
+
+    @property
+    def task(self) -> str:
+        return self._schema.task
+
+    @property
+    def target(self) -> str:
+        return self._schema.target
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes (C,) in the order of the probabilities, with the target's own type.
+
+        Raises `AttributeError` for a regression, as scikit-learn's regressors do.
+        """
+        if not self._schema.classes:
+            raise AttributeError("a regression has no classes_")
+        return typed_classes(self._schema)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """The columns that the model needs."""
+        return np.array(self._encoder.columns, dtype=object)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about how this model is applied here."""
+        found = (getattr(model, "note", None) for _, model in self._models)
+        return tuple(dict.fromkeys(note for note in found if note))
+
+    def encoder(self) -> Encoder:
+        """A new encoder of rows for this model, which counts what is unusual in them."""
+        return Encoder(self._schema, self._means)
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """The predicted classes (N,), or values (N,) of a regression, in the order of the rows of `data`.
+
+        `data` is a pandas, polars or pyarrow table, or any frame that exports Arrow. Other columns are
+        ignored. Raises `DataError` if a column is absent or cannot be read.
+        """
+        values = self._values(data)
+        if not self._schema.classes:
+            return values
+        return np.asarray(self.classes_[values.argmax(axis=1)])
+
+    def predict_proba(self, data: Any) -> NDArray[np.float64]:
+        """The probabilities (N, C) in the order of `classes_`. Raises `AttributeError` for a regression."""
+        if not self._schema.classes:
+            raise AttributeError("a regression has no probabilities; use predict")
+        return self._values(data)
+
+    def transform(self, frame: SparkDataFrame) -> SparkDataFrame:
+        """A Spark DataFrame with the columns of the prediction added, computed on Spark's executors."""
+        from sparkgpu.predict.spark import SparkgpuModel
+
+        predicted: SparkDataFrame = SparkgpuModel(runDir=str(self.run_dir), model=self.name).transform(frame)
+        return predicted
+
+    def values(self, batch: pa.RecordBatch, encoder: Encoder) -> NDArray[np.float64]:
+        """Values (N,), or probabilities (N, C), of the rows of one batch."""
+        rows = encoder.rows(batch)
+        if batch.num_rows == 0:
+            return np.empty((0, len(self._schema.classes)) if self._schema.classes else 0)
+        total = sum(weight * np.asarray(model.predict(rows), np.float64) for weight, model in self._models)
+        return np.asarray(total)
+
+    def _values(self, data: Any) -> NDArray[np.float64]:
+        reader = as_reader(data)
+        encoder = self.encoder()
+        encoder.check(reader.schema.names, "the data")
+        parts = [self.values(batch, encoder) for batch in batches(reader)]
+        if not parts:
+            parts = [self.values(_nothing(reader.schema), encoder)]
+        return np.concatenate(parts)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of {self.run_dir}: predicts {self.target!r} ({self.task})>"
+
+
+def load(run_dir: str | Path, model: str = BEST) -> FittedModel:
+    """A model of the finished run in `run_dir`, ready to predict; see `FittedModel`.
+
+    ``sparkgpu.load("reports/adult").predict(frame)``. `model` is ``"best"`` (the leader on the validation
+    rows), ``"trees"``, ``"neural"``, ``"blend"``, or the name of a trial.
+    """
+    return FittedModel(run_dir, model)
+
+
+def typed_classes(schema: TableSchema) -> NDArray[Any]:
+    """The classes with the type of the target: numbers, true and false, or texts."""
+    kind = schema.target_type or "string"
+    if kind in WHOLE_TYPES:
+        return np.array([int(name) for name in schema.classes])
+    if kind in BROKEN_TYPES:
+        return np.array([float(name) for name in schema.classes])
+    if kind == "boolean":
+        return np.array([name == "true" for name in schema.classes])
+    return np.array(schema.classes, dtype=object)
+
+
+def _nothing(schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
+
+
+def _finished(paths: RunPaths) -> Results:
+    if not paths.metrics.is_file():
+        raise ConfigError(f"{paths.root}: it holds no metrics.json. Give the folder of a finished run.")
+    return read_results(paths)

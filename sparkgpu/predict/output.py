@@ -1,0 +1,107 @@
+"""Writes predictions as Parquet or CSV, batch by batch: a file is complete or absent.
+
+N rows, C classes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sparkgpu.errors import ConfigError, DataError
+from sparkgpu.table.schema import TableSchema
+from sparkgpu.words import listed
+
+PREDICTION = "prediction"
+_ENDINGS = (".parquet", ".csv")
+
+
+def check_output(file: Path) -> None:
+    """Raise `ConfigError` if predictions cannot be written to `file`."""
+    if file.suffix.lower() not in _ENDINGS:
+        raise ConfigError(f"--out {file}: its ending must be {' or '.join(_ENDINGS)}, which is its format.")
+    if file.exists():
+        raise ConfigError(f"--out {file}: it exists. Give a new file, or remove it.")
+    if not file.parent.is_dir():
+        raise ConfigError(f"--out {file}: there is no folder {file.parent}. Make it, or give another file.")
+    if not os.access(file.parent, os.W_OK):
+        raise ConfigError(f"--out {file}: you may not write in {file.parent}. Give another folder.")
+
+
+def prediction_columns(schema: TableSchema) -> tuple[str, ...]:
+    """The names of the columns that a prediction adds."""
+    return (PREDICTION, *(f"probability_{name}" for name in schema.classes))
+
+
+def prediction_arrays(
+    schema: TableSchema, classes_C: NDArray[Any] | None, values: NDArray[np.float64]
+) -> list[pa.Array]:
+    """The columns of a prediction from values (N,) or probabilities (N, C)."""
+    if classes_C is None:
+        return [pa.array(values, pa.float64())]
+    names = pa.array(classes_C.tolist())
+    likely_N = pa.DictionaryArray.from_arrays(pa.array(values.argmax(axis=1), pa.int32()), names)
+    return [
+        likely_N.dictionary_decode(),
+        *(pa.array(np.ascontiguousarray(values[:, place])) for place in range(values.shape[1])),
+    ]
+
+
+class PredictionFile:
+    """The file of predictions; it gets its name when the block ends without an error."""
+
+    def __init__(self, file: Path, schema: TableSchema, classes_C: NDArray[Any] | None) -> None:
+        self._file = file
+        self._schema = schema
+        self._classes_C = classes_C
+        self._temporary = file.with_name(f".{file.name}.{os.getpid()}")
+        self._writer: pq.ParquetWriter | pyarrow.csv.CSVWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if kind is None:
+            self._temporary.replace(self._file)
+        else:
+            self._temporary.unlink(missing_ok=True)
+
+    def write(self, values: NDArray[np.float64], beside: pa.RecordBatch | None) -> None:
+        """Add rows: their predictions, behind the columns of `beside`.
+
+        Raises `DataError` if one of these has the name of a prediction's column.
+        """
+        names = list(prediction_columns(self._schema))
+        arrays = prediction_arrays(self._schema, self._classes_C, values)
+        if beside is not None:
+            taken = [name for name in beside.schema.names if name in names]
+            if taken:
+                raise DataError(
+                    f"--keep-columns: the table has columns {listed(map(repr, taken))}, too. Rename them."
+                )
+            names = [*beside.schema.names, *names]
+            arrays = [*beside.columns, *arrays]
+        batch = pa.RecordBatch.from_arrays(arrays, names=names)
+        if self._writer is None:
+            self._writer = self._opened(batch.schema)
+        self._writer.write_batch(batch.cast(self._writer.schema) if self._is_other(batch) else batch)
+
+    def _is_other(self, batch: pa.RecordBatch) -> bool:
+        return isinstance(self._writer, pq.ParquetWriter) and batch.schema != self._writer.schema
+
+    def _opened(self, schema: pa.Schema) -> pq.ParquetWriter | pyarrow.csv.CSVWriter:
+        if self._file.suffix.lower() == ".csv":
+            return pyarrow.csv.CSVWriter(str(self._temporary), schema)
+        return pq.ParquetWriter(self._temporary, schema)

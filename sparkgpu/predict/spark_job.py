@@ -1,0 +1,69 @@
+"""The job behind ``jobs/predict.py``: predicts a table by Spark's executors and writes a folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sparkgpu.errors import ConfigError, SparkgpuError
+from sparkgpu.predict.members import BEST
+from sparkgpu.prepare.reader import open_source
+from sparkgpu.table.source import find_source
+from sparkgpu.words import clean
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FORMATS = ("parquet", "csv", "orc", "json")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Predict as the command line says; never returns. A refusal is one line, as in ``sparkgpu``."""
+    from pyspark.sql import SparkSession
+
+    parser = argparse.ArgumentParser(prog="predict.py", description=__doc__)
+    parser.add_argument("run_dir", help="the folder of a finished run; all machines must see it")
+    parser.add_argument("source", help="a file or folder that Spark can read, or table:NAME")
+    parser.add_argument("--out", required=True, help="the folder to write; it must not exist")
+    parser.add_argument("--model", default=BEST, help="best, trees, neural, blend, or the name of a trial")
+    parser.add_argument("--format", default="parquet", choices=_FORMATS, help="of the files in --out")
+    options = parser.parse_args(arguments)
+    session = SparkSession.builder.appName("sparkgpu predict").getOrCreate()
+    try:
+        predict_table(
+            session, options.run_dir, options.source, options.out, model=options.model, format=options.format
+        )
+    except SparkgpuError as error:
+        print(f"sparkgpu: {clean(str(error))}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    finally:
+        session.stop()
+    print(f"written {options.out}")
+    sys.exit(0)
+
+
+def predict_table(
+    session: SparkSession, run_dir: str, source: str, out: str, *, model: str = BEST, format: str = "parquet"
+) -> None:
+    """Write the table of `source` with its predictions to the new folder `out`.
+
+    Raises the errors of `sparkgpu.load` and `DataError` if the table cannot be read or predicted, and
+    `ConfigError` if `out` exists.
+    """
+    from pyspark.errors import AnalysisException
+
+    from sparkgpu.predict.spark import SparkgpuModel
+
+    table = open_source(session, find_source(source))
+    predicted = SparkgpuModel(runDir=run_dir, model=model).transform(table)
+    writer = predicted.write.format(format).mode("error")
+    if format == "csv":
+        writer = writer.option("header", "true")
+    try:
+        writer.save(out)
+    except AnalysisException as error:
+        if "PATH_ALREADY_EXISTS" not in str(error):
+            raise
+        raise ConfigError(f"--out {out}: it exists. Give a new folder, or remove it.") from None

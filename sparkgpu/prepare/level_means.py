@@ -1,0 +1,95 @@
+"""Looks up the mean targets of levels (`sparkgpu.prepare.target_means`). pyarrow and numpy only.
+
+N rows, L levels, P parts, V values per level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sparkgpu.table.rows import as_numpy
+from sparkgpu.table.schema import Feature
+
+_PRIOR_ROWS = 10.0  # so many rows with the overall mean stand beside a level's own (Micci-Barreca 2001)
+FOLDER = "target_means"
+"""Its folder in ``table/``, with one file for each column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnMeans:
+    """The means of one feature's levels: in which file, for which new features, in which parts.
+
+    A training row's part is its fold where `seed` is negative, else it is drawn from its id by `seed`.
+    """
+
+    column: str
+    features: tuple[str, ...]
+    file: str
+    parts: int
+    seed: int
+
+
+class LevelMeans:
+    """The means of one column, ready to be looked up. Levels with a single row count as unknown."""
+
+    def __init__(self, means: ColumnMeans) -> None:
+        self._means = means
+        counted = pq.read_table(means.file)
+        rows_X = as_numpy(counted["rows"]).astype(np.float64)
+        values = [name for name in counted.column_names if name not in ("level", "part", "rows")]
+        value_XV = np.stack([as_numpy(counted[name]) for name in values], axis=1)
+        self._prior_V = value_XV.sum(axis=0) / rows_X.sum()
+        level_X = counted["level"].combine_chunks().dictionary_encode()
+        code_X = as_numpy(level_X.indices.fill_null(-1))
+        known_X = code_X >= 0
+        shape = (len(level_X.dictionary), means.parts)
+        place_X = (code_X[known_X], as_numpy(counted["part"])[known_X])
+        self._rows_LP = np.zeros(shape)
+        np.add.at(self._rows_LP, place_X, rows_X[known_X])
+        self._value_LPV = np.zeros((*shape, len(values)))
+        np.add.at(self._value_LPV, place_X, value_XV[known_X])
+        self._levels = level_X.dictionary
+        self._rows_L = self._rows_LP.sum(axis=1)
+        self._value_LV = self._value_LPV.sum(axis=1)
+
+    def columns(self, words: pa.Array | pa.ChunkedArray, part_N: NDArray[np.int64]) -> dict[str, pa.Array]:
+        """The new features of rows with these levels; `part_N` is -1 for a row outside the training rows."""
+        code_N = as_numpy(pc.index_in(words, value_set=self._levels).fill_null(-1))
+        is_known_N = code_N >= 0
+        code_N = np.where(is_known_N, code_N, 0)
+        rows_N = self._rows_L[code_N]
+        value_NV = self._value_LV[code_N]
+        is_train_N = part_N >= 0
+        own = (code_N[is_train_N], part_N[is_train_N])
+        rows_N[is_train_N] -= self._rows_LP[own]
+        value_NV[is_train_N] -= self._value_LPV[own]
+        rows_N[~is_known_N], value_NV[~is_known_N] = 0.0, 0.0
+        mean_NV = (value_NV + _PRIOR_ROWS * self._prior_V) / (rows_N + _PRIOR_ROWS)[:, None]
+        return {
+            name: pa.array(mean_NV[:, place].astype(np.float32))
+            for place, name in enumerate(self._means.features)
+        }
+
+
+def load_means(table: Path, features: Sequence[Feature]) -> dict[str, LevelMeans]:
+    """The means beside a run's table, by the name of the feature that has the levels."""
+    made: dict[str, list[str]] = {}
+    for feature in features:
+        if feature.means_of is not None:
+            made.setdefault(feature.means_of, []).append(feature.name)
+    found = {}
+    for column, names in made.items():
+        file = table / FOLDER / f"{column}.parquet"
+        parts = 1 + (pc.max(pq.read_table(file, columns=["part"])["part"]).as_py() or 0)
+        found[column] = LevelMeans(
+            ColumnMeans(column=column, features=tuple(names), file=str(file), parts=parts, seed=-1)
+        )
+    return found

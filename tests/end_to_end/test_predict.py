@@ -1,0 +1,241 @@
+"""A finished run applied: the command, Python and Spark give again what the run's own trials predicted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running import COMMAND, REPOSITORY, SMALL, Running, finished, write_adult
+from standalone import spark_environment
+
+import sparkgpu
+from sparkgpu.engines.trees.mojo import MOJO, MojoModel
+from sparkgpu.errors import DataError
+from sparkgpu.predict.fitted import FittedModel
+from sparkgpu.rundir.paths import RunPaths
+
+pytestmark = pytest.mark.spark
+
+MODELS = ("trees", "neural", "blend", "trees-s8", "neural-s7")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some thousand rows of a real table of numbers and words with gaps, and a date for each row."""
+    folder = tmp_path_factory.mktemp("source")
+    file, _, _ = write_adult(folder)
+    table = pq.read_table(file).slice(0, 6_000)
+    days = np.datetime64("2024-01-01") + np.arange(len(table)) % 400
+    pq.write_table(
+        table.append_column("day", pa.array(days)), folder / "people.parquet", row_group_size=2_000
+    )
+    return folder / "people.parquet"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_adult(tmp_path_factory.mktemp("target"))[1]
+
+
+@pytest.fixture(scope="module")
+def run(source: Path, target: str, tmp_path_factory: pytest.TempPathFactory) -> Running:
+    """A run of two seeds; its directory is then moved and made read-only."""
+    folder = tmp_path_factory.mktemp("run")
+    found = finished(
+        [*COMMAND, "run", source, "--target", target, "--cpu-lanes", "1", "--repeats", "2", *SMALL],
+        folder / "out", folder,
+    )  # fmt: skip
+    moved = folder / "moved" / "run"
+    moved.parent.mkdir()
+    shutil.move(folder / "out", moved)
+    for path in [moved, *moved.rglob("*")]:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    found.paths = RunPaths(root=moved)
+    return found
+
+
+def kept(run: Running, model: FittedModel) -> pd.DataFrame:
+    """The run's own predictions of the test rows by row id, averaged and mixed as in `model`."""
+    total: pd.DataFrame | None = None
+    for trial, weight in model.members.items():
+        found = pq.read_table(run.paths.trial(trial).predictions).to_pandas().set_index("row_id")
+        found = found[found["split"] == "test"].filter(regex="^pr").sort_index() * weight
+        total = found if total is None else total + found
+    assert total is not None
+    return total
+
+
+def predicted(run: Running, rows: Path, *options: str, code: int = 0) -> tuple[pd.DataFrame | None, str]:
+    """The file that ``sparkgpu predict`` writes beside `rows`, and what it prints."""
+    out = rows.with_name("predicted.parquet")
+    ended = subprocess.run(
+        [*COMMAND, "predict", str(run.paths.root), str(rows), "--out", str(out), *options],
+        capture_output=True, text=True, timeout=120, cwd=rows.parent,
+        env={**os.environ, "JAVA_HOME": "/none"},
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return (pd.read_parquet(out) if out.exists() else None), ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_model_predicts_the_test_rows_as_the_run_did(run: Running, source: Path, model: str) -> None:
+    fitted = sparkgpu.load(run.paths.root, model)
+    expected = kept(run, fitted)
+    rows = pd.read_parquet(source).iloc[expected.index]
+    found = fitted.predict_proba(rows)
+    np.testing.assert_allclose(found, expected.to_numpy(), atol=1e-6, rtol=0)
+    assert fitted.predict(rows).tolist() == fitted.classes_[found.argmax(axis=1)].tolist()
+
+
+def test_the_command_writes_classes_and_probabilities_in_the_rows_order(
+    run: Running, source: Path, target: str, tmp_path: Path
+) -> None:
+    rows = pd.read_parquet(source).sample(frac=1.0, random_state=1)
+    rows = rows[[*reversed(rows.columns)]].assign(other=1)
+    rows.to_parquet(tmp_path / "rows.parquet", index=False)
+    found, text = predicted(run, tmp_path / "rows.parquet", "--model", "blend", "--keep-columns")
+    fitted = sparkgpu.load(run.paths.root, "blend")
+    names = [f"probability_{name}" for name in fitted.classes_]
+    assert found is not None and list(found) == [*rows.columns, "prediction", *names]
+    beside = pq.read_table(tmp_path / "predicted.parquet", columns=list(rows.columns))
+    assert beside.equals(pq.read_table(tmp_path / "rows.parquet"))
+    np.testing.assert_allclose(found[names], fitted.predict_proba(rows), atol=1e-12)
+    assert set(found["prediction"]) <= set(rows[target])
+    for word in ("6,000 in ", " rows/s)", "ROC AUC", "95 % interval", "written "):
+        assert word in text
+    score = np.mean(found["prediction"] == found[target])
+    assert score > 0.75
+
+
+def test_it_predicts_without_spark_h2o_and_java(run: Running, source: Path) -> None:
+    program = (
+        "import sys, pyarrow.parquet as pq, sparkgpu\n"
+        "model = sparkgpu.load(sys.argv[1], 'blend')\n"
+        "print(model.predict_proba(pq.read_table(sys.argv[2])).shape)\n"
+        "print(sorted({'pyspark', 'h2o', 'py4j', 'ai'} & sys.modules.keys()))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(run.paths.root), str(source)],
+        capture_output=True, text=True, timeout=100,
+        env={"PATH": "/none", "HOME": os.environ.get("HOME", "/")},
+    )  # fmt: skip
+    assert ended.stdout.split("\n")[:2] == ["(6000, 2)", "[]"], ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_text_files_give_what_the_parquet_file_gives(
+    run: Running, source: Path, tmp_path: Path, kind: str
+) -> None:
+    rows = pd.read_parquet(source).head(700)
+    path = tmp_path / f"rows.{kind}"
+    if kind == "csv":
+        rows.to_csv(path, index=False)
+    else:
+        rows.to_json(path, orient="records", lines=True, date_format="iso")
+    found, _ = predicted(run, path, "--model", "blend", "--quiet")
+    assert found is not None
+    expected = sparkgpu.load(run.paths.root, "blend").predict_proba(rows)
+    np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("library", ["polars", "duckdb", "pyarrow"])
+def test_frames_of_other_libraries_give_what_pandas_gives(run: Running, source: Path, library: str) -> None:
+    other = pytest.importorskip(library)
+    make: dict[str, Callable[[], object]] = {
+        "polars": lambda: other.read_parquet(source),
+        "duckdb": lambda: other.sql(f"select * from '{source}'"),
+        "pyarrow": lambda: pq.read_table(source),
+    }
+    model = sparkgpu.load(run.paths.root, "blend")
+    expected = model.predict_proba(pd.read_parquet(source))
+    np.testing.assert_allclose(model.predict_proba(make[library]()), expected, atol=1e-12)
+
+
+def test_new_levels_and_gaps_everywhere_are_predicted_as_java_predicts_them(
+    run: Running, source: Path, java: Path
+) -> None:
+    rows = pd.read_parquet(source).head(400).reset_index(drop=True)
+    for place, name in enumerate(rows.columns):
+        if isinstance(rows[name].dropna().iloc[0], str):
+            rows.loc[place % 5 :: 5, name] = "never seen"
+        rows.loc[place % 7 :: 7, name] = None
+    rows.loc[399] = None
+    model = sparkgpu.load(run.paths.root, "trees-s7")
+    encoder = model.encoder()
+    encoded = encoder.rows(pa.Table.from_pandas(rows, preserve_index=False).combine_chunks().to_batches()[0])
+    by_java = MojoModel(run.paths.trial("trees-s7").root / MOJO, model.schema).predict(encoded)
+    np.testing.assert_allclose(model.predict_proba(rows), by_java, atol=1e-6, rtol=0)
+    assert encoder.findings.unknown and "that training never saw" in encoder.findings.sentences()[0]
+    assert np.isfinite(sparkgpu.load(run.paths.root, "neural").predict_proba(rows)).all()
+
+
+def test_what_cannot_be_predicted_is_refused_in_one_sentence(
+    run: Running, source: Path, tmp_path: Path
+) -> None:
+    rows = pd.read_parquet(source).head(50)
+    feature = str(sparkgpu.load(run.paths.root, "trees").feature_names_in_[0])
+    rows.drop(columns=[feature]).to_parquet(tmp_path / "fewer.parquet")
+    found, text = predicted(run, tmp_path / "fewer.parquet", code=4)
+    assert found is None and f"the model needs column {feature!r}, which it does not have." in text
+    rows.to_parquet(tmp_path / "rows.parquet")
+    for options, words in (
+        (["--model", "tree"], "--model tree: it is not in this run. Did you mean 'trees'?"),
+        (["--out", str(tmp_path / "a.txt")], "its ending must be .parquet or .csv"),
+        (["--out", str(tmp_path / "none" / "a.csv")], "there is no folder"),
+        (["--out", str(tmp_path / "rows.parquet")], "it exists. Give a new file, or remove it."),
+    ):
+        found, text = predicted(run, tmp_path / "rows.parquet", *options, code=2)
+        assert found is None and words in text and text.count("\n") == 1, text
+    with pytest.raises(DataError, match="is of type list"):
+        sparkgpu.load(run.paths.root).predict(rows.assign(**{feature: [[1]] * 50}))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_stage_of_a_saved_pipeline_predicts_in_another_session(
+    run: Running, source: Path, tmp_path: Path
+) -> None:
+    program = (
+        "import sys\n"
+        "from pyspark.sql import SparkSession\n"
+        "from pyspark.ml import Pipeline, PipelineModel\n"
+        "from sparkgpu.predict.spark import SparkgpuModel\n"
+        "run, source, folder, made = sys.argv[1:]\n"
+        "session = SparkSession.builder.master('local[2]').getOrCreate()\n"
+        "if made == 'new':\n"
+        "    stage = SparkgpuModel(runDir=run, model='blend')\n"
+        "    Pipeline(stages=[stage]).fit(session.range(1)).write().save(folder + '/pipeline')\n"
+        "else:\n"
+        "    table = session.read.parquet(source).repartition(3)\n"
+        "    found = PipelineModel.load(folder + '/pipeline').transform(table)\n"
+        "    found.toPandas().to_parquet(folder + '/found.parquet')\n"
+    )
+    for made in ("new", "loaded"):
+        subprocess.run(
+            [sys.executable, "-c", program, str(run.paths.root), str(source), str(tmp_path), made],
+            check=True, timeout=150, env=spark_environment(), capture_output=True,
+        )  # fmt: skip
+    found = pd.read_parquet(tmp_path / "found.parquet")
+    assert len(found) == 6_000
+    expected = sparkgpu.load(run.paths.root, "blend").predict_proba(found)
+    np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)
+
+
+def test_spark_submit_predicts_a_table(run: Running, source: Path, tmp_path: Path) -> None:
+    program = str(Path(sys.executable).with_name("spark-submit"))
+    command = [
+        program, "--master", "local[2]", str(REPOSITORY / "jobs" / "predict.py"),
+        str(run.paths.root), str(source), "--out", str(tmp_path / "found"), "--model", "neural",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, timeout=150, env=spark_environment(), capture_output=True)
+    found = pq.read_table(tmp_path / "found").to_pandas()
+    expected = sparkgpu.load(run.paths.root, "neural").predict_proba(found)
+    np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)
