@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
@@ -24,12 +24,22 @@ from sparkgpu.table.source import TABLE_PREFIX
 from sparkgpu.terminal import open_display
 from sparkgpu.words import listed
 
+
+class ArrowStream(Protocol):
+    """A frame that exports Arrow: polars, pyarrow, DuckDB, Ibis and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
 if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame as SparkDataFrame
     from pyspark.sql import SparkSession
+    from typing_extensions import TypeIs
 
-    Data = str | Path | pandas.DataFrame | SparkDataFrame | None
+    from sparkgpu.predict.fitted import FittedModel
+
+    Data = str | Path | pandas.DataFrame | SparkDataFrame | ArrowStream | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +69,12 @@ class RunResult:
         """The comparison in words."""
         return tuple(pair.sentence for pair in self.results.comparison.pairs)
 
+    def load(self, model: str = "best") -> FittedModel:
+        """A model of this run, ready to predict; as `sparkgpu.load`."""
+        from sparkgpu.predict.fitted import load
+
+        return load(self.path, model)
+
     @property
     def report(self) -> Path:
         """The report's page."""
@@ -73,7 +89,7 @@ class RunResult:
 
 
 def run(
-    data: str | Path | pandas.DataFrame | SparkDataFrame | None = None,
+    data: Data = None,
     *,
     target: str | None = None,
     task: Literal["auto", "binary", "multiclass", "regression"] | None = None,
@@ -89,7 +105,8 @@ def run(
 ) -> RunResult:
     """Train trees and a network on `data` side by side, and compare them; the same run as ``sparkgpu run``.
 
-    `data` is a path (or ``table:NAME``), a pandas or a Spark DataFrame; None is the built-in demo. `config`
+    `data` is a path (or ``table:NAME``), a Spark DataFrame, or a pandas, polars, pyarrow or other frame that
+    exports Arrow; None is the built-in demo. `config`
     is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
     ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
     the devices and the strategy may change. Raises `sparkgpu.errors.SparkgpuError` (a ValueError) with a
@@ -147,10 +164,13 @@ def _as_source(data: Data) -> Iterator[str | None]:
             _write_pandas(data, file)
         elif _is_spark(data):
             _write_spark(data, file)
+        elif hasattr(data, "__arrow_c_stream__"):
+            _write_arrow(data, file)
         else:
             kind = f"{type(data).__module__}.{type(data).__name__}"
             raise ConfigError(
-                f"data is a {kind}; give a path, table:NAME, a pandas DataFrame or a Spark DataFrame."
+                f"data is a {kind}; give a path, table:NAME, a Spark DataFrame, or a pandas, polars or other "
+                "frame that exports Arrow."
             )
         yield str(file)
     finally:
@@ -158,11 +178,11 @@ def _as_source(data: Data) -> Iterator[str | None]:
 
 
 # By name: a program that gives a path needs neither library.
-def _is_pandas(data: object) -> TypeGuard[pandas.DataFrame]:
+def _is_pandas(data: object) -> TypeIs[pandas.DataFrame]:
     return type(data).__module__.partition(".")[0] == "pandas"
 
 
-def _is_spark(data: object) -> TypeGuard[SparkDataFrame]:
+def _is_spark(data: object) -> TypeIs[SparkDataFrame]:
     return type(data).__module__.startswith("pyspark.sql.")
 
 
@@ -179,11 +199,7 @@ def _active_session() -> SparkSession | None:
 
 def _write_pandas(frame: pandas.DataFrame, file: Path) -> None:
     names = [str(name) for name in frame.columns]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataError(
-            f"the DataFrame has duplicate column names: {listed(twice)}. Give each column one name."
-        )
+    _refuse_twice(names)
     plain = frame.reset_index(drop=True)
     plain.columns = names
     try:
@@ -194,15 +210,35 @@ def _write_pandas(frame: pandas.DataFrame, file: Path) -> None:
         ) from None
 
 
-def _write_spark(frame: SparkDataFrame, file: Path) -> None:
-    """Write the rows ordered by their content: a DataFrame has no fixed order, and the split needs one."""
-    from pyspark.sql import functions as F
+def _write_arrow(frame: ArrowStream, file: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    twice = [name for name, count in Counter(frame.columns).items() if count > 1]
+    from sparkgpu.predict.frames import as_reader
+
+    reader = as_reader(frame)
+    _refuse_twice(reader.schema.names)
+    try:
+        with pq.ParquetWriter(file, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+    except pa.ArrowException as error:
+        raise DataError(f"the data cannot be written as Parquet: {error}. Convert that column.") from None
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(
             f"the DataFrame has duplicate column names: {listed(twice)}. Give each column one name."
         )
+
+
+def _write_spark(frame: SparkDataFrame, file: Path) -> None:
+    """Write the rows ordered by their content: a DataFrame has no fixed order, and the split needs one."""
+    from pyspark.sql import functions as F
+
+    _refuse_twice(frame.columns)
     kinds = dict(frame.dtypes)
     hashed = [
         F.col("`" + name.replace("`", "``") + "`")

@@ -151,5 +151,6 @@ def test_something_that_is_no_table_is_refused() -> None:
     with pytest.raises(sparkgpu.errors.ConfigError) as caught:
         sparkgpu.run({"a": [1]}, target="a")  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "data is a builtins.dict; give a path, table:NAME, a pandas DataFrame or a Spark DataFrame."
+        "data is a builtins.dict; give a path, table:NAME, a Spark DataFrame, or a pandas, polars or other "
+        "frame that exports Arrow."
     )

@@ -18,6 +18,7 @@ import psutil
 import pytest
 import torch
 from planted import Outcome, fit, lane_on, plant
+from safetensors.torch import load_file
 
 from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
 from sparkgpu.errors import TrialError
@@ -71,7 +72,7 @@ def when_training(paths: RunPaths, name: str, act: Callable[[list[Sign]], None])
 
 
 def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = torch.load(outcome.folder / "model.pt", weights_only=True)
+    found: dict[str, torch.Tensor] = load_file(outcome.folder / "model.safetensors")
     return found
 
 

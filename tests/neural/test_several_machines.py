@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from planted import Outcome, fit, lane_on, plant
+from safetensors.torch import load_file
 
 from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
 from sparkgpu.errors import DeviceError, TrialError
@@ -66,7 +67,7 @@ def train(table: Table, name: str, *, nodes: int, ranks: int, **settings: Any) -
 
 
 def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = torch.load(outcome.folder / "model.pt", weights_only=True)
+    found: dict[str, torch.Tensor] = load_file(outcome.folder / "model.safetensors")
     return found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from virtual_cluster import Cluster
 
 from sparkgpu.config import toml as config_io
@@ -55,8 +56,8 @@ def network_job(
 
 
 def weights(run: RunPaths) -> dict[str, torch.Tensor]:
-    file = run.trial("neural-s7").root / "model.pt"
-    found: dict[str, torch.Tensor] = torch.load(file, weights_only=True)
+    file = run.trial("neural-s7").root / "model.safetensors"
+    found: dict[str, torch.Tensor] = load_file(file)
     return found
 
 

@@ -1,7 +1,7 @@
-"""The finished model: it takes raw table columns and predicts. Saved as ``model.json`` and ``model.pt``.
+"""The finished model: it takes raw table columns and predicts. Two files keep it.
 
 ``model.json`` holds everything needed to build the module again (parameters, features, levels, classes, the
-target's scale), ``model.pt`` the tensors alone, so that loading one never runs code from it.
+target's scale), ``model.safetensors`` the tensors alone; loading them never runs code.
 
 N rows (B of a batch), F numeric features, K categorical features, C classes.
 """
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sparkgpu.config.parameters import NeuralParameters
@@ -24,11 +25,13 @@ from sparkgpu.engines.neural.preprocess import NumericTransform
 from sparkgpu.engines.neural.rows.resident import raw_tensors
 from sparkgpu.engines.neural.strategies.base import eval_rows
 from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.errors import TrialError
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.table.rows import Rows
 from sparkgpu.table.schema import TableSchema
 
-_FORMAT = 3
+_FORMAT = 4
+TENSORS = "model.safetensors"
 
 
 class TabularModel(nn.Module):
@@ -63,10 +66,10 @@ class TabularModel(nn.Module):
 
 def save_model(model: TabularModel, folder: Path, parameters: NeuralParameters, schema: TableSchema) -> None:
     """Write the model's two files, ``model.json`` last: its presence means that the model is complete."""
-    state = {name: value.cpu() for name, value in model.state_dict().items()}
-    temporary = folder / f".model.pt.{os.getpid()}"
-    torch.save(state, temporary)
-    temporary.replace(folder / "model.pt")
+    state = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
+    temporary = folder / f".{TENSORS}.{os.getpid()}"
+    save_file(state, temporary)
+    temporary.replace(folder / TENSORS)
     objective = model.objective
     write_json(
         folder / "model.json",
@@ -93,11 +96,15 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel
     """Rebuild a saved model on `device`, in evaluation mode.
 
     Its inputs are the table's columns in the order of `numeric` and `categorical` in ``model.json``. A code
-    is a position in `levels`, or -1 for missing or unknown.
+    is a position in `levels`, or -1 for missing or unknown. Raises `TrialError` for another version's files.
     """
     saved: dict[str, Any] = read_json(folder / "model.json")
-    assert saved["format"] == _FORMAT
-    state = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
+    if saved["format"] != _FORMAT:
+        raise TrialError(
+            f"{folder}: another version of sparkgpu saved this network (format {saved['format']}; this one "
+            f"reads {_FORMAT}). Run it again, or use that version."
+        )
+    state = load_file(folder / TENSORS)
     parameters = NeuralParameters.model_validate_json(json.dumps(saved["parameters"]))
     # Built from its knots, since it derives further tables from them, which are not saved.
     kind = find_network(parameters).transform
