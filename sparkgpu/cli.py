@@ -130,6 +130,23 @@ def predict(
 
 
 @app.command()
+def export(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    format: Annotated[
+        str, typer.Option(help="onnx or torch for networks; mojo, xgboost or lightgbm for trees.")
+    ],
+    model: Annotated[str, typer.Option(help="best, trees, neural, or the name of a trial.")] = "best",
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; without it, a file in exports/ of the run.")
+    ] = None,
+) -> None:
+    """Write a model of a finished run in a format that other programs read, and check it."""
+    from sparkgpu.predict.export import export as write
+
+    typer.echo(write(run_dir, model, format, out))
+
+
+@app.command()
 def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")]) -> None:
     """Rebuild the report of a run from its folder alone."""
     from sparkgpu import report as reports

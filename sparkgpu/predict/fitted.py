@@ -43,7 +43,7 @@ class FittedModel:
         """
         paths = RunPaths(root=Path(run_dir).expanduser().resolve())
         self.run_dir = paths.root
-        results = _finished(paths)
+        results = finished_results(paths)
         self.name = model_name(results, model, str(run_dir))
         self._schema = read_schema(paths)
         self._means = load_means(paths.table, self._schema.features)
@@ -165,7 +165,8 @@ def _nothing(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
 
 
-def _finished(paths: RunPaths) -> Results:
+def finished_results(paths: RunPaths) -> Results:
+    """The results of a run. Raises `ConfigError` if the folder holds none."""
     if not paths.metrics.is_file():
         raise ConfigError(f"{paths.root}: it holds no metrics.json. Give the folder of a finished run.")
     return read_results(paths)

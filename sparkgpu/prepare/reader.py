@@ -53,7 +53,9 @@ def storable(table: DataFrame) -> DataFrame:
 _CHECK = "Check the file, or write it again."
 _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
-        r"COLUMN_ALREADY_EXISTS|Found duplicate column|AMBIGUOUS_REFERENCE",
+        # The last is what Spark says where the two have different types.
+        r"COLUMN_ALREADY_EXISTS|Found duplicate column|AMBIGUOUS_REFERENCE"
+        r"|requested schema is not compatible with the file schema",
         "it has duplicate column names",
         "Give each column one name.",
     ),

@@ -36,7 +36,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = pq.read_table(file).slice(0, 6_000)
     days = np.datetime64("2024-01-01") + np.arange(len(table)) % 400
     pq.write_table(
-        table.append_column("day", pa.array(days)), folder / "people.parquet", row_group_size=2_000
+        table.append_column("seen_on", pa.array(days)), folder / "people.parquet", row_group_size=2_000
     )
     return folder / "people.parquet"
 

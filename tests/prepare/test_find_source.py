@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu.prepare.formats.csv_files import _check_headers
+from sparkgpu.prepare.formats.csv_header import check_headers
 from sparkgpu.prepare.formats.text_files import refuse_other_encodings
 from sparkgpu.table.source import find_source
 
@@ -101,18 +101,18 @@ def test_a_folder_needs_files_of_one_kind_that_are_not_all_empty(file, refused):
     ],
 )
 def test_the_header_tells_the_delimiter(file, header, delimiter):
-    assert _check_headers(find_source(str(file("a.csv", f"{header}\n1\n".encode())))) == delimiter
+    assert check_headers(find_source(str(file("a.csv", f"{header}\n1\n".encode())))).delimiter == delimiter
 
 
 def test_duplicate_names_in_a_header_are_refused(file, refused):
     path = file("a.csv", b"\xef\xbb\xbfa,b,a\n1,2,3\n")
-    assert "duplicate column names: a." in refused(_check_headers, find_source(str(path)))
+    assert "duplicate column names: a." in refused(check_headers, find_source(str(path)))
 
 
 def test_files_with_different_headers_are_refused(file, refused):
     file("t/1.csv", b"a,b\n1,2\n")
     path = file("t/2.csv", b"b,a\n1,2\n")
-    text = refused(_check_headers, find_source(str(path.parent)))
+    text = refused(check_headers, find_source(str(path.parent)))
     assert "the header of 2.csv differs from 1.csv" in text
 
 
@@ -123,4 +123,4 @@ def test_text_in_another_encoding_is_refused(file, refused, content):
 
 
 def test_a_gzip_file_that_is_none_is_refused(file, refused):
-    assert "cannot be read" in refused(_check_headers, find_source(str(file("a.csv.gz"))))
+    assert "cannot be read" in refused(check_headers, find_source(str(file("a.csv.gz"))))

@@ -236,6 +236,13 @@ def duplicate_names(folder):
     return folder / "a.parquet"
 
 
+def duplicate_names_of_two_types(folder):
+    pq.write_table(
+        pa.Table.from_arrays([pa.array([1]), pa.array([2.5])], names=["x", "x"]), folder / "a.parquet"
+    )
+    return folder / "a.parquet"
+
+
 def unknown_type(folder):
     pq.write_table(pa.table({"t": pa.array([1], pa.time64("us"))}), folder / "a.parquet")
     return folder / "a.parquet"
@@ -254,6 +261,7 @@ def unknown_type(folder):
         (text_file("a.orc", os.urandom(64) * 9), "cannot be read as orc: it is damaged"),
         (differing_files, "its files disagree on the type of a column"),
         (duplicate_names, "duplicate column names"),
+        (duplicate_names_of_two_types, "duplicate column names"),
         (unknown_type, "a column of type INT64 (TIME(MICROS,false)), which Spark does not support"),
     ],
 )

@@ -20,6 +20,7 @@ _ROWS_PER_KNOT = 30  # with fewer rows per knot it would follow noise (the TabM 
 _SAMPLE_ROWS = 100_000  # enough for 1000 knots
 _CHUNK_ROWS = 8_192
 _MOST = torch.finfo(torch.float32).max / 4  # replaces infinities, so that differences stay finite
+_FAR = 1e18
 _REACH = 5.199337582605575  # scikit-learn cuts the normal off here: its quantile at 1e-7
 
 
@@ -154,8 +155,8 @@ def bend(x_FB: Tensor, middle_F: Tensor, unit_F: Tensor) -> Tensor:
     """The distances from the middle in units, large ones bent towards 3; 0 where the unit is 0."""
     x_FB = x_FB - middle_F.unsqueeze(1)
     x_FB = torch.where(unit_F.unsqueeze(1) > 0, x_FB / unit_F.unsqueeze(1), 0.0)
-    # Equals x / sqrt(1 + (x/3)^2), which itself overflows for large x.
-    bent_FB: Tensor = x_FB / torch.hypot(torch.ones_like(x_FB), x_FB / 3)
+    x_FB = x_FB.clamp(-_FAR, _FAR)  # beyond it the result is 3, and the square would overflow
+    bent_FB: Tensor = x_FB / torch.sqrt(1.0 + torch.square(x_FB / 3))
     return bent_FB
 
 

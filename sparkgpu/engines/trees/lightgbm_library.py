@@ -25,7 +25,7 @@ from sparkgpu.table.schema import SplitName, TableSchema
 _OBJECTIVES = {"binary": "binary", "multiclass": "multiclass", "regression": "regression"}
 _METRICS = {"binary": "binary_logloss", "multiclass": "multi_logloss", "regression": "rmse"}
 _MOST_LEAVES = 127
-_FILE = "model.txt"
+LIGHTGBM_FILE = "model.txt"
 
 
 class LightGBM(BoostingEngine):
@@ -65,7 +65,7 @@ class LightGBM(BoostingEngine):
         end = best if config.early_stopping_rounds else len(log["valid"][metric])
 
         def save(folder: Path) -> None:
-            booster.save_model(folder / _FILE, num_iteration=end)
+            booster.save_model(folder / LIGHTGBM_FILE, num_iteration=end)
 
         return Fitted(
             predict=lambda frame: _predict(booster, frame, schema, end),
@@ -78,7 +78,7 @@ class LightGBM(BoostingEngine):
 
     @staticmethod
     def load(folder: Path, schema: TableSchema) -> BoostingModel:
-        booster = lightgbm.Booster(model_file=folder / _FILE)
+        booster = lightgbm.Booster(model_file=folder / LIGHTGBM_FILE)
         return BoostingModel(schema=schema, apply=lambda frame: _predict(booster, frame, schema, None))
 
 

@@ -8,6 +8,7 @@ N rows, T columns of the booster, C classes.
 
 from __future__ import annotations
 
+import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,23 @@ class BoosterModel:
         ]
         found = np.concatenate(parts) if parts else np.empty((0, self._schema.num_outputs))
         return both_classes(found, self._schema)
+
+    def save(self, file: Path) -> None:
+        """Write the booster for the package xgboost, its columns named after features and levels."""
+        described = self._described
+        names = []
+        for name in described.features[: described.num_words]:
+            names += [f"{name} = {word}" for word in described.domains[name]] + [f"{name} is missing"]
+        names += described.features[described.num_words :]
+        booster = self._booster.copy()
+        booster.feature_names = [
+            re.sub(r"[\[\]<]", "_", f"{place} {name}") for place, name in enumerate(names)
+        ]
+        booster.save_model(file)
+
+    def matrix(self, rows: Rows) -> csr_matrix:
+        """The rows (N, T) as the booster's columns; what is not stored is missing."""
+        return self._matrix(rows, slice(None))
 
     def _matrix(self, rows: Rows, chunk: slice) -> csr_matrix:
         """The rows as the booster's columns; whatever is not stored is missing."""
