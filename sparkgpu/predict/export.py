@@ -54,7 +54,7 @@ class Format:
     """A format: the engines that have it, its ending, and how far a prediction may be from the run's.
 
     `write` makes the file or folder, `predict` applies it to rows of the run's table as another program
-    would. `needs` are the packages for both.
+    would. `needs` are the modules for both, and `extra` the extra of sparkgpu that installs them.
     """
 
     engines: tuple[str, ...]
@@ -62,7 +62,8 @@ class Format:
     tolerance: float
     write: Write
     predict: Predict
-    needs: Mapping[str, str]
+    needs: tuple[str, ...] = ()
+    extra: str = ""
 
 
 def export(run_dir: str | Path, model: str, format: str, out: str | Path | None = None) -> Path:
@@ -119,11 +120,11 @@ def _find(paths: RunPaths, model: str, where: str) -> Trained:
 
 
 def _check_packages(format: str, found: Format) -> None:
-    absent = [package for module, package in found.needs.items() if find_spec(module) is None]
+    absent = [module for module in found.needs if find_spec(module) is None]
     if absent:
         raise DeviceError(
-            f"--format {format} needs {listed(absent)}, which is not installed. "
-            f"Run `pip install {' '.join(absent)}`."
+            f"--format {format} needs {listed(absent)}, not installed here. Run "
+            f"`pip install 'sparkgpu[{found.extra}]'`."
         )
 
 
@@ -258,22 +259,21 @@ def _predict_onnx(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float6
 
 FORMATS: Mapping[str, Format] = {
     "mojo": Format(
-        engines=("h2o-xgboost",), ending=".zip", tolerance=1e-6, write=_write_mojo, predict=_predict_mojo,
-        needs={},
+        engines=("h2o-xgboost",), ending=".zip", tolerance=1e-6, write=_write_mojo, predict=_predict_mojo
     ),
     "xgboost": Format(
-        engines=("h2o-xgboost", "xgboost"), ending=".ubj", tolerance=1e-6, write=_write_booster,
-        predict=_predict_booster, needs={"xgboost": "xgboost"},
+        engines=("h2o-xgboost", "xgboost"), ending=".ubj", tolerance=1e-6,
+        write=_write_booster, predict=_predict_booster, needs=("xgboost",), extra="xgboost",
     ),
     "lightgbm": Format(
-        engines=("lightgbm",), ending=".txt", tolerance=1e-6, write=_write_lightgbm,
-        predict=_predict_lightgbm, needs={"lightgbm": "lightgbm"},
+        engines=("lightgbm",), ending=".txt", tolerance=1e-6,
+        write=_write_lightgbm, predict=_predict_lightgbm, needs=("lightgbm",), extra="lightgbm",
     ),
     "torch": Format(
-        engines=("torch",), ending="", tolerance=1e-5, write=_write_torch, predict=_predict_torch, needs={}
+        engines=("torch",), ending="", tolerance=1e-5, write=_write_torch, predict=_predict_torch
     ),
     "onnx": Format(
         engines=("torch",), ending=".onnx", tolerance=1e-4, write=_write_onnx, predict=_predict_onnx,
-        needs={"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
+        needs=("onnx", "onnxscript", "onnxruntime"), extra="onnx",
     ),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -198,6 +199,87 @@ def test_what_cannot_be_predicted_is_refused_in_one_sentence(
     with pytest.raises(DataError, match="is of type list"):
         sparkgpu.load(run.paths.root).predict(rows.assign(**{feature: [[1]] * 50}))
     assert not list(tmp_path.glob(".*"))
+
+
+def exported(run: Running, format: str, model: str, out: Path, code: int = 0) -> str:
+    ended = subprocess.run(
+        [*COMMAND, "export", str(run.paths.root), "--format", format, "--model", model, "--out", str(out)],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def test_onnxruntime_alone_predicts_from_words_and_numbers(
+    run: Running, source: Path, tmp_path: Path
+) -> None:
+    assert exported(run, "onnx", "neural-s8", tmp_path / "n.onnx") == f"{tmp_path / 'n.onnx'}\n"
+    model = sparkgpu.load(run.paths.root, "neural-s8")
+    rows = pd.read_parquet(source).tail(500)
+    encoded = model.encoder().rows(pa.record_batch(pa.Table.from_pandas(rows).to_batches()[0]))
+    feed = {}
+    for place, feature in enumerate(model.schema.numeric):  # of a date: its parts
+        feed[feature.name if feature.part else feature.source] = encoded.numeric_NF[:, [place]]
+    for feature in model.schema.categorical:
+        words = rows[feature.source]
+        feed[feature.source] = words.where(words.notna(), "").to_numpy(str)[:, None]
+    np.savez(tmp_path / "feed.npz", **feed)
+    program = (
+        "import sys, numpy, onnxruntime\n"
+        "file, feed, out = sys.argv[1:]\n"
+        "session = onnxruntime.InferenceSession(file)\n"
+        "given = dict(numpy.load(feed))\n"
+        "numpy.save(out, session.run(None, given)[0])\n"
+        "assert not {'torch', 'sparkgpu'} & sys.modules.keys()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "n.onnx", tmp_path / "feed.npz", tmp_path / "out.npy"],
+        check=True, timeout=60,
+    )  # fmt: skip
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), model.predict_proba(rows), atol=1e-4)
+
+
+def test_trees_are_exported_as_a_mojo_and_as_an_xgboost_model(run: Running, tmp_path: Path) -> None:
+    import xgboost
+
+    exported(run, "mojo", "trees-s7", tmp_path / "trees.zip")  # which asks H2O's library in Java
+    exported(run, "xgboost", "trees-s7", tmp_path / "trees.ubj")
+    booster = xgboost.Booster(model_file=tmp_path / "trees.ubj")
+    encoding = json.loads(booster.attr("encoding") or "")
+    words = {feature["name"]: feature["words"] for feature in encoding["features"]}
+    schema = sparkgpu.load(run.paths.root, "trees-s7").schema
+    assert {name: set(found or ()) for name, found in words.items()} == {
+        feature.name: set(feature.levels) for feature in schema.features
+    }
+    assert booster.num_boosted_rounds() <= 20
+
+
+def test_what_cannot_be_exported_is_refused_in_one_sentence(run: Running, tmp_path: Path) -> None:
+    for format, model, out, words in (
+        (
+            "onnx",
+            "trees-s7",
+            "a.onnx",
+            "a model of h2o-xgboost has no such format. Choose one of mojo, xgboost.",
+        ),
+        (
+            "torch",
+            "neural",
+            "a",
+            "it is a mean of neural-s7, neural-s8, and a file holds one of them. Name one.",
+        ),
+        ("onnx", "neural-s7", "a.txt", "with --format onnx it must end with .onnx."),
+        ("torch", "neural-s7", "none/b/a", ""),
+    ):
+        text = exported(run, format, model, tmp_path / out, code=2 if words else 0)
+        assert words in text and text.count("\n") == 1
+    assert (tmp_path / "none" / "b" / "a" / "model.safetensors").exists()
+    refused = subprocess.run(
+        [*COMMAND, "export", str(run.paths.root), "--format", "torch", "--model", "neural-s7"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    if os.getuid():  # root may write anywhere
+        assert refused.returncode == 2 and "Give another place with --out." in refused.stderr
 
 
 def test_a_stage_of_a_saved_pipeline_predicts_in_another_session(

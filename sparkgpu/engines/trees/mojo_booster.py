@@ -8,6 +8,7 @@ N rows, T columns of the booster, C classes.
 
 from __future__ import annotations
 
+import json
 import re
 import zipfile
 from dataclasses import dataclass
@@ -73,16 +74,26 @@ class BoosterModel:
         return both_classes(found, self._schema)
 
     def save(self, file: Path) -> None:
-        """Write the booster for the package xgboost, its columns named after features and levels."""
+        """Write the booster for the package xgboost, its columns named after features and levels.
+
+        Its attribute ``encoding`` tells as JSON how a row becomes these columns: the features in order, each
+        with its words; those of ``one_hot`` have a column for each word and one for missing, the others the
+        place of their word. In a ``sparse`` model a 0 counts as missing.
+        """
         described = self._described
         names = []
         for name in described.features[: described.num_words]:
             names += [f"{name} = {word}" for word in described.domains[name]] + [f"{name} is missing"]
         names += described.features[described.num_words :]
         booster = self._booster.copy()
-        booster.feature_names = [
-            re.sub(r"[\[\]<]", "_", f"{place} {name}") for place, name in enumerate(names)
-        ]
+        # Unique, and without the letters that xgboost refuses.
+        booster.feature_names = [f"{place} {re.sub(r'[][<]', '_', name)}" for place, name in enumerate(names)]
+        encoding = {
+            "features": [{"name": name, "words": described.domains.get(name)} for name in described.features],
+            "one_hot": described.features[: described.num_words],
+            "sparse": described.sparse,
+        }
+        booster.set_attr(encoding=json.dumps(encoding))
         booster.save_model(file)
 
     def matrix(self, rows: Rows) -> csr_matrix:
