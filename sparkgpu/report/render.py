@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
-from sparkgpu.report import plots, tables
-from sparkgpu.report.curves import LearningCurve, learning_curve, read_test
+from sparkgpu.report import cards, plots, tables
+from sparkgpu.report.curves import LearningCurve, TestRows, learning_curve, read_test
 from sparkgpu.rundir.files import read_record, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import PairResult, Results, read_results
@@ -41,7 +41,8 @@ def build(paths: RunPaths) -> Path:
             name = needed.relative_to(paths.root)
             raise ConfigError(f"{paths.root}: it holds no {name}; give the folder of a finished run.")
     results, schema, plan = read_results(paths), read_schema(paths), read_record(paths.plan, Plan)
-    pictures = {picture.name: picture for picture in _pictures(paths, schema, results)}
+    test = read_test(paths, schema, results)
+    pictures = {picture.name: picture for picture in _pictures(paths, schema, results, test)}
     for picture in PICTURES:
         if picture in pictures:
             _write_bytes(paths.report / f"{picture}.png", pictures[picture].png)
@@ -56,20 +57,21 @@ def build(paths: RunPaths) -> Path:
     html.filters["data_uri"] = _data_uri
     markdown = html.overlay(finalize=_markdown)
     write_text(paths.report / "report.md", markdown.get_template("report.md.j2").render(content))
+    for model, card in cards.contents(schema, results, test).items():
+        write_text(cards.card_path(paths, model), markdown.get_template("card.md.j2").render(card))
     style = Markup(_source(html, "report.css"))
     page = paths.report / "index.html"
     write_text(page, html.get_template("report.html.j2").render(content, style=style))
     return page
 
 
-def _pictures(paths: RunPaths, schema: TableSchema, results: Results) -> list[plots.Picture]:
+def _pictures(paths: RunPaths, schema: TableSchema, results: Results, test: TestRows) -> list[plots.Picture]:
     metric = results.comparison.metric
     values = {model.name: model.metrics.test.get(metric) for model in results.models}
     curves: dict[str, list[LearningCurve]] = {}
     for trial in results.trials:
         if curve := learning_curve(paths.trial(trial.name).learning_curve):
             curves.setdefault(trial.model, []).append(curve)
-    test = read_test(paths, schema, results)
     of_networks = {trial.model for trial in results.trials if trial.engine == "torch"}
     with plots.plot_style():
         found = (

@@ -93,14 +93,13 @@ def interval(
     It is that of `compare` with a prediction whose metric is known exactly: equal for all rows (ROC AUC 0.5),
     or right in every row (loss 0).
     """
-    rows = checked(task, label_N, prediction, weight_N)
     known: FloatArray
     if task == "regression":
-        known = np.asarray(rows.label_N, dtype=np.float64)
+        known = np.asarray(label_N, dtype=np.float64)
     elif task == "binary":
-        known = np.full_like(rows.prediction, 0.5)
+        known = np.full(np.shape(prediction), 0.5)
     else:
-        known = np.eye(rows.prediction.shape[1])[np.asarray(rows.label_N, dtype=np.int64)]
+        known = np.eye(np.shape(prediction)[1])[np.asarray(label_N, dtype=np.int64)]
     found = compare(task, label_N, prediction, known, seed, weight_N=weight_N)
     low, high = found.ci95
     if low is None or high is None:

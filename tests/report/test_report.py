@@ -9,12 +9,15 @@ from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sparkgpu.errors import ConfigError
 from sparkgpu.report import build
+from sparkgpu.report.cards import calibration_error, card_path
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import read_results
 from sparkgpu.words import number_text, seconds_text
 
 MakeRun = Callable[..., RunPaths]
@@ -112,7 +115,7 @@ def test_each_task_has_its_picture(run_directory: MakeRun, task: str, picture: s
     build(paths)
     names = {path.name for path in paths.report.iterdir()}
     pictures = {f"{picture}.png", "learning_curves.png", "timings.png"}
-    assert names == pictures | {"index.html", "report.md", "metrics.csv"}
+    assert names == pictures | {"index.html", "report.md", "metrics.csv", "cards"}
     assert all((paths.report / name).read_bytes().startswith(PNG) for name in pictures)
 
 
@@ -266,9 +269,12 @@ def test_blanks_in_a_learning_curve_are_gaps(run_directory: MakeRun) -> None:
 
 
 def test_building_twice_gives_the_same_files(plain_run: RunPaths) -> None:
-    first = {path.name: path.read_bytes() for path in plain_run.report.iterdir()}
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in plain_run.report.rglob("*") if path.is_file()}
+
+    first = files()
     build(plain_run)
-    assert {path.name: path.read_bytes() for path in plain_run.report.iterdir()} == first
+    assert files() == first
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(run_directory: MakeRun) -> None:
@@ -307,3 +313,25 @@ def test_numbers_have_four_significant_digits(value: float | None, text: str) ->
 )
 def test_durations_have_units(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+def test_each_model_has_a_card_with_its_metrics_and_how_to_load_it(plain_run: RunPaths) -> None:
+    build(plain_run)
+    results = read_results(plain_run)
+    for model in results.models:
+        text = card_path(plain_run, model.name).read_text(encoding="utf-8")
+        assert text.startswith("---\nlibrary_name: sparkgpu\n")
+        assert f'sparkgpu.load("RUN_DIR", "{model.name}")' in text
+        (row,) = (line for line in text.splitlines() if line.startswith("| ROC AUC |"))
+        assert number_text(model.metrics.test["roc_auc"]) in row and " to " in row
+        assert "| expected calibration error |" in text and "{" not in text
+
+
+def test_the_calibration_error_is_the_gap_between_certainty_and_truth() -> None:
+    label_N = np.tile([0, 0, 0, 1], 150)
+    sure = np.tile([0.75, 0.25], (600, 1))
+    assert calibration_error(label_N, sure, np.ones(600)) == pytest.approx(0.0, abs=1e-12)
+    too_sure = np.tile([0.95, 0.05], (600, 1))
+    assert calibration_error(label_N, too_sure, np.ones(600)) == pytest.approx(0.2)
+    weight_N = np.where(label_N == 1, 0.0, 1.0)  # only the right ones count
+    assert calibration_error(label_N, too_sure, weight_N) == pytest.approx(0.05)

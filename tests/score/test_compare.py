@@ -8,8 +8,8 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from sparkgpu.score.compare import Comparison, compare, delong
-from sparkgpu.score.metrics import compute
+from sparkgpu.score.compare import Comparison, compare, delong, interval
+from sparkgpu.score.metrics import compute, primary
 
 
 def two_columns(p):
@@ -168,6 +168,31 @@ def test_the_difference_is_that_of_the_metrics_and_changes_sign_with_the_order(t
     assert back.ci95 == pytest.approx((-forth.ci95[1], -forth.ci95[0]))
     assert forth.sentence("trees", "neural") == back.sentence("neural", "trees")
     assert forth == compare(task, label, good, poor, seed=3, weight_N=weight)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_the_interval_of_one_prediction_holds_its_metric_and_is_that_of_a_bootstrap(task, weighted):
+    random = np.random.default_rng(5)
+    rows, classes = 1500, {"binary": 2, "multiclass": 3, "regression": 0}[task]
+    weight_N = random.integers(0, 3, rows).astype(float) if weighted else None
+    if classes:
+        label_N = random.integers(0, classes, rows)
+        logit_NC = random.normal(size=(rows, classes)) + np.eye(classes)[label_N]
+        prediction = np.exp(logit_NC) / np.exp(logit_NC).sum(axis=1, keepdims=True)
+    else:
+        label_N = random.normal(size=rows)
+        prediction = label_N + random.normal(size=rows)
+    low, high = interval(task, label_N, prediction, seed=1, weight_N=weight_N)
+
+    def metric(rows_N):
+        of_rows = None if weight_N is None else weight_N[rows_N]
+        return compute(task, label_N[rows_N], prediction[rows_N], of_rows)[primary(task)]
+
+    drawn = [metric(random.integers(0, rows, rows)) for _ in range(300)]
+    wanted_low, wanted_high = np.quantile(drawn, [0.025, 0.975])
+    assert low < metric(np.arange(rows)) < high
+    assert high - low == pytest.approx(wanted_high - wanted_low, rel=0.25)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
