@@ -26,7 +26,7 @@ from sparkgpu.prepare.encoding import as_float64, labels, numbers
 from sparkgpu.score import compare, metrics
 from sparkgpu.table.source import Source, find_source
 
-_MOST_SCORED = 20_000_000  # values in memory: 160 MB
+_MOST_SCORED = 5_000_000  # values in memory: 40 MB
 _SEED = 7
 
 

@@ -132,7 +132,7 @@ def _check(paths: RunPaths, trained: Trained, found: Format, file: Path) -> None
     rows = read_rows(paths, trained.schema, "test")
     kept = read_predictions(paths.trial(trained.trial.name).predictions, trained.schema)["test"]
     expected = align(rows.row_id_N, *kept)[:_MOST_CHECKED]
-    again = found.predict(file, trained, first_rows(rows, _MOST_CHECKED))
+    again = found.predict(file, trained, rows.part(slice(_MOST_CHECKED)))
     size = max(float(np.abs(expected).max()), 1.0)
     difference = float(np.abs(again - expected).max()) / size
     if not difference <= found.tolerance:
@@ -140,17 +140,6 @@ def _check(paths: RunPaths, trained: Trained, found: Format, file: Path) -> None
             f"{file}: its predictions of the test rows differ by {difference:.1e} from those of the run, "
             f"more than {found.tolerance:.0e}. It was removed."
         )
-
-
-def first_rows(rows: Rows, most: int) -> Rows:
-    """At most the first `most` rows."""
-    return Rows(
-        row_id_N=rows.row_id_N[:most],
-        label_N=rows.label_N[:most],
-        weight_N=None,
-        numeric_NF=rows.numeric_NF[:most],
-        codes_NK=rows.codes_NK[:most],
-    )
 
 
 def _remove(target: Path) -> None:

@@ -37,6 +37,16 @@ class Rows:
     numeric_NF: NDArray[np.float32]
     codes_NK: NDArray[np.int32]
 
+    def part(self, which: slice) -> Rows:
+        """Some of the rows, without a copy."""
+        return Rows(
+            row_id_N=self.row_id_N[which],
+            label_N=self.label_N[which],
+            weight_N=None if self.weight_N is None else self.weight_N[which],
+            numeric_NF=self.numeric_NF[which],
+            codes_NK=self.codes_NK[which],
+        )
+
 
 def read_rows(
     paths: RunPaths, schema: TableSchema, split: SplitName, *, fold: int | None = None, features: bool = True

@@ -1,7 +1,7 @@
 """Applies an H2O model (MOJO) without H2O and without Java: its booster, read by the package xgboost.
 
 A row becomes what ``hex.genmodel.algos.xgboost`` makes of it: a column for each level of a category and one
-for a missing value, then the numbers. In a sparse model a 0 is not stored, so the trees see it as missing.
+for a missing value, then the numbers. In a sparse model the trees see a 0 as missing.
 
 N rows, T columns of the booster, C classes.
 """
@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import xgboost
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from sparkgpu.engines.trees.booster_bytes import booster_as_json
 from sparkgpu.engines.trees.boosting import both_classes
@@ -26,7 +25,7 @@ from sparkgpu.errors import TrialError
 from sparkgpu.table.rows import Rows
 from sparkgpu.table.schema import Feature, TableSchema
 
-_CHUNK_ROWS = 16_384
+_CHUNK_VALUES = 4_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +64,10 @@ class BoosterModel:
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C)."""
-        size = len(rows.row_id_N)
+        size = max(1_024, _CHUNK_VALUES // self._described.width)
         parts = [
-            self._booster.inplace_predict(self._matrix(rows, slice(begin, begin + _CHUNK_ROWS)))
-            for begin in range(0, size, _CHUNK_ROWS)
+            self._booster.inplace_predict(self.matrix(rows.part(slice(begin, begin + size))))
+            for begin in range(0, len(rows.row_id_N), size)
         ]
         found = np.concatenate(parts) if parts else np.empty((0, self._schema.num_outputs))
         return both_classes(found, self._schema)
@@ -96,44 +95,28 @@ class BoosterModel:
         booster.set_attr(encoding=json.dumps(encoding))
         booster.save_model(file)
 
-    def matrix(self, rows: Rows) -> csr_matrix:
-        """The rows (N, T) as the booster's columns; what is not stored is missing."""
-        return self._matrix(rows, slice(None))
-
-    def _matrix(self, rows: Rows, chunk: slice) -> csr_matrix:
-        """The rows as the booster's columns; whatever is not stored is missing."""
+    def matrix(self, rows: Rows) -> NDArray[np.float32]:
+        """The rows (N, T) as the booster's columns; NaN is missing."""
         described = self._described
-        size = len(rows.row_id_N[chunk])
-        column_NT = np.empty((size, len(self._columns)), dtype=np.int32)
-        value_NT = np.ones((size, len(self._columns)), dtype=np.float32)
+        found_NT = np.full(
+            (len(rows.row_id_N), described.width), np.nan if described.sparse else 0.0, dtype=np.float32
+        )
+        every_N = np.arange(len(rows.row_id_N))
         for place, column in enumerate(self._columns):
             if isinstance(column, _Words):
-                value_N = column.number_L[rows.codes_NK[chunk, column.place]]
+                value_N = column.number_L[rows.codes_NK[:, column.place]]
             else:
-                value_N = rows.numeric_NF[chunk, column]
+                value_N = rows.numeric_NF[:, column]
             if place < described.num_words:
                 begin, end = described.offsets[place], described.offsets[place + 1]
-                column_NT[:, place] = np.where(np.isnan(value_N), end - 1, begin + np.nan_to_num(value_N))
+                hot_N = np.where(np.isnan(value_N), end - 1, begin + value_N).astype(np.int64)
+                found_NT[every_N, hot_N] = 1.0
             else:
-                column_NT[:, place] = described.offsets[-1] + place - described.num_words
-                value_NT[:, place] = value_N
-        if not described.sparse:
-            return self._dense(column_NT, value_NT)
-        is_stored_NT = ~(np.isnan(value_NT) | (value_NT == 0))
-        ends = np.concatenate([[0], is_stored_NT.sum(axis=1).cumsum()])
-        return csr_matrix(
-            (value_NT[is_stored_NT], column_NT[is_stored_NT], ends), shape=(size, described.width)
-        )
-
-    def _dense(self, column_NT: NDArray[np.int32], value_NT: NDArray[np.float32]) -> csr_matrix:
-        """The same with a stored 0 where a category has another level."""
-        words = self._described.offsets[-1]
-        dense = np.zeros((len(column_NT), self._described.width), dtype=np.float32)
-        np.put_along_axis(dense, column_NT, value_NT, axis=1)
-        is_stored = ~np.isnan(dense)
-        is_stored[:, :words] = True
-        ends = np.concatenate([[0], is_stored.sum(axis=1).cumsum()])
-        return csr_matrix((dense[is_stored], np.nonzero(is_stored)[1], ends), shape=dense.shape)
+                found_NT[:, described.offsets[-1] + place - described.num_words] = value_N
+        if described.sparse:
+            numbers_NM = found_NT[:, described.offsets[-1] :]
+            numbers_NM[numbers_NM == 0.0] = np.nan
+        return found_NT
 
 
 def _numbers(feature: Feature, words: tuple[str, ...]) -> NDArray[np.float32]:
