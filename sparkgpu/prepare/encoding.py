@@ -158,7 +158,7 @@ def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[A
         if not schema.classes:
             return as_float64(numbers(column))
         kind = schema.target_type or "string"
-        known = _comparable(pa.array(schema.classes, pa.string()), kind)
+        known = _comparable(_text_array(schema.classes), kind)
         found = pc.index_in(_comparable(column, kind), value_set=known, skip_nulls=True)
         return as_numpy(found.fill_null(-1)).astype(np.int64)
     except _UnfitError as error:
@@ -203,8 +203,7 @@ class _Levels:
         self._type = feature.type
         levels = list(feature.levels)
         self._other = levels.index(OTHER_LEVEL) if OTHER_LEVEL in levels else -1
-        known = pa.array([None if level == OTHER_LEVEL else level for level in levels], pa.string())
-        self._values_L = _comparable(known, feature.type)
+        self._values_L = _comparable(_text_array(levels), feature.type)
 
     def codes(self, column: pa.Array) -> tuple[NDArray[np.int32], int]:
         """The code of each row, and how many values training never saw."""
@@ -228,6 +227,15 @@ class _Levels:
     @staticmethod
     def _unknown(codes_N: NDArray[np.int32], missing: int) -> int:
         return max(int((codes_N < 0).sum()) - missing, 0)
+
+
+def _text_array(texts: Sequence[str]) -> pa.Array:
+    """Texts without a null. pyarrow's own `array` loads pandas, which a first prediction would wait for."""
+    encoded = [text.encode("utf-8") for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(
+        len(encoded), pa.py_buffer(offsets.tobytes()), pa.py_buffer(b"".join(encoded))
+    )
 
 
 def numbers(column: pa.Array) -> pa.Array:
