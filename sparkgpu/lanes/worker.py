@@ -160,15 +160,18 @@ class _Worker:
             yield session, source
 
     def _prepare(self, session: SparkSession, source: _SourceBeside) -> TableSchema:
+        from sparkgpu.prepare.local_table import may_be_local
         from sparkgpu.prepare.prepare import prepare
         from sparkgpu.prepare.table_writer import warm_up
 
-        InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
+        found = source.found.result()
+        if not may_be_local(self.config, found):
+            InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
         try:
             return prepare(
                 session,
                 config=self.config,
-                source=source.found.result(),
+                source=found,
                 scratch=self.scratch,
                 paths=self.paths,
                 events=self.events,

@@ -108,18 +108,18 @@ class Encoder:
         numeric_NF = np.empty((size, len(self._schema.numeric)), dtype=np.float32)
         codes_NK = np.empty((size, len(self._schema.categorical)), dtype=np.int32)
         column_of = {name: _whole_array(batch.column(name)) for name in self._columns}
-        moments: dict[str, pa.Array] = {}
+        moment_of: dict[str, pa.Array] = {}
         for place, feature in enumerate(self._schema.numeric):
             if feature.means_of is not None:
                 continue
             column = column_of[feature.source]
             with_error = _Reader(self, feature)
             if feature.reading == "moment":
-                if feature.source not in moments:
-                    moments[feature.source] = with_error(_moments, column)
-                values = _part(moments[feature.source], feature.part)
+                if feature.source not in moment_of:
+                    moment_of[feature.source] = with_error(moments, column)
+                values = part_of(moment_of[feature.source], feature.part)
             else:
-                values = with_error(_truths if feature.reading == "truth" else numbers, column)
+                values = with_error(truths if feature.reading == "truth" else numbers, column)
             numeric_NF[:, place] = as_float32(values)
         numeric_NF[~np.isfinite(numeric_NF)] = np.nan  # infinite and too large ones count as missing, too
         for place, feature in enumerate(self._schema.categorical):
@@ -271,7 +271,7 @@ def as_words(column: pa.Array, kind: str) -> pa.Array:
     if pa.types.is_floating(column.type):
         return _float_words(numbers(column), kind)
     if pa.types.is_timestamp(column.type):
-        return pc.replace_substring_regex(pc.strftime(_moments(column)), r"[.]?0+$", "")
+        return pc.replace_substring_regex(pc.strftime(moments(column)), r"[.]?0+$", "")
     if _is_plain(column.type):
         return column.cast(pa.string())
     raise _UnfitError(str(column.type))
@@ -298,9 +298,9 @@ def _comparable(column: pa.Array, kind: str) -> pa.Array:
     if is_number(kind):
         return numbers(column).cast(pa.float64())
     if kind == "boolean":
-        return _truths(column)
+        return truths(column)
     if kind in ("date", "timestamp", "timestamp_ntz"):
-        return _moments(column).view(pa.int64())
+        return moments(column).view(pa.int64())
     return as_words(column, kind)
 
 
@@ -319,7 +319,7 @@ def _whole(column: pa.Array) -> pa.Array:
     return pc.if_else(fits, found, None).cast(pa.int64())
 
 
-def _truths(column: pa.Array) -> pa.Array:
+def truths(column: pa.Array) -> pa.Array:
     """1 for true, 0 for false, as Spark casts."""
     column = _decoded(column)
     if _is_text(column.type):
@@ -331,7 +331,7 @@ def _truths(column: pa.Array) -> pa.Array:
     return pc.not_equal(found, 0).cast(pa.int8()) if not pa.types.is_boolean(column.type) else found
 
 
-def _moments(column: pa.Array) -> pa.Array:
+def moments(column: pa.Array) -> pa.Array:
     """Moments in microseconds, in UTC without a zone; numbers are seconds since 1970."""
     column = _decoded(column)
     kind = column.type
@@ -373,7 +373,7 @@ def _text_moment(text: str | None) -> int | None:
     return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
 
 
-def _part(moments: pa.Array, part: str | None) -> pa.Array:
+def part_of(moments: pa.Array, part: str | None) -> pa.Array:
     """One of `sparkgpu.prepare.moments.TIME_PARTS`."""
     if part == "days since 1970":
         second_N = pc.floor(pc.divide(moments.view(pa.int64()).cast(pa.float64(), safe=False), 1e6))

@@ -25,11 +25,11 @@ BATCH_ROWS = 131_072
 
 
 def batches(
-    source: Source, columns: Sequence[str], *, as_dictionaries: bool = False
+    source: Source, columns: Sequence[str], *, as_dictionaries: bool = False, rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """Some columns of a local Parquet table in the order of row ids, texts as dictionaries if asked.
 
-    A column is null in files that lack it.
+    Batches have at most so many `rows`. A column is null in files that lack it.
     """
     nothing = pa.dictionary(pa.int32(), pa.string()) if as_dictionaries else pa.null()
     for file in files_of(source):
@@ -39,7 +39,7 @@ def batches(
         with pq.ParquetFile(
             file, metadata=metadata, read_dictionary=own if as_dictionaries else None
         ) as opened:
-            for batch in opened.iter_batches(BATCH_ROWS, columns=own):
+            for batch in opened.iter_batches(rows, columns=own):
                 yield pa.RecordBatch.from_arrays(
                     [
                         batch.column(name) if name in own else pa.nulls(batch.num_rows, nothing)

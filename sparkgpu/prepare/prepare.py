@@ -22,6 +22,7 @@ from sparkgpu.prepare.file_columns import FileColumns, file_columns
 from sparkgpu.prepare.formats.text_files import refuse_other_encodings
 from sparkgpu.prepare.labels import check_weights, class_weights, with_label
 from sparkgpu.prepare.levels import Levels, count_levels, count_levels_of_parquet, useless, words
+from sparkgpu.prepare.local_table import is_local, may_be_local, write_local_table
 from sparkgpu.prepare.notes import notes_on
 from sparkgpu.prepare.parquet_rows import read_rows
 from sparkgpu.prepare.parquet_statistics import ParquetScan, from_scan
@@ -80,6 +81,8 @@ def prepare(
             if table.is_cached:
                 stack.callback(table.unpersist)
             statistics = _gathered(table, source, config, target_name, scan())
+            # Few small jobs that need little: while pyarrow works, or while Spark writes the table.
+            hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
             if statistics.replaced:
                 refuse_other_encodings(source)
             if statistics.rows == 0:
@@ -112,13 +115,14 @@ def prepare(
             folder = paths.root / ".table"
             shutil.rmtree(folder, ignore_errors=True)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            # A few small jobs that need little while the table is written.
             saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
-            hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
-            typed = typed_columns(pipeline, split.table)
-            means = fit_means(typed, features, target.classes, folder, seed=config.seed)
-            splits = write_table(to_table(pipeline, split.table, features), folder, features, means)
-            saving.result()
+            if split.rows is not None and may_be_local(config, source) and is_local(features):
+                balance = class_weights(config.data, target)
+                splits = write_local_table(source, folder, features, target, split.rows, balance)
+            else:
+                typed = typed_columns(pipeline, split.table)
+                means = fit_means(typed, features, target.classes, folder, seed=config.seed)
+                splits = write_table(to_table(pipeline, split.table, features), folder, features, means)
         schema = _schema(
             config,
             source.name,
@@ -135,6 +139,7 @@ def prepare(
         write_json(folder / "schema.json", schema)
         shutil.rmtree(paths.table, ignore_errors=True)
         folder.replace(paths.table)
+        saving.result()
     return schema
 
 

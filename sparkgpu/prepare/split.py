@@ -38,12 +38,24 @@ _ACCURACY = 10_000_000  # percentile_approx is exact while rows < accuracy / 20
 _WORDS = ("train", "valid", "test")
 
 
+TRAIN, VALID, TEST = 1, 2, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSplit:
+    """The split of each row by row id (0: the row has no target), and the code of its class (-1)."""
+
+    split_N: NDArray[np.int8]
+    code_N: NDArray[np.int32]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The table with its split. `train_N` tells the training rows by row id, if known without Spark."""
+    """The table with its split. What is known without Spark: the training rows by row id, and all splits."""
 
     table: DataFrame
     train_N: NDArray[np.bool_] | None = None
+    rows: RowSplit | None = None
 
 
 def with_split(
@@ -69,6 +81,7 @@ def with_split(
     # Rows of one group or moment stay together, so the cuts fall between whole units.
     units = config.column if config.kind in ("group", "time") else None
     train_N: NDArray[np.bool_] | None = None
+    split_rows: RowSplit | None = None
     if config.kind == "column" and config.column is not None:
         placed, complete = _by_words(placed, config.column)
         if not complete and not config.folds:
@@ -88,12 +101,13 @@ def with_split(
             cuts = _cuts(shares, stratified, exact, hashed_rows=rows)
             if by_id:
                 train_N = by_id.beyond([cuts[code][-1] for code in sorted(cuts)])
+                split_rows = _split_rows(by_id, cuts, train_N) if not config.folds else None
         split = F.when(_within(cuts, 0), "test")
         if not config.folds:
             split = split.when(_within(cuts, 1), "valid")
         placed = placed.withColumn(SPLIT, split.otherwise("train"))
     if not config.folds:
-        return Split(table=placed.drop(PLACE), train_N=train_N)
+        return Split(table=placed.drop(PLACE), train_N=train_N, rows=split_rows)
     placed = placed.withColumn(SPLIT, F.when(F.col(SPLIT) == "test", "test").otherwise("train"))
     shares = [index / config.folds for index in range(1, config.folds)]
     rest = placed.where(F.col(SPLIT) == "train")
@@ -105,6 +119,13 @@ def with_split(
     beyond = [F.when(_within(cuts, index), 0).otherwise(1) for index in range(len(shares))]
     placed = placed.withColumn(FOLD, sum(beyond, F.lit(0)).cast("int"))
     return Split(table=placed.drop(PLACE), train_N=train_N)
+
+
+def _split_rows(by_id: ParquetRows, cuts: _Cuts, train_N: NDArray[np.bool_]) -> RowSplit:
+    beyond_test_N = by_id.beyond([cuts[code][0] for code in sorted(cuts)])
+    split_N = np.where(train_N, TRAIN, np.where(beyond_test_N, VALID, TEST))
+    split_N[by_id.code_N < 0] = 0
+    return RowSplit(split_N=split_N.astype(np.int8), code_N=by_id.code_N)
 
 
 def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:

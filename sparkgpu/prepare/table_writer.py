@@ -40,7 +40,7 @@ def write_table(
 
     folder.mkdir(parents=True, exist_ok=True)
     code = F.expr(f"cast(array_position(array{_SPLITS}, {SPLIT}) AS tinyint)")
-    kept = {feature.name: feature.levels[:-1] for feature in features if OTHER_LEVEL in feature.levels}
+    kept = capped_levels(features)
     coded = table.withColumn(SPLIT, code)
     counted = coded.mapInArrow(_writer(str(folder), kept, means), "split string, rows long").collect()
     rows: dict[str, int] = {}
@@ -67,7 +67,7 @@ def _writer(
         context = TaskContext.get()
         assert context is not None
         name = f"part-{context.partitionId():05d}.parquet"
-        files: dict[str, _SplitFile] = {}
+        files: dict[str, SplitFile] = {}
         looked_up = [(found, LevelMeans(found)) for found in means]
         for batch in batches:
             whole = pa.Table.from_batches([batch])
@@ -78,11 +78,11 @@ def _writer(
                     whole = whole.append_column(feature, mean)
             for column, levels in kept.items():
                 place = whole.schema.get_field_index(column)
-                whole = whole.set_column(place, column, _cut_off(whole[column], levels))
+                whole = whole.set_column(place, column, cut_off(whole[column], levels))
             for code in pc.unique(whole[SPLIT]).to_pylist():
                 split = _SPLITS[code - 1]
                 if split not in files:
-                    files[split] = _SplitFile(Path(folder) / f"{SPLIT}={split}", name)
+                    files[split] = SplitFile(Path(folder) / f"{SPLIT}={split}", name)
                 files[split].add(whole.filter(pc.equal(whole[SPLIT], code)).drop_columns([SPLIT]))
         rows = [file.close() for file in files.values()]
         yield pa.RecordBatch.from_pydict({"split": list(files), "rows": pa.array(rows, pa.int64())})
@@ -90,14 +90,19 @@ def _writer(
     return write
 
 
-def _cut_off(texts: pa.ChunkedArray, levels: Sequence[str]) -> pa.ChunkedArray:
+def capped_levels(features: Sequence[Feature]) -> dict[str, tuple[str, ...]]:
+    """The levels that stay as they are, of each feature with levels beyond the cap."""
+    return {feature.name: feature.levels[:-1] for feature in features if OTHER_LEVEL in feature.levels}
+
+
+def cut_off(texts: pa.Array | pa.ChunkedArray, levels: Sequence[str]) -> pa.Array | pa.ChunkedArray:
     """Merge all levels except these into one; missing values stay missing."""
     is_kept = pc.or_(pc.is_in(texts, value_set=pa.array(levels, texts.type)), texts.is_null())
     return pc.if_else(is_kept, texts, pa.scalar(OTHER_LEVEL, texts.type))
 
 
-class _SplitFile:
-    """One split's file of one task; it gets its final name, complete, only in `close`."""
+class SplitFile:
+    """One split's file of one task, or of a table; it gets its final name, complete, only in `close`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
