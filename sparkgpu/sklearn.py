@@ -1,0 +1,399 @@
+"""scikit-learn's door: trees and networks as its estimators, for the engines that need no JVM.
+
+They train as a run's trials do (the same engines, defaults, early stopping on a part of the rows) and predict
+as `sparkgpu.load` does. A fitted estimator holds the files of its model, so it can be copied and pickled.
+
+N rows, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import dotted
+from sparkgpu.engines.engine import Model, Platform, Trial, load_fitted, make_engine
+from sparkgpu.host.devices import find_machine
+from sparkgpu.plan.defaults import resolve
+from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.predict.frames import as_reader
+from sparkgpu.prepare.encoding import Encoder, as_words
+from sparkgpu.prepare.moments import TIME_PARTS
+from sparkgpu.prepare.roles import safe_names
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.rows import Rows
+from sparkgpu.table.schema import OTHER_LEVEL, Feature, SplitName, TableSchema, Task
+
+__all__ = ["NeuralClassifier", "NeuralRegressor", "TreesClassifier", "TreesRegressor"]
+
+_MOST_LEVELS = 1_000
+_FEWEST_ROWS = 10
+"""With fewer rows all of them train, and early stopping watches the same ones."""
+_TRIAL = "fit"
+
+
+class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What the four share. A subclass tells the branch and the engine."""
+
+    _branch: ClassVar[Any]
+
+    def _engine(self) -> str:
+        raise NotImplementedError
+
+    def _options(self) -> dict[str, Any]:
+        """The keys of a run's configuration that the parameters stand for."""
+        raise NotImplementedError
+
+    def _fit(
+        self, X: Any, label_N: NDArray[Any], task: Task, classes: Sequence[str], sample_weight: Any
+    ) -> None:
+        table = self._table(X, fitting=True)
+        check_consistent_length(label_N, np.empty(table.num_rows))
+        if table.num_rows < 2:
+            raise ValueError(f"X has n_samples={table.num_rows}; an estimator needs two or more.")
+        weight_N = None if sample_weight is None else _check_sample_weight(sample_weight, label_N)
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(2**31 - 1))
+        split_N = _splits(label_N, bool(classes), self.valid_size, seed)
+        features = _features(table, split_N == "train")
+        schema = TableSchema(
+            source=type(X).__name__,
+            target="y",
+            task=task,
+            classes=tuple(classes),
+            features=features,
+            weighted=weight_N is not None,
+            rows=table.num_rows,
+            splits={name: int((split_N == name).sum()) for name in ("train", "valid", "test")},
+            fingerprint="",
+        )
+        with tempfile.TemporaryDirectory(prefix="sparkgpu-fit-") as folder:
+            paths = RunPaths(root=Path(folder))
+            rows = Encoder(schema, {}).rows(table)
+            _write_table(paths, schema, rows, label_N, weight_N, split_N)
+            record = self._train(paths, schema, seed)
+            files = {
+                file.name: file.read_bytes()
+                for file in paths.trial(_TRIAL).root.iterdir()
+                if file.name.startswith("model.")
+            }
+        self._schema = schema
+        self._files: Mapping[str, bytes] = files
+        self._model: Model | None = _loaded(self._engine(), files, schema)
+        self.n_iter_ = int(record.best_iteration)
+
+    def _train(self, paths: RunPaths, schema: TableSchema, seed: int) -> Any:
+        config = config_io.load(options={**self._options(), **dotted(self.config or {})})
+        threads = self.threads or find_machine().cores
+        resolved = resolve(
+            config,
+            preset=self.preset,
+            strategy="single",
+            size=TableSize.of(schema),
+            device="cpu",
+            tree_device="cpu",
+        )
+        spec = TrialSpec(
+            name=_TRIAL,
+            model=self._branch,
+            engine=self._engine(),
+            seed=seed,
+            fold=None,
+            lane=0,
+            gang=(0,),
+        )
+        lane = LanePlan(
+            index=0, device="cpu", cuda_visible_devices=None, device_name="cpu", threads=threads,
+            tree_threads=threads, neural_threads=threads, heap_bytes=0, port_base=0,
+        )  # fmt: skip
+        events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
+        trial: Trial[Any] = Trial(
+            spec=spec,
+            parameters=resolved.trees if self._branch == "trees" else resolved.neural,
+            schema=schema,
+            run=paths,
+            lane=lane,
+            events=events,
+            scratch=paths.root,
+        )
+        try:
+            return make_engine(spec.engine, Platform()).run(trial)
+        finally:
+            events.close()
+
+    def _values(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self, "n_iter_")
+        table = self._table(X, fitting=False)
+        if self._model is None:  # it was copied or unpickled
+            self._model = _loaded(self._engine(), self._files, self._schema)
+        encoder = Encoder(self._schema, {})
+        encoder.check(table.column_names, "X")
+        return np.asarray(self._model.predict(encoder.rows(table)), dtype=np.float64)
+
+    def _table(self, X: Any, *, fitting: bool) -> pa.Table:
+        """X as a table; an array's columns are ``x0``, ``x1`` and so on."""
+        if hasattr(X, "columns") or hasattr(X, "__arrow_c_stream__"):
+            table = as_reader(X).read_all().combine_chunks()
+            if table.num_rows and table.num_columns:
+                # Names and number of features as scikit-learn keeps and checks them.
+                validate_data(self, X, reset=fitting, skip_check_array=True)
+                return table
+            X = np.empty((table.num_rows, table.num_columns))
+        values_NF = validate_data(self, X, reset=fitting, ensure_all_finite="allow-nan", dtype="numeric")
+        return pa.table({f"x{place}": pa.array(values_NF[:, place]) for place in range(values_NF.shape[1])})
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_model": None} if "_model" in state else state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.non_deterministic = False
+        return tags
+
+
+class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on frames or arrays (N, F) and classes (N,). Raises ValueError for what cannot be learned."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, code_N = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class, {self.classes_.tolist()}; a classifier needs two or more.")
+        task: Task = "binary" if len(self.classes_) == 2 else "multiclass"
+        self._fit(X, code_N, task, [str(place) for place in range(len(self.classes_))], sample_weight)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities (N, C) in the order of `classes_`."""
+        return self._values(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable classes (N,)."""
+        values = self._values(X)
+        found: NDArray[Any] = self.classes_[values.argmax(axis=1)]
+        return found
+
+
+class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on frames or arrays (N, F) and numbers (N,). Raises ValueError for what cannot be learned."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
+        self._fit(X, y, "regression", (), sample_weight)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Values (N,)."""
+        return self._values(X)
+
+
+class _Trees(_Estimator):
+    """Gradient-boosted trees. `engine` is ``"lightgbm"`` or ``"xgboost"``, which must be installed.
+
+    `config` holds further keys of a run (``{"trees.ntrees": 200}``), `valid_size` is the share of rows for
+    early stopping, `threads` None means all cores.
+    """
+
+    _branch = "trees"
+
+    def __init__(
+        self,
+        *,
+        engine: str = "lightgbm",
+        preset: str = "fast",
+        config: Mapping[str, Any] | None = None,
+        valid_size: float = 0.15,
+        threads: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.engine = engine
+        self.preset = preset
+        self.config = config
+        self.valid_size = valid_size
+        self.threads = threads
+        self.random_state = random_state
+
+    def _engine(self) -> str:
+        return self.engine
+
+    def _options(self) -> dict[str, Any]:
+        return {"trees.engine": self.engine}
+
+
+class _Neural(_Estimator):
+    """A PyTorch network on the CPU. `architecture` is ``"tabm"``, ``"realmlp"``, ``"mlp"`` or ``"resnet"``.
+
+    `config` holds further keys of a run (``{"neural.epochs": 20}``), `valid_size` is the share of rows for
+    early stopping, `threads` None means all cores. It sets torch's threads and seed for the process.
+    """
+
+    _branch = "neural"
+
+    def __init__(
+        self,
+        *,
+        architecture: str = "tabm",
+        preset: str = "fast",
+        config: Mapping[str, Any] | None = None,
+        valid_size: float = 0.15,
+        threads: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.architecture = architecture
+        self.preset = preset
+        self.config = config
+        self.valid_size = valid_size
+        self.threads = threads
+        self.random_state = random_state
+
+    def _engine(self) -> str:
+        return "torch"
+
+    def _options(self) -> dict[str, Any]:
+        return {"neural.architecture": self.architecture}
+
+
+class TreesClassifier(_Classifier, _Trees):
+    """Classifies by gradient-boosted trees."""
+
+    __doc__ = f"{__doc__}\n\n{_Trees.__doc__}"
+
+
+class TreesRegressor(_Regressor, _Trees):
+    """Predicts numbers by gradient-boosted trees."""
+
+    __doc__ = f"{__doc__}\n\n{_Trees.__doc__}"
+
+
+class NeuralClassifier(_Classifier, _Neural):
+    """Classifies by a network."""
+
+    __doc__ = f"{__doc__}\n\n{_Neural.__doc__}"
+
+
+class NeuralRegressor(_Regressor, _Neural):
+    """Predicts numbers by a network."""
+
+    __doc__ = f"{__doc__}\n\n{_Neural.__doc__}"
+
+
+def _splits(label_N: NDArray[Any], has_classes: bool, valid_size: float, seed: int) -> NDArray[Any]:
+    """``train`` or ``valid`` for each row (N,); each class has a training row.
+
+    The engines also predict a test split, which is of no use here: it is one of the other rows.
+    """
+    rows = len(label_N)
+    split_N = np.full(rows, "train", dtype="<U5")
+    if rows < _FEWEST_ROWS:
+        return split_N
+    count_C = Counter(label_N.tolist()) if has_classes else {}
+    several_N = np.array([not has_classes or count_C[label] > 1 for label in label_N.tolist()])
+    place_M = np.flatnonzero(several_N)
+    wanted = max(math.ceil(valid_size * len(place_M)), len(count_C), 1)
+    if wanted >= len(place_M) - len(count_C):
+        return split_N
+    stratify = label_N[place_M] if has_classes else None
+    _, valid_M = train_test_split(place_M, test_size=wanted, random_state=seed % 2**32, stratify=stratify)
+    split_N[valid_M] = "valid"
+    return split_N
+
+
+def _features(table: pa.Table, is_train_N: NDArray[np.bool_]) -> tuple[Feature, ...]:
+    """The features of a table's columns by their types alone; levels are those of the training rows."""
+    made: list[dict[str, Any]] = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = column.type
+        is_words = pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if is_words or pa.types.is_string_view(kind):
+            levels = _levels(column, is_train_N)
+            made.append({"source": name, "kind": "categorical", "reading": "words", "levels": levels})
+        elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            made += [
+                {"source": name, "kind": "numeric", "reading": "moment", "part": part} for part in TIME_PARTS
+            ]
+        else:
+            made.append({"source": name, "kind": "numeric", "reading": "number"})
+    names = safe_names([f"{one['source']}_{one['part']}" if "part" in one else one["source"] for one in made])
+    return tuple(
+        Feature(name=name, pipeline=name, type="string" if one["reading"] == "words" else "double", **one)
+        for name, one in zip(names, made, strict=True)
+    )
+
+
+def _levels(column: pa.ChunkedArray, is_train_N: NDArray[np.bool_]) -> tuple[str, ...]:
+    words = as_words(column.combine_chunks(), "string").filter(pa.array(is_train_N)).drop_null()
+    counts = Counter(words.to_pylist())
+    ordered = sorted(counts, key=lambda level: (-counts[level], level))
+    if len(ordered) <= _MOST_LEVELS:
+        return tuple(ordered)
+    return (*(level for level in ordered[:_MOST_LEVELS] if level != OTHER_LEVEL), OTHER_LEVEL)
+
+
+def _write_table(
+    paths: RunPaths,
+    schema: TableSchema,
+    rows: Rows,
+    label_N: NDArray[Any],
+    weight_N: NDArray[Any] | None,
+    split_N: NDArray[Any],
+) -> None:
+    """The prepared table of a run, in which the engines find their rows."""
+    columns: dict[str, Any] = {"row_id": rows.row_id_N}
+    columns["label"] = label_N.astype(np.int32 if schema.classes else np.float64)
+    if weight_N is not None:
+        columns["weight"] = weight_N.astype(np.float64)
+    for place, feature in enumerate(schema.numeric):
+        columns[feature.name] = pa.array(rows.numeric_NF[:, place], from_pandas=True)
+    for place, feature in enumerate(schema.categorical):
+        code_N = rows.codes_NK[:, place]
+        columns[feature.name] = pa.DictionaryArray.from_arrays(
+            pa.array(code_N, mask=code_N < 0), pa.array(feature.levels, pa.string())
+        ).dictionary_decode()
+    table = pa.table(columns)
+    is_valid_N = split_N == "valid" if (split_N == "valid").any() else split_N == "train"
+    of_split: dict[SplitName, NDArray[np.bool_]] = {
+        "train": split_N == "train", "valid": is_valid_N, "test": is_valid_N,
+    }  # fmt: skip
+    for name, which_N in of_split.items():
+        paths.split(name).mkdir(parents=True)
+        pq.write_table(table.filter(pa.array(which_N)), paths.split(name) / "part-00000.parquet")
+    write_json(paths.schema, schema)
+
+
+def _loaded(engine: str, files: Mapping[str, bytes], schema: TableSchema) -> Model:
+    with tempfile.TemporaryDirectory(prefix="sparkgpu-load-") as name:
+        folder = Path(name)
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        return load_fitted(engine, folder, schema)

@@ -1,0 +1,98 @@
+"""The estimators for scikit-learn: its own checks, pipelines, copies, and what they learn."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from sparkgpu.sklearn import NeuralClassifier, NeuralRegressor, TreesClassifier, TreesRegressor
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.filterwarnings("ignore:Skipping check", "ignore:invalid value"),
+]
+
+ESTIMATORS = (
+    TreesClassifier,
+    TreesRegressor,
+    pytest.param(NeuralClassifier, marks=pytest.mark.slow),
+    pytest.param(NeuralRegressor, marks=pytest.mark.slow),
+)
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": "rows are drawn for early stopping and for each tree or "
+    "batch, so a row of weight two is not the same draw as two rows"
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [TreesClassifier, TreesRegressor, *(pytest.param(one, marks=pytest.mark.slow) for one in ESTIMATORS[2:])],
+)
+def test_scikit_learns_own_checks_pass(kind: Any) -> None:
+    found = check_estimator(kind(threads=1, random_state=0), expected_failed_checks=EXPECTED, on_fail="raise")
+    assert {one["check_name"] for one in found if one["status"] == "xfail"} <= EXPECTED.keys()
+    assert sum(one["status"] == "passed" for one in found) >= 55
+
+
+def people(rows: int = 1200) -> tuple[pd.DataFrame, np.ndarray[Any, Any]]:
+    drawn = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": drawn.normal(40, 10, rows),
+            "town": drawn.choice(["a", "b", "c", None], rows),
+            "since": pd.Timestamp("2024-01-01") + pd.to_timedelta(drawn.integers(0, 500, rows), unit="D"),
+            "member": drawn.random(rows) < 0.5,
+        }
+    )
+    signal = (frame["age"] > 40).astype(int) + (frame["town"] == "b") + (frame["since"].dt.month > 6)
+    return frame, np.where(signal > 1, "yes", "no")
+
+
+@pytest.mark.parametrize("kind", ["lightgbm", "xgboost", "mlp"])
+def test_frames_of_words_dates_and_gaps_are_learned_and_predicted_from_a_copy(kind: str) -> None:
+    frame, y = people()
+    model: Any = (
+        NeuralClassifier(architecture="mlp", config={"neural.epochs": 30}, random_state=1)
+        if kind == "mlp"
+        else TreesClassifier(engine=kind, random_state=1)
+    )
+    model.fit(frame[:900], y[:900])
+    assert model.score(frame[900:], y[900:]) > 0.9
+    assert model.classes_.tolist() == ["no", "yes"]
+    again = pickle.loads(pickle.dumps(model))
+    shuffled = frame[["age", "town", "since", "member"]]
+    np.testing.assert_array_equal(again.predict_proba(shuffled), model.predict_proba(frame))
+    new = frame[900:].assign(town="never seen")
+    assert np.isfinite(model.predict_proba(new)).all()
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"age": "years"}))
+    assert not hasattr(clone(model), "n_iter_")
+
+
+def test_it_works_in_pipelines_and_cross_validation() -> None:
+    drawn = np.random.default_rng(0)
+    X_NF = drawn.normal(size=(600, 4))
+    y_N = X_NF[:, 0] * 3 + np.abs(X_NF[:, 1]) + drawn.normal(scale=0.1, size=600)
+    pipeline = make_pipeline(StandardScaler(), TreesRegressor(random_state=0))
+    assert cross_val_score(pipeline, X_NF, y_N, cv=3).mean() > 0.9
+    same = [TreesRegressor(random_state=0).fit(X_NF, y_N).predict(X_NF) for _ in range(2)]
+    np.testing.assert_array_equal(*same)
+
+
+def test_settings_of_a_run_reach_the_engine_and_wrong_ones_are_refused() -> None:
+    frame, y = people(200)
+    few = TreesClassifier(config={"trees.ntrees": 7, "trees": {"max_leaves": 4}}, random_state=0)
+    assert few.fit(frame, y).n_iter_ <= 7
+    with pytest.raises(ValueError, match="ntreees"):
+        TreesClassifier(config={"trees.ntreees": 7}).fit(frame, y)
+    with pytest.raises(ValueError, match="one class"):
+        TreesClassifier().fit(frame, ["yes"] * 200)
