@@ -67,6 +67,10 @@ def run(
             "--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."
         ),
     ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Write the finished run to MLflow: a server or a folder."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory: a new or an empty folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and exit.")] = False,
@@ -79,6 +83,10 @@ def run(
     from sparkgpu.runs.resume import resumed_config
     from sparkgpu.terminal import open_display
 
+    if mlflow is not None:
+        from sparkgpu.predict.mlflow_model import check_mlflow, log_run
+
+        check_mlflow()
     options = keyed(
         source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
         strategy=strategy, preset=preset,
@@ -93,6 +101,8 @@ def run(
         resolved = toml.load(file=config, options=options, assignments=assignments or ())
     with open_display(quiet) as display:
         outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume)
+    if mlflow is not None and outcome.results is not None:
+        typer.echo(f"mlflow  {log_run(outcome.paths.root, mlflow)} at {mlflow}")
     raise typer.Exit(outcome.exit_code)
 
 
@@ -133,7 +143,7 @@ def predict(
 def export(
     run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     format: Annotated[
-        str, typer.Option(help="onnx or torch for networks; mojo, xgboost or lightgbm for trees.")
+        str, typer.Option(help="onnx or torch for networks; mojo, xgboost or lightgbm for trees; mlflow.")
     ],
     model: Annotated[str, typer.Option(help="best, trees, neural, or the name of a trial.")] = "best",
     out: Annotated[

@@ -8,7 +8,8 @@ N rows, C classes.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,7 @@ from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.words import listed
 
+MLFLOW = "mlflow"
 _MOST_CHECKED = 50_000  # rows; a file that reads wrongly reads wrongly in the first of them
 
 
@@ -74,25 +76,47 @@ def export(run_dir: str | Path, model: str, format: str, out: str | Path | None 
     `TrialError` if the written file predicts other values.
     """
     paths = RunPaths(root=Path(run_dir).expanduser().resolve())
+    if format == MLFLOW:
+        return _export_mlflow(paths, model, str(run_dir), out)
     trained = _find(paths, model, str(run_dir))
     found = FORMATS.get(format)
     fitting = [name for name, one in FORMATS.items() if trained.trial.engine in one.engines]
     if found is None or format not in fitting:
         raise ConfigError(
             f"--format {format}: a model of {trained.trial.engine} has no such format. Choose one of "
-            f"{listed(fitting)}."
+            f"{listed([*fitting, MLFLOW])}."
         )
     _check_packages(format, found)
     target = Path(out) if out else paths.root / "exports" / f"{trained.trial.name}{found.ending}"
-    if target.suffix != found.ending:
-        wanted = f"must end with {found.ending}" if found.ending else "is a folder and must have no ending"
+    with _new(target, format, found.ending):
+        found.write(trained, target)
+        _check(paths, trained, found, target)
+    return target
+
+
+def _export_mlflow(paths: RunPaths, model: str, where: str, out: str | Path | None) -> Path:
+    """Any model, the blend included, with the files of the run that it needs."""
+    from sparkgpu.predict.mlflow_model import check_mlflow, save_model
+
+    check_mlflow()
+    name = model_name(finished_results(paths), model, where)
+    target = Path(out) if out else paths.root / "exports" / f"{name}-mlflow"
+    with _new(target, MLFLOW, ""):
+        save_model(paths.root, name, target)
+    return target
+
+
+@contextmanager
+def _new(target: Path, format: str, ending: str) -> Iterator[None]:
+    """Make room for a new file or folder; it is removed if the block fails."""
+    if target.suffix != ending:
+        wanted = f"must end with {ending}" if ending else "is a folder and must have no ending"
         raise ConfigError(f"--out {target}: with --format {format} it {wanted}.")
     if target.exists():
         raise ConfigError(f"--out {target}: it exists. Give a new name, or remove it.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        found.write(trained, target)
-        _check(paths, trained, found, target)
+        yield
     except PermissionError as error:
         raise ConfigError(
             f"{error.filename}: you may not write there. Give another place with --out."
@@ -100,7 +124,6 @@ def export(run_dir: str | Path, model: str, format: str, out: str | Path | None 
     except BaseException:
         _remove(target)
         raise
-    return target
 
 
 def _find(paths: RunPaths, model: str, where: str) -> Trained:

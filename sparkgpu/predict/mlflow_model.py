@@ -1,0 +1,170 @@
+"""A run in MLflow: its parameters, metrics, curves and report, and a model that MLflow serves.
+
+MLflow is imported when it is needed (extra ``mlflow``).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparkgpu import __version__
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.predict.fitted import FittedModel
+from sparkgpu.predict.members import BEST
+from sparkgpu.predict.needed_files import copy_needed
+from sparkgpu.prepare.roles import WHOLE_TYPES
+from sparkgpu.rundir.curve import read_curve
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import Results, read_results
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import Feature
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUN, NAME = "run", "model_name"
+"""The artifact with the run's files, and the file in it that names the model."""
+
+_EXPERIMENT = "sparkgpu"
+_EXAMPLE_ROWS = 5
+_SECONDS_PER_DAY = 86_400
+_TOLERANCE = 1e-6
+
+
+def check_mlflow() -> None:
+    """Raise `DeviceError` if MLflow is not installed."""
+    if find_spec("mlflow") is None:
+        raise DeviceError("MLflow is not installed. Run `pip install 'sparkgpu[mlflow]'`.")
+
+
+def predicted(model: FittedModel, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns ``prediction`` and ``probability_<class>`` for the rows of `frame`."""
+    import pandas as pd
+
+    if not model.schema.classes:
+        return pd.DataFrame({"prediction": model.predict(frame)})
+    found = model.predict_proba(frame)
+    names = [f"probability_{name}" for name in model.schema.classes]
+    probabilities = dict(zip(names, found.T, strict=True))
+    return pd.DataFrame({"prediction": model.classes_[found.argmax(axis=1)], **probabilities})
+
+
+def save_model(run_dir: Path, model: str, folder: Path) -> None:
+    """Write a model of a run as an MLflow model, the blend included, and check it.
+
+    Raises `TrialError` if MLflow predicts other values with it than `sparkgpu.load`.
+    """
+    import mlflow
+
+    fitted = FittedModel(run_dir, model)
+    with tempfile.TemporaryDirectory(prefix="sparkgpu-mlflow-") as needed:
+        mlflow.pyfunc.save_model(path=str(folder), **_arguments(fitted, Path(needed)))
+    example = example_of(fitted)
+    again = mlflow.pyfunc.load_model(str(folder)).predict(example)
+    names = [name for name in again.columns if name != "prediction"] or ["prediction"]
+    difference = np.abs(again[names].to_numpy() - predicted(fitted, example)[names].to_numpy()).max()
+    if not difference <= _TOLERANCE * max(1.0, float(np.abs(again[names].to_numpy()).max())):
+        raise TrialError(f"{folder}: MLflow predicts other values with this model, by {difference:.1e}.")
+
+
+def log_run(run_dir: Path, uri: str) -> str:
+    """Write a finished run to the tracking server or folder at `uri`. Returns the id of MLflow's run."""
+    import mlflow
+
+    paths = RunPaths(root=run_dir)
+    results = read_results(paths)
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_experiment(_EXPERIMENT)
+    with mlflow.start_run(run_name=results.run.name) as run:
+        mlflow.log_params(dict(_parameters(paths)))
+        mlflow.set_tags({"target": results.data.target, "task": results.data.task})
+        mlflow.log_metrics(dict(_metrics(results)))
+        for trial in results.done():
+            metric, points = read_curve(paths.trial(trial.name).learning_curve)
+            for point in points:
+                values = {"train": point.train, "valid": point.valid}
+                known = {
+                    f"{trial.name}.{metric}.{split}": value
+                    for split, value in values.items()
+                    if value is not None
+                }
+                mlflow.log_metrics(known, step=point.step)
+        mlflow.log_artifacts(str(paths.report), "report")
+        for file in (paths.metrics, paths.config):
+            mlflow.log_artifact(str(file))
+        if results.comparison.leader is not None:
+            with tempfile.TemporaryDirectory(prefix="sparkgpu-mlflow-") as needed:
+                arguments = _arguments(FittedModel(run_dir, BEST), Path(needed))
+                mlflow.pyfunc.log_model(name="model", **arguments)
+        return str(run.info.run_id)
+
+
+def _arguments(fitted: FittedModel, needed: Path) -> dict[str, Any]:
+    from mlflow.models import infer_signature
+
+    copy_needed(RunPaths(root=fitted.run_dir), fitted.members, needed)
+    (needed / NAME).write_text(fitted.name, encoding="utf-8")
+    example = example_of(fitted)
+    return {
+        "python_model": str(Path(__file__).with_name("mlflow_code.py")),
+        "artifacts": {RUN: str(needed)},
+        "signature": infer_signature(example, predicted(fitted, example)),
+        "input_example": example,
+        "pip_requirements": [f"sparkgpu=={__version__}"],
+    }
+
+
+def example_of(fitted: FittedModel) -> pd.DataFrame:
+    """A few rows of the run's test split as the user's columns; numbers are floats, so that gaps may come."""
+    import pandas as pd
+
+    paths = RunPaths(root=fitted.run_dir)
+    rows = read_rows(paths, fitted.schema, "test").part(slice(_EXAMPLE_ROWS))
+    columns: dict[str, Any] = {}
+    for place, feature in enumerate(fitted.schema.numeric):
+        if feature.means_of is None:
+            _add_number(columns, feature, rows.numeric_NF[:, place])
+    for place, feature in enumerate(fitted.schema.categorical):
+        words = np.array([*feature.levels, None], dtype=object)
+        found = pd.Series(words[rows.codes_NK[:, place]])
+        columns[feature.source] = found.astype(float) if feature.type in WHOLE_TYPES else found
+    return pd.DataFrame({name: columns[name] for name in fitted.feature_names_in_})
+
+
+def _add_number(columns: dict[str, Any], feature: Feature, value_N: Any) -> None:
+    import pandas as pd
+
+    if feature.reading != "moment":
+        columns[feature.source] = value_N.astype(np.float64)
+    elif feature.part == "days since 1970":
+        seconds_N = np.round(value_N.astype(np.float64) * _SECONDS_PER_DAY)
+        columns[feature.source] = pd.to_datetime(pd.Series(seconds_N), unit="s")
+
+
+def _parameters(paths: RunPaths) -> Iterator[tuple[str, str]]:
+    """The keys of ``run.toml`` with their values."""
+
+    def flat(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+        for key, value in section.items():
+            if isinstance(value, Mapping):
+                yield from flat(value, f"{prefix}{key}.")
+            else:
+                yield prefix + key, str(value)[:500]
+
+    yield from flat(tomllib.loads(paths.config.read_text(encoding="utf-8")), "")
+
+
+def _metrics(results: Results) -> Iterator[tuple[str, float]]:
+    for model in results.models:
+        for split, values in (("valid", model.metrics.valid), ("test", model.metrics.test)):
+            for metric, value in values.items():
+                if value is not None:
+                    yield f"{model.name}.{split}.{metric}", value
+    yield "wall_s", results.run.wall_s
