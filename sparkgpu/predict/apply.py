@@ -132,9 +132,21 @@ def predict_source(
     return Outcome(
         rows=rows,
         seconds=seconds,
-        notes=(*model.notes, *encoder.findings.sentences()),
+        notes=(*model.notes, *encoder.findings.sentences(), *_same_table(model, found, rows)),
         score=scored.score() if scored is not None else None,
     )
+
+
+def _same_table(model: FittedModel, source: Source, rows: int) -> list[str]:
+    """A warning if these are the rows of the run itself: most of them were trained on."""
+    schema = model.schema
+    same = Path(schema.source).name == Path(source.name).name
+    if not same or rows != schema.rows + schema.rows_refused:
+        return []
+    return [
+        "this looks like the table of the run, so most of its rows were trained on; the run's report holds "
+        "the metrics of its test rows"
+    ]
 
 
 def _reader(source: Source) -> Reader:

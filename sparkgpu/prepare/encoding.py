@@ -243,7 +243,7 @@ def numbers(column: pa.Array) -> pa.Array:
     column = _decoded(column)
     kind = column.type
     if pa.types.is_null(kind):
-        return column.cast(pa.float64())
+        return column.cast(pa.float64(), safe=False)
     if pa.types.is_boolean(kind):
         return column.cast(pa.int8())
     if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
@@ -251,11 +251,11 @@ def numbers(column: pa.Array) -> pa.Array:
     if pa.types.is_float16(kind):
         return column.cast(pa.float32())
     if pa.types.is_decimal(kind):
-        return column.cast(pa.float64())
+        return column.cast(pa.float64(), safe=False)
     if _is_text(kind):
         text = pc.utf8_trim(column.cast(pa.string()), BLANKS)
         is_number = pc.match_substring_regex(text, _PLAIN_NUMBER)
-        return pc.utf8_ltrim(pc.if_else(is_number, text, None), "+").cast(pa.float64())
+        return pc.utf8_ltrim(pc.if_else(is_number, text, None), "+").cast(pa.float64(), safe=False)
     raise _UnfitError(str(kind))
 
 
@@ -281,7 +281,7 @@ def _float_words(column: pa.Array, kind: str) -> pa.Array:
     """Whole numbers without a point, unless the source had floats."""
     if kind in ("float", "double"):
         return column.cast(pa.string())
-    number_N = column.cast(pa.float64())
+    number_N = column.cast(pa.float64(), safe=False)
     is_whole = pc.and_(pc.equal(number_N, pc.floor(number_N)), pc.less(pc.abs(number_N), 2.0**53))
     whole = pc.if_else(is_whole, number_N, None).cast(pa.int64()).cast(pa.string())
     return pc.if_else(
@@ -294,9 +294,9 @@ def _comparable(column: pa.Array, kind: str) -> pa.Array:
     if kind in WHOLE_TYPES:
         return _whole(column)
     if kind == "float":
-        return numbers(column).cast(pa.float64()).cast(pa.float32(), safe=False)
+        return numbers(column).cast(pa.float64(), safe=False).cast(pa.float32(), safe=False)
     if is_number(kind):
-        return numbers(column).cast(pa.float64())
+        return numbers(column).cast(pa.float64(), safe=False)
     if kind == "boolean":
         return truths(column)
     if kind in ("date", "timestamp", "timestamp_ntz"):
@@ -344,7 +344,7 @@ def moments(column: pa.Array) -> pa.Array:
     if pa.types.is_null(kind):
         return column.cast(_MOMENT_TYPE)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        seconds_N = numbers(column).cast(pa.float64())
+        seconds_N = numbers(column).cast(pa.float64(), safe=False)
         micros_N = pc.if_else(pc.is_finite(seconds_N), pc.floor(pc.multiply(seconds_N, 1e6)), None)
         return micros_N.cast(pa.int64(), safe=False).view(_MOMENT_TYPE)
     raise _UnfitError(str(kind))

@@ -39,7 +39,9 @@ def load_mojo(folder: Path, schema: TableSchema) -> Model:
 
 
 class MojoModel:
-    """A fitted model of H2O (`sparkgpu.engines.engine.Model`)."""
+    """A fitted model of H2O (`sparkgpu.engines.engine.Model`); `note` is for its user."""
+
+    note = "H2O's trees are applied in Java; with `pip install 'sparkgpu[xgboost]'` they need none"
 
     def __init__(self, file: Path, schema: TableSchema) -> None:
         self._file = file
