@@ -34,7 +34,9 @@ from sklearn.utils.validation import (
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
+from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Model, Platform, Trial, load_fitted, make_engine
+from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import find_machine
 from sparkgpu.plan.defaults import resolve
 from sparkgpu.plan.plan import LanePlan, TrialSpec
@@ -54,6 +56,8 @@ __all__ = ["NeuralClassifier", "NeuralRegressor", "TreesClassifier", "TreesRegre
 _MOST_LEVELS = 1_000
 _FEWEST_ROWS = 10
 """With fewer rows all of them train, and early stopping watches the same ones."""
+_FEW_ROWS = 10_000
+"""With fewer rows one thread is as fast as several, and does not wait for cores that others use."""
 _TRIAL = "fit"
 
 
@@ -74,6 +78,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     ) -> None:
         table = self._table(X, fitting=True)
         check_consistent_length(label_N, np.empty(table.num_rows))
+        if not isinstance(self.valid_size, float | int) or not 0 < self.valid_size < 1:
+            raise ValueError(f"valid_size={self.valid_size!r}: give a share of the rows between 0 and 1.")
         if table.num_rows < 2:
             raise ValueError(f"X has n_samples={table.num_rows}; an estimator needs two or more.")
         weight_N = None if sample_weight is None else _check_sample_weight(sample_weight, label_N)
@@ -108,8 +114,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self.n_iter_ = int(record.best_iteration)
 
     def _train(self, paths: RunPaths, schema: TableSchema, seed: int) -> Any:
-        config = config_io.load(options={**self._options(), **dotted(self.config or {})})
-        threads = self.threads or find_machine().cores
+        options = {**self._options(), "preset": self.preset, **dotted(self.config or {})}
+        config = config_io.load(options=options)
+        few = schema.rows < _FEW_ROWS
+        threads = self.threads or (1 if few else find_machine().cores)
         resolved = resolve(
             config,
             preset=self.preset,
@@ -222,7 +230,7 @@ class _Trees(_Estimator):
     """Gradient-boosted trees. `engine` is ``"lightgbm"`` or ``"xgboost"``, which must be installed.
 
     `config` holds further keys of a run (``{"trees.ntrees": 200}``), `valid_size` is the share of rows for
-    early stopping, `threads` None means all cores.
+    early stopping. `threads` None means all cores, or one for fewer than 10,000 rows.
     """
 
     _branch = "trees"
@@ -245,7 +253,11 @@ class _Trees(_Estimator):
         self.random_state = random_state
 
     def _engine(self) -> str:
-        return self.engine
+        try:
+            found = ENGINES.find(self.engine, lambda entry: entry.branch == "trees" and not entry.needs_h2o)
+        except ValueError as error:
+            raise ConfigError(f"engine={self.engine!r}: {error}") from None
+        return found.name
 
     def _options(self) -> dict[str, Any]:
         return {"trees.engine": self.engine}
@@ -255,7 +267,8 @@ class _Neural(_Estimator):
     """A PyTorch network on the CPU. `architecture` is ``"tabm"``, ``"realmlp"``, ``"mlp"`` or ``"resnet"``.
 
     `config` holds further keys of a run (``{"neural.epochs": 20}``), `valid_size` is the share of rows for
-    early stopping, `threads` None means all cores. It sets torch's threads and seed for the process.
+    early stopping. `threads` None means all cores, or one for fewer than 10,000 rows. It sets torch's threads
+    and seed for the process.
     """
 
     _branch = "neural"

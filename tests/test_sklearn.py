@@ -94,5 +94,12 @@ def test_settings_of_a_run_reach_the_engine_and_wrong_ones_are_refused() -> None
     assert few.fit(frame, y).n_iter_ <= 7
     with pytest.raises(ValueError, match="ntreees"):
         TreesClassifier(config={"trees.ntreees": 7}).fit(frame, y)
+    for settings, words in (
+        ({"preset": "fats"}, "fats"),
+        ({"engine": "h2o-xgboost"}, "choose one of xgboost, lightgbm"),
+        ({"valid_size": 1.5}, "give a share of the rows between 0 and 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            TreesClassifier(**settings).fit(frame, y)
     with pytest.raises(ValueError, match="one class"):
         TreesClassifier().fit(frame, ["yes"] * 200)

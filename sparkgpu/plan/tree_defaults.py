@@ -30,6 +30,9 @@ _LEAFWISE_DEPTH = 8
 # With one tree per class, rounds are dear, and finer trees need fewer of them.
 _TIMES_WITH_CLASSES = 2
 _ROWS_PER_LEAF = 16
+# So many classes leave few rounds, and each class few rows: steps of 0.3 and leaves of few rows overfit.
+_MANY_CLASSES = 50
+_LARGEST_STEP_OF_MANY = 0.15
 # On a wide table most columns are noise, and the histograms of many columns leave the cache.
 _WIDE = 500
 _WIDE_LEAVES = 8
@@ -106,6 +109,7 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     on_gpu = device.startswith("cuda") and config.tree_method in ("auto", "gpu_hist")
     growth = _growth(config, size, on_gpu=on_gpu)
     leaves = config.max_leaves or growth.max_leaves or 2 ** (config.max_depth or growth.max_depth)
+    many_classes = size.num_classes >= _MANY_CLASSES
     if size.trees_per_round > 1:  # trees of classes with few rows stay small
         leaves = min(leaves, max(_WIDE_LEAVES, size.train_rows // size.num_classes // _ROWS_PER_LEAF))
     seconds = limits.core_s
@@ -117,7 +121,8 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     affordable = int(seconds / round_s(size, leaves, bins))
     rounds = min(max(affordable, _FEWEST_TREES), limits.most_rounds)
     step = limits.learn_rate * limits.most_rounds / (config.ntrees or rounds)
-    learn_rate = round(min(max(step, limits.learn_rate), _LARGEST_STEP), 3)
+    largest = _LARGEST_STEP_OF_MANY if many_classes else _LARGEST_STEP
+    learn_rate = round(min(max(step, limits.learn_rate), largest), 3)
     # Larger steps show earlier that nothing is gained any more.
     patience = limits.early_stopping_rounds * min(1.0, limits.learn_rate / (config.learn_rate or learn_rate))
     return {
@@ -125,8 +130,9 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
         **asdict(growth),
         "max_bins": bins,
         "col_sample_rate_per_tree": _WIDE_SHARE if is_wide else 0.8,
-        # With many classes a row adds little to the sum of second derivatives that `min_rows` limits.
-        "min_rows": 1.0 if size.trees_per_round == 1 else 0.1,
+        # With some classes a row adds little to the sum of second derivatives that `min_rows` limits. With
+        # many, the few rows of a class must not have leaves of their own.
+        "min_rows": 0.1 if size.trees_per_round > 1 and not many_classes else 1.0,
         "ntrees": rounds,
         "learn_rate": learn_rate,
         "early_stopping_rounds": max(_LEAST_PATIENCE, round(patience)),

@@ -25,6 +25,7 @@ from sparkgpu.predict.readers.reading import Reader, refusing_unreadable
 from sparkgpu.prepare.encoding import as_float64, labels, numbers
 from sparkgpu.score import compare, metrics
 from sparkgpu.table.source import Source, find_source
+from sparkgpu.words import counted
 
 _MOST_SCORED = 5_000_000  # values in memory: 40 MB
 _SEED = 7
@@ -61,11 +62,14 @@ class _Scored:
     weights: list[NDArray[np.float64]] = field(default_factory=list)
     kept: int = 0
     dropped: int = 0
+    unknown: int = 0
 
     def add(self, batch: pa.RecordBatch, values: NDArray[np.float64]) -> None:
         schema = self.model.schema
-        label_N = labels(batch.column(schema.target), schema)
+        column = batch.column(schema.target)
+        label_N = labels(column, schema)
         has_N = label_N >= 0 if schema.classes else np.isfinite(label_N)
+        self.unknown += max(len(column) - column.null_count - int(has_N.sum()), 0)
         if self.kept >= _MOST_SCORED:
             self.dropped += int(has_N.sum())
             return
@@ -74,6 +78,15 @@ class _Scored:
         self.kept += self.values[-1].size
         if self.weight is not None:
             self.weights.append(as_float64(numbers(batch.column(self.weight)))[has_N])
+
+    def notes(self) -> list[str]:
+        """What the metrics leave out."""
+        if not self.unknown:
+            return []
+        what = "a class that training never saw" if self.model.schema.classes else "no finite number"
+        return [
+            f"the {self.model.target} of {counted(self.unknown, 'row')} is {what}; the metrics leave them out"
+        ]
 
     def score(self) -> Score | None:
         label_N = np.concatenate(self.labels) if self.labels else np.empty(0)
@@ -132,7 +145,12 @@ def predict_source(
     return Outcome(
         rows=rows,
         seconds=seconds,
-        notes=(*model.notes, *encoder.findings.sentences(), *_same_table(model, found, rows)),
+        notes=(
+            *model.notes,
+            *encoder.findings.sentences(),
+            *(scored.notes() if scored is not None else ()),
+            *_same_table(model, found, rows),
+        ),
         score=scored.score() if scored is not None else None,
     )
 

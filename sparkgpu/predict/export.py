@@ -113,7 +113,7 @@ def _new(target: Path, format: str, ending: str) -> Iterator[None]:
         wanted = f"must end with {ending}" if ending else "is a folder and must have no ending"
         raise ConfigError(f"--out {target}: with --format {format} it {wanted}.")
     if target.exists():
-        raise ConfigError(f"--out {target}: it exists. Give a new name, or remove it.")
+        raise ConfigError(f"{target}: it exists. Give another name with --out, or remove it.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -132,7 +132,7 @@ def _find(paths: RunPaths, model: str, where: str) -> Trained:
     members = weights_of(results, name)
     if len(members) > 1:
         raise ConfigError(
-            f"--model {name}: it is a mean of {listed(members)}, and a file holds one of them. Name one."
+            f"model {name!r}: it is a mean of {listed(members)}, and a file holds one of them. Name one."
         )
     (trial,) = members
     return Trained(

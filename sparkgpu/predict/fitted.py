@@ -5,6 +5,7 @@ N rows, C classes.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import Model, load_fitted
-from sparkgpu.errors import ConfigError
+from sparkgpu.errors import ConfigError, DataError
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, model_name, weights_of
 from sparkgpu.prepare.encoding import Encoder
@@ -97,7 +98,8 @@ class FittedModel:
         """The predicted classes (N,), or values (N,) of a regression, in the order of the rows of `data`.
 
         `data` is a pandas, polars or pyarrow table, or any frame that exports Arrow. Other columns are
-        ignored. Raises `DataError` if a column is absent or cannot be read.
+        ignored. Warns of values that count as missing because training never saw them, or because they cannot
+        be read. Raises `DataError` if a column is absent or of a type that cannot be read.
         """
         values = self._values(data)
         if not self._schema.classes:
@@ -112,6 +114,9 @@ class FittedModel:
 
     def transform(self, frame: SparkDataFrame) -> SparkDataFrame:
         """A Spark DataFrame with the columns of the prediction added, computed on Spark's executors."""
+        if not hasattr(frame, "mapInArrow"):
+            kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
+            raise DataError(f"transform takes a Spark DataFrame, not a {kind}; use predict for other frames.")
         from sparkgpu.predict.spark import SparkgpuModel
 
         predicted: SparkDataFrame = SparkgpuModel(runDir=str(self.run_dir), model=self.name).transform(frame)
@@ -122,14 +127,19 @@ class FittedModel:
         rows = encoder.rows(batch)
         if batch.num_rows == 0:
             return np.empty((0, len(self._schema.classes)) if self._schema.classes else 0)
-        total = sum(weight * np.asarray(model.predict(rows), np.float64) for weight, model in self._models)
-        return np.asarray(total)
+        total = np.asarray(
+            sum(weight * np.asarray(model.predict(rows), np.float64) for weight, model in self._models)
+        )
+        # Trees give 32-bit probabilities, whose sum is one in fewer digits.
+        return total / total.sum(axis=1, keepdims=True) if self._schema.classes else total
 
     def _values(self, data: Any) -> NDArray[np.float64]:
         reader = as_reader(data)
         encoder = self.encoder()
         encoder.check(reader.schema.names, "the data")
         parts = [self.values(batch, encoder) for batch in batches(reader)]
+        for sentence in encoder.findings.sentences():
+            warnings.warn(sentence, stacklevel=3)
         if not parts:
             parts = [self.values(_nothing(reader.schema), encoder)]
         return np.concatenate(parts)

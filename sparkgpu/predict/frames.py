@@ -41,6 +41,8 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
     kind = f"{type(data).__module__}.{type(data).__qualname__}"
     if kind.startswith("pyspark."):
         raise DataError(f"data is a {kind}; use model.transform(data) for Spark's frames.")
+    if hasattr(data, "collect"):
+        raise DataError(f"data is a {kind}, which holds no rows yet; give the result of its collect().")
     raise DataError(
         f"data is a {kind}; give a pandas, polars or pyarrow table, or another frame that exports Arrow."
     )

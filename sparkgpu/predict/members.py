@@ -15,6 +15,7 @@ def model_name(results: Results, asked: str, where: str) -> str:
 
     Raises `ConfigError` if the run of folder `where` has no such model, or if it has not finished.
     """
+    asked = str(asked)
     if asked == BEST:
         if results.comparison.leader is None:
             raise ConfigError(f"{where}: no model of this run finished, so nothing can predict.")
@@ -27,7 +28,7 @@ def model_name(results: Results, asked: str, where: str) -> str:
     unfinished = [model.name for model in results.models] + [trial.name for trial in results.failed]
     why = "did not finish in" if asked in unfinished else "is not in"
     hint = "" if asked in unfinished else nearest(asked, names)
-    raise ConfigError(f"--model {asked}: it {why} this run.{hint} Choose one of {listed(names)}.")
+    raise ConfigError(f"model {asked!r}: it {why} this run.{hint} Choose one of {listed(names)}.")
 
 
 def weights_of(results: Results, name: str) -> dict[str, float]:

@@ -44,21 +44,26 @@ class _UnfitError(Exception):
 
 @dataclass(kw_only=True)
 class Findings:
-    """What was unusual in the rows so far, in values by column."""
+    """What was unusual in the rows so far, in values by column; `values` counts all that are not null."""
 
+    values: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     unreadable: Counter[str] = field(default_factory=Counter)
+    too_large: Counter[str] = field(default_factory=Counter)
 
     def sentences(self) -> list[str]:
         """One for each kind, for the user."""
         found = []
         for counts, what in (
-            (self.unknown, "that training never saw count as missing"),
-            (self.unreadable, "that cannot be read count as missing"),
+            (self.unknown, "that training never saw"),
+            (self.unreadable, "that cannot be read"),
+            (self.too_large, "that are infinite or beyond 3.4e38"),
         ):
             if counts:
-                columns = listed(f"{name!r} ({number:,})" for name, number in counts.most_common())
-                found.append(f"values {what}: {columns}")
+                columns = listed(
+                    f"{name!r} ({number:,} of {self.values[name]:,})" for name, number in counts.most_common()
+                )
+                found.append(f"values {what} count as missing: {columns}")
         return found
 
 
@@ -107,7 +112,8 @@ class Encoder:
         size = batch.num_rows
         numeric_NF = np.empty((size, len(self._schema.numeric)), dtype=np.float32)
         codes_NK = np.empty((size, len(self._schema.categorical)), dtype=np.int32)
-        column_of = {name: _whole_array(batch.column(name)) for name in self._columns}
+        column_of = {name: _plain(batch.column(name)) for name in self._columns}
+        self.findings.values.update({name: size - column.null_count for name, column in column_of.items()})
         moment_of: dict[str, pa.Array] = {}
         for place, feature in enumerate(self._schema.numeric):
             if feature.means_of is not None:
@@ -120,8 +126,11 @@ class Encoder:
                 values = part_of(moment_of[feature.source], feature.part)
             else:
                 values = with_error(truths if feature.reading == "truth" else numbers, column)
-            numeric_NF[:, place] = as_float32(values)
-        numeric_NF[~np.isfinite(numeric_NF)] = np.nan  # infinite and too large ones count as missing, too
+            value_N = as_float32(values)
+            if too_large := int(np.isinf(value_N).sum()):
+                self.findings.too_large[feature.source] += too_large
+                value_N = np.where(np.isinf(value_N), np.float32("nan"), value_N)
+            numeric_NF[:, place] = value_N
         for place, feature in enumerate(self._schema.categorical):
             column = column_of[feature.source]
             codes_N, unknown = _Reader(self, feature)(self._levels[feature.name].codes, column, counts=False)
@@ -153,7 +162,7 @@ def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[A
 
     Raises `DataError` if the column has a type that cannot be read.
     """
-    column = _whole_array(column)
+    column = _plain(column)
     try:
         if not schema.classes:
             return as_float64(numbers(column))
@@ -418,5 +427,7 @@ def _decoded(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _whole_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array; without a value its type says nothing."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return pa.nulls(len(whole)) if whole.null_count == len(whole) else whole

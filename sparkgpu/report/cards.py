@@ -67,7 +67,11 @@ def _content(schema: TableSchema, results: Results, model: ModelResult, test: Te
         "is_sample": test.every > 1,
         "leader": results.comparison.leader,
         "pairs": [pair.sentence for pair in results.comparison.pairs if model.name in (pair.a, pair.b)],
-        "trials": [trial for trial in results.done() if trial.name in model.trials],
+        "trials": [
+            trial
+            for trial in results.done()
+            if trial.name in model.trials and (model.weights is None or model.weights.get(trial.model))
+        ],
         "columns": list(dict.fromkeys(feature.source for feature in schema.features)),
     }
 

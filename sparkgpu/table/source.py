@@ -72,6 +72,8 @@ def find_source(text: str) -> Source:
         names = [item.name for item in parent.iterdir()] if parent.is_dir() else []
         hint = nearest(path.name, names) if parent.is_dir() else f" There is no folder {parent} either."
         raise DataError(f"{text}: there is no such file.{hint} Give {_READABLE}.")
+    if not path.is_file():
+        raise DataError(f"{text}: it is neither a file nor a folder. Write the table to a file first.")
     if path.stat().st_size == 0:
         raise DataError(f"{text}: the file is empty (0 bytes). Give a table with a header and rows.")
     return Source(name=text, location=str(path.resolve()), format=_format(text, path))

@@ -132,6 +132,20 @@ def test_it_predicts_without_spark_h2o_and_java(run: Running, source: Path) -> N
     assert ended.stdout.split("\n")[:2] == ["(6000, 2)", "[]"], ended.stderr
 
 
+def test_rows_of_a_class_that_training_never_saw_are_named_and_not_scored(
+    run: Running, source: Path, target: str, tmp_path: Path
+) -> None:
+    rows = pd.read_parquet(source).head(500)
+    rows[target] = rows[target].astype(object)
+    rows.loc[:6, target] = "77"
+    rows.loc[7:9, target] = None
+    rows[target] = rows[target].map(lambda value: value if value is None else str(value))
+    rows.to_parquet(tmp_path / "rows.parquet")
+    _, text = predicted(run, tmp_path / "rows.parquet")
+    assert f"the {target} of 7 rows is a class that training never saw; the metrics leave them out" in text
+    assert f"490 rows that have a {target}" in text and "the table of the run" not in text
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_text_files_give_what_the_parquet_file_gives(
     run: Running, source: Path, tmp_path: Path, kind: str
@@ -174,9 +188,14 @@ def test_new_levels_and_gaps_everywhere_are_predicted_as_java_predicts_them(
     encoder = model.encoder()
     encoded = encoder.rows(pa.Table.from_pandas(rows, preserve_index=False).combine_chunks().to_batches()[0])
     by_java = MojoModel(run.paths.trial("trees-s7").root / MOJO, model.schema).predict(encoded)
-    np.testing.assert_allclose(model.predict_proba(rows), by_java, atol=1e-6, rtol=0)
+    with pytest.warns(UserWarning):
+        found = model.predict_proba(rows)
+    np.testing.assert_allclose(found, by_java, atol=1e-6, rtol=0)
     assert encoder.findings.unknown and "that training never saw" in encoder.findings.sentences()[0]
-    assert np.isfinite(sparkgpu.load(run.paths.root, "neural").predict_proba(rows)).all()
+    with pytest.warns(UserWarning, match="that training never saw count as missing"):
+        model.predict(rows)
+    with pytest.warns(UserWarning):
+        assert np.isfinite(sparkgpu.load(run.paths.root, "neural").predict_proba(rows)).all()
 
 
 def test_what_cannot_be_predicted_is_refused_in_one_sentence(
@@ -189,7 +208,7 @@ def test_what_cannot_be_predicted_is_refused_in_one_sentence(
     assert found is None and f"the model needs column {feature!r}, which it does not have." in text
     rows.to_parquet(tmp_path / "rows.parquet")
     for options, words in (
-        (["--model", "tree"], "--model tree: it is not in this run. Did you mean 'trees'?"),
+        (["--model", "tree"], "model 'tree': it is not in this run. Did you mean 'trees'?"),
         (["--out", str(tmp_path / "a.txt")], "its ending must be .parquet or .csv"),
         (["--out", str(tmp_path / "none" / "a.csv")], "there is no folder"),
         (["--out", str(tmp_path / "rows.parquet")], "it exists. Give a new file, or remove it."),

@@ -79,9 +79,25 @@ def test_each_column_is_read_by_what_it_held_at_training() -> None:
     assert encoder.findings.unknown == {"word": 1, "rate": 1}
     assert encoder.findings.unreadable == {"size": 1, "when": 1, "owns": 1}
     assert encoder.findings.sentences() == [
-        "values that training never saw count as missing: 'word' (1), 'rate' (1)",
-        "values that cannot be read count as missing: 'size' (1), 'when' (1), 'owns' (1)",
+        "values that training never saw count as missing: 'word' (1 of 3), 'rate' (1 of 3)",
+        "values that cannot be read count as missing: 'size' (1 of 4), 'when' (1 of 3), 'owns' (1 of 3)",
     ]
+
+
+def test_infinite_and_too_large_numbers_are_counted_as_numbers_and_as_texts() -> None:
+    nothing = {name: [None] * 4 for name in COLUMNS[1:]}
+    for values in ([1e300, float("inf"), float("nan"), 1e38], ["1e300", "-1e400", "NaN", "1e38"]):
+        rows, encoder = encoded(pa.table({"size": values, **nothing}))
+        assert np.isnan(rows.numeric_NF[:3, 0]).all() and rows.numeric_NF[3, 0] == np.float32(1e38)
+        (sentence,) = encoder.findings.sentences()
+        assert sentence.startswith(
+            "values that are infinite or beyond 3.4e38 count as missing: 'size' (2 of "
+        )
+
+
+def test_a_column_without_a_value_may_have_any_type() -> None:
+    rows, _ = encoded(pa.table({name: pa.nulls(2, pa.timestamp("ns")) for name in COLUMNS}))
+    assert np.isnan(rows.numeric_NF).all() and (rows.codes_NK == -1).all()
 
 
 def test_labels_are_read_in_the_type_of_the_target() -> None:
