@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sparkgpu.terminal.blocks import facts
-from sparkgpu.words import listed, metric_title, number_text, seconds_text
+from sparkgpu.words import clean, listed, metric_title, number_text, seconds_text
 
 if TYPE_CHECKING:
     from sparkgpu.predict.apply import Outcome, Score
@@ -48,7 +48,12 @@ def show(model: FittedModel, outcome: Outcome, out: Path, *, quiet: bool) -> Non
     if outcome.score is not None:
         pairs += _metrics(model, outcome.score)
     pairs.append(("written", str(out)))
-    Console(markup=False, highlight=False, soft_wrap=not sys.stdout.isatty()).print(facts(pairs))
+    if sys.stdout.isatty():
+        Console(markup=False, highlight=False).print(facts(pairs))
+        return
+    width = max(len(name) for name, _ in pairs)
+    for name, text in pairs:  # one line each, so that logs can be searched
+        print(f"{name:{width}}  {clean(text)}")
 
 
 def _described(model: FittedModel) -> str:

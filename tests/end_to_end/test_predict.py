@@ -24,7 +24,7 @@ from sparkgpu.errors import DataError
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.rundir.paths import RunPaths
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:values that training never saw")]
 
 MODELS = ("trees", "neural", "blend", "trees-s8", "neural-s7")
 
@@ -279,7 +279,7 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(run: Running, tmp_pa
             "onnx",
             "trees-s7",
             "a.onnx",
-            "a model of h2o-xgboost has no such format. Choose one of mojo, xgboost.",
+            "a model of h2o-xgboost has no such format. Choose one of mojo, xgboost, mlflow.",
         ),
         (
             "torch",
