@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -307,15 +308,19 @@ def test_the_report_shows_the_same_numbers_and_opens_offline(
 
 
 def test_the_report_is_rebuilt_from_the_folder_alone(paths: RunPaths, tmp_path: Path) -> None:
-    before = {path.name: path.read_bytes() for path in paths.report.iterdir()}
-    for path in paths.report.iterdir():
-        path.unlink()
+    def files() -> dict[str, bytes]:
+        found = [path for path in paths.report.rglob("*") if path.is_file()]
+        return {str(path.relative_to(paths.report)): path.read_bytes() for path in found}
+
+    before = files()
+    assert {f"cards/{model}/MODEL_CARD.md" for model in ("trees", "neural", "blend")} < before.keys()
+    shutil.rmtree(paths.report)
     found = subprocess.run(
         [sys.executable, "-m", "sparkgpu", "report", str(paths.root)],
         capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path,
     )  # fmt: skip
     assert found.stdout.strip() == str(paths.report / "index.html")
-    after = {path.name: path.read_bytes() for path in paths.report.iterdir()}
+    after = files()
     assert after.keys() == before.keys()
     for name in (
         "metrics.csv",

@@ -67,8 +67,8 @@ def test_no_thread_but_the_main_one_imports_anything(options: tuple[str, ...], t
         found = {line for file in folder.glob("*.threads") for line in file.read_text().splitlines()}
         assert found == set()
         assert status == 0
-    # The parent, a worker for each branch, and Spark's own Python workers.
-    assert len(list(folder.glob("*.watched"))) >= 4
+    # The parent, a worker for each branch and, where Spark writes the table, its own Python workers.
+    assert len(list(folder.glob("*.watched"))) >= (4 if "split.folds=2" in options else 3)
 
 
 @pytest.mark.slow
