@@ -157,6 +157,16 @@ def export(
 
 
 @app.command()
+def leaderboard(
+    run_dirs: Annotated[list[Path], typer.Argument(help="The folders of finished runs of one table.")],
+) -> None:
+    """Show the models of several runs side by side, the best first."""
+    from sparkgpu.terminal.leaderboard import show
+
+    show(run_dirs)
+
+
+@app.command()
 def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")]) -> None:
     """Rebuild the report of a run from its folder alone."""
     from sparkgpu import report as reports
