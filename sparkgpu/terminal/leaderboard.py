@@ -16,6 +16,9 @@ from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.score.metrics import score
 from sparkgpu.words import clean, listed, metric_title, number_text, seconds_text
 
+_WIDE = 160  # where no terminal limits it
+_FEWEST_COLUMNS = 5  # run, model, the primary metric, two times
+
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
@@ -69,27 +72,47 @@ def _lines(run: str, results: Results) -> list[Line]:
 
 
 def show(folders: Sequence[Path]) -> None:
-    """Print the table. A note says if the runs are not of the same rows."""
+    """Print the table with as many metrics as fit. A note says if the runs are not of the same rows."""
     metric, lines = read_lines(folders)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    names = list(dict.fromkeys(name for line in lines for name in line.metrics))
-    for title in ("run", "model", "engine"):
-        table.add_column(title, overflow="fold")
-    for title in (*map(metric_title, names), "fit", "predict"):
-        table.add_column(title, justify="right")
-    for line in lines:
-        table.add_row(
-            clean(line.run),
-            clean(line.model),
-            clean(line.engine),
-            *(number_text(line.metrics.get(name)) for name in names),
-            *("–" if value is None else seconds_text(value) for value in (line.fit_s, line.predict_s)),
-        )
     console = Console(markup=False, highlight=False)
-    console.print(table)
+    wide = Console(markup=False, highlight=False, width=_WIDE)
+    table = _table(metric, lines, console.width if console.is_terminal else _WIDE)
+    (console if console.is_terminal else wide).print(table)
     console.print(f"test rows, best {metric_title(metric)} first; a model of several trials: their mean")
     if len({_rows(read_results(RunPaths(root=folder))) for folder in folders}) > 1:
         console.print("note: these runs do not share their test rows, so their metrics compare only roughly")
+
+
+def _table(metric: str, lines: Sequence[Line], width: int) -> Table:
+    names = list(dict.fromkeys([metric, *(name for line in lines for name in line.metrics)]))
+    runs = _short([line.run for line in lines])
+    titles = ["run", "model", *map(metric_title, names), "fit", "predict"]
+    rows = [
+        [
+            clean(run),
+            clean(line.model),
+            *(number_text(line.metrics.get(name)) for name in names),
+            *("–" if value is None else seconds_text(value) for value in (line.fit_s, line.predict_s)),
+        ]
+        for run, line in zip(runs, lines, strict=True)
+    ]
+    widths = [max(map(len, column)) + 2 for column in zip(titles, *rows, strict=True)]
+    while sum(widths) > width and len(titles) > _FEWEST_COLUMNS:  # the last metrics go first
+        del widths[-3]
+        for row in (titles, *rows):
+            del row[-3]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for place, title in enumerate(titles):
+        table.add_column(title, justify="left" if place < 2 else "right", no_wrap=place >= 2)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _short(runs: Sequence[str]) -> list[str]:
+    """The folders' own names, or their whole paths if two have the same."""
+    names = {run: Path(run).resolve().name for run in runs}
+    return [names[run] if len(set(names.values())) == len(names) else run for run in runs]
 
 
 def _rows(results: Results) -> tuple[object, ...]:
