@@ -33,15 +33,26 @@ _BATCH_ROWS = 131_072
 _TORCH_ROWS = 8_192
 
 
+_LAUNCH = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
+
+
 def command(run: Path, source: Path, model: str, out: Path) -> tuple[float, int]:
-    """Seconds and peak bytes of ``sparkgpu predict`` as a process."""
+    """Seconds and peak bytes of ``sparkgpu predict`` as a process.
+
+    A small process starts it: the peak of a child begins with the memory of the process that it came from.
+    """
     out.unlink(missing_ok=True)
     words = ["predict", run, source, "--out", out, "--model", model, "--quiet"]
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "sparkgpu", *map(str, words)])
-    _, status, usage = os.wait4(process.pid, 0)
-    assert status == 0
-    return time.perf_counter() - start, usage.ru_maxrss * 1024
+    ended = subprocess.run(
+        [sys.executable, "-c", _LAUNCH, sys.executable, "-m", "sparkgpu", *map(str, words)],
+        check=True, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    return time.perf_counter() - start, int(ended.stdout.split()[-1])
 
 
 def best_s(runs: int, call: Callable[[], Any]) -> float:
