@@ -8,19 +8,16 @@ N rows, C classes.
 
 from __future__ import annotations
 
-import math
 import tempfile
-from collections import Counter
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -42,36 +39,43 @@ from sparkgpu.plan.defaults import resolve
 from sparkgpu.plan.plan import LanePlan, TrialSpec
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.predict.frames import as_reader
-from sparkgpu.prepare.encoding import Encoder, as_words
-from sparkgpu.prepare.moments import TIME_PARTS
-from sparkgpu.prepare.roles import safe_names
+from sparkgpu.prepare.encoding import Encoder
+from sparkgpu.prepare.frame_table import early_stop_split, frame_features, write_frame_table
 from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import OTHER_LEVEL, Feature, SplitName, TableSchema, Task
+from sparkgpu.table.schema import TableSchema, Task
 
 __all__ = ["NeuralClassifier", "NeuralRegressor", "TreesClassifier", "TreesRegressor"]
 
-_MOST_LEVELS = 1_000
-_FEWEST_ROWS = 10
-"""With fewer rows all of them train, and early stopping watches the same ones."""
 _FEW_ROWS = 10_000
 """With fewer rows one thread is as fast as several, and does not wait for cores that others use."""
 _TRIAL = "fit"
 
 
-class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What the four share. A subclass tells the branch and the engine."""
+class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
+    """What the four share. A subclass tells the branch and the engine.
+
+    Each class names all its settings in its own signature, where scikit-learn looks for them.
+    """
 
     _branch: ClassVar[Any]
 
-    def _engine(self) -> str:
-        raise NotImplementedError
+    def _set(
+        self, preset: str, config: Any, valid_size: float, threads: int | None, random_state: Any
+    ) -> None:
+        self.preset = preset
+        self.config = config
+        self.valid_size = valid_size
+        self.threads = threads
+        self.random_state = random_state
 
+    @abstractmethod
+    def _engine(self) -> str:
+        """The name of the engine."""
+
+    @abstractmethod
     def _options(self) -> dict[str, Any]:
         """The keys of a run's configuration that the parameters stand for."""
-        raise NotImplementedError
 
     def _fit(
         self, X: Any, label_N: NDArray[Any], task: Task, classes: Sequence[str], sample_weight: Any
@@ -85,8 +89,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         weight_N = None if sample_weight is None else _check_sample_weight(sample_weight, label_N)
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
-        split_N = _splits(label_N, bool(classes), self.valid_size, seed)
-        features = _features(table, split_N == "train")
+        split_N = early_stop_split(label_N, bool(classes), self.valid_size, seed)
+        features = frame_features(table, split_N == "train")
         schema = TableSchema(
             source=type(X).__name__,
             target="y",
@@ -101,7 +105,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         with tempfile.TemporaryDirectory(prefix="sparkgpu-fit-") as folder:
             paths = RunPaths(root=Path(folder))
             rows = Encoder(schema, {}).rows(table)
-            _write_table(paths, schema, rows, label_N, weight_N, split_N)
+            write_frame_table(paths, schema, rows, label_N, weight_N, split_N)
             record = self._train(paths, schema, seed)
             files = {
                 file.name: file.read_bytes()
@@ -120,7 +124,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         threads = self.threads or (1 if few else find_machine().cores)
         resolved = resolve(
             config,
-            preset=self.preset,
+            preset=config.preset or "fast",
             strategy="single",
             size=TableSize.of(schema),
             device="cpu",
@@ -246,11 +250,7 @@ class _Trees(_Estimator):
         random_state: Any = None,
     ) -> None:
         self.engine = engine
-        self.preset = preset
-        self.config = config
-        self.valid_size = valid_size
-        self.threads = threads
-        self.random_state = random_state
+        self._set(preset, config, valid_size, threads, random_state)
 
     def _engine(self) -> str:
         try:
@@ -284,11 +284,7 @@ class _Neural(_Estimator):
         random_state: Any = None,
     ) -> None:
         self.architecture = architecture
-        self.preset = preset
-        self.config = config
-        self.valid_size = valid_size
-        self.threads = threads
-        self.random_state = random_state
+        self._set(preset, config, valid_size, threads, random_state)
 
     def _engine(self) -> str:
         return "torch"
@@ -319,89 +315,6 @@ class NeuralRegressor(_Regressor, _Neural):
     """Predicts numbers by a network."""
 
     __doc__ = f"{__doc__}\n\n{_Neural.__doc__}"
-
-
-def _splits(label_N: NDArray[Any], has_classes: bool, valid_size: float, seed: int) -> NDArray[Any]:
-    """``train`` or ``valid`` for each row (N,); each class has a training row.
-
-    The engines also predict a test split, which is of no use here: it is one of the other rows.
-    """
-    rows = len(label_N)
-    split_N = np.full(rows, "train", dtype="<U5")
-    if rows < _FEWEST_ROWS:
-        return split_N
-    count_C = Counter(label_N.tolist()) if has_classes else {}
-    several_N = np.array([not has_classes or count_C[label] > 1 for label in label_N.tolist()])
-    place_M = np.flatnonzero(several_N)
-    wanted = max(math.ceil(valid_size * len(place_M)), len(count_C), 1)
-    if wanted >= len(place_M) - len(count_C):
-        return split_N
-    stratify = label_N[place_M] if has_classes else None
-    _, valid_M = train_test_split(place_M, test_size=wanted, random_state=seed % 2**32, stratify=stratify)
-    split_N[valid_M] = "valid"
-    return split_N
-
-
-def _features(table: pa.Table, is_train_N: NDArray[np.bool_]) -> tuple[Feature, ...]:
-    """The features of a table's columns by their types alone; levels are those of the training rows."""
-    made: list[dict[str, Any]] = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = column.type
-        is_words = pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        if is_words or pa.types.is_string_view(kind):
-            levels = _levels(column, is_train_N)
-            made.append({"source": name, "kind": "categorical", "reading": "words", "levels": levels})
-        elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            made += [
-                {"source": name, "kind": "numeric", "reading": "moment", "part": part} for part in TIME_PARTS
-            ]
-        else:
-            made.append({"source": name, "kind": "numeric", "reading": "number"})
-    names = safe_names([f"{one['source']}_{one['part']}" if "part" in one else one["source"] for one in made])
-    return tuple(
-        Feature(name=name, pipeline=name, type="string" if one["reading"] == "words" else "double", **one)
-        for name, one in zip(names, made, strict=True)
-    )
-
-
-def _levels(column: pa.ChunkedArray, is_train_N: NDArray[np.bool_]) -> tuple[str, ...]:
-    words = as_words(column.combine_chunks(), "string").filter(pa.array(is_train_N)).drop_null()
-    counts = Counter(words.to_pylist())
-    ordered = sorted(counts, key=lambda level: (-counts[level], level))
-    if len(ordered) <= _MOST_LEVELS:
-        return tuple(ordered)
-    return (*(level for level in ordered[:_MOST_LEVELS] if level != OTHER_LEVEL), OTHER_LEVEL)
-
-
-def _write_table(
-    paths: RunPaths,
-    schema: TableSchema,
-    rows: Rows,
-    label_N: NDArray[Any],
-    weight_N: NDArray[Any] | None,
-    split_N: NDArray[Any],
-) -> None:
-    """The prepared table of a run, in which the engines find their rows."""
-    columns: dict[str, Any] = {"row_id": rows.row_id_N}
-    columns["label"] = label_N.astype(np.int32 if schema.classes else np.float64)
-    if weight_N is not None:
-        columns["weight"] = weight_N.astype(np.float64)
-    for place, feature in enumerate(schema.numeric):
-        columns[feature.name] = pa.array(rows.numeric_NF[:, place], from_pandas=True)
-    for place, feature in enumerate(schema.categorical):
-        code_N = rows.codes_NK[:, place]
-        columns[feature.name] = pa.DictionaryArray.from_arrays(
-            pa.array(code_N, mask=code_N < 0), pa.array(feature.levels, pa.string())
-        ).dictionary_decode()
-    table = pa.table(columns)
-    is_valid_N = split_N == "valid" if (split_N == "valid").any() else split_N == "train"
-    of_split: dict[SplitName, NDArray[np.bool_]] = {
-        "train": split_N == "train", "valid": is_valid_N, "test": is_valid_N,
-    }  # fmt: skip
-    for name, which_N in of_split.items():
-        paths.split(name).mkdir(parents=True)
-        pq.write_table(table.filter(pa.array(which_N)), paths.split(name) / "part-00000.parquet")
-    write_json(paths.schema, schema)
 
 
 def _loaded(engine: str, files: Mapping[str, bytes], schema: TableSchema) -> Model:

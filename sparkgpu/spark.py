@@ -12,7 +12,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from sparkgpu import api
 from sparkgpu.errors import ConfigError
 from sparkgpu.predict.members import BEST
-from sparkgpu.predict.spark import SparkgpuModel
+from sparkgpu.predict.spark import RunParams, SparkgpuModel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ __all__ = ["SparkgpuEstimator", "SparkgpuModel"]
 
 
 class SparkgpuEstimator(
-    Estimator[SparkgpuModel], DefaultParamsReadable["SparkgpuEstimator"], DefaultParamsWritable
+    Estimator[SparkgpuModel], RunParams, DefaultParamsReadable["SparkgpuEstimator"], DefaultParamsWritable
 ):
     """Trains trees and a network on a DataFrame as `sparkgpu.run` does, and gives the model that leads.
 
@@ -32,15 +32,6 @@ class SparkgpuEstimator(
 
     labelCol: Param[str] = Param(
         Params._dummy(), "labelCol", "the column to predict", typeConverter=TypeConverters.toString
-    )
-    runDir: Param[str] = Param(
-        Params._dummy(), "runDir", "the new folder of the run", typeConverter=TypeConverters.toString
-    )
-    model: Param[str] = Param(
-        Params._dummy(),
-        "model",
-        "best, trees, neural, blend, or a trial",
-        typeConverter=TypeConverters.toString,
     )
     config: Param[str] = Param(
         Params._dummy(), "config", "the run's configuration as JSON", typeConverter=TypeConverters.toString

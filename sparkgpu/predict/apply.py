@@ -22,7 +22,8 @@ from sparkgpu.errors import DataError
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.output import PredictionFile, check_output
 from sparkgpu.predict.readers.reading import Reader, refusing_unreadable
-from sparkgpu.prepare.encoding import as_float64, labels, numbers
+from sparkgpu.prepare.column_values import as_float64, numbers
+from sparkgpu.prepare.encoding import labels
 from sparkgpu.score import compare, metrics
 from sparkgpu.table.source import Source, find_source
 from sparkgpu.words import counted

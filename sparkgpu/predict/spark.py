@@ -28,12 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class SparkgpuModel(Transformer, DefaultParamsReadable["SparkgpuModel"], DefaultParamsWritable):
-    """Adds ``prediction`` and, for classes, ``probability_<class>`` to a DataFrame.
-
-    `runDir` is the folder of a finished run, `model` a name as in `sparkgpu.load`. Both are parameters of
-    `pyspark.ml`, so the stage can be saved alone or in a Pipeline; the run directory is not copied.
-    """
+class RunParams(Params):
+    """The parameters that the stages share."""
 
     runDir: Param[str] = Param(
         Params._dummy(), "runDir", "the folder of a finished run", typeConverter=TypeConverters.toString
@@ -44,6 +40,14 @@ class SparkgpuModel(Transformer, DefaultParamsReadable["SparkgpuModel"], Default
         "best, trees, neural, blend, or a trial",
         typeConverter=TypeConverters.toString,
     )
+
+
+class SparkgpuModel(Transformer, RunParams, DefaultParamsReadable["SparkgpuModel"], DefaultParamsWritable):
+    """Adds ``prediction`` and, for classes, ``probability_<class>`` to a DataFrame.
+
+    `runDir` is the folder of a finished run, `model` a name as in `sparkgpu.load`. Both are parameters of
+    `pyspark.ml`, so the stage can be saved alone or in a Pipeline; the run directory is not copied.
+    """
 
     def __init__(self, *, runDir: str | None = None, model: str | None = None) -> None:
         """Both may be left out and set later, as every stage of `pyspark.ml` allows."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.prepare.encoding import as_words, moments, numbers, part_of, truths
+from sparkgpu.prepare.column_values import as_words, moments, numbers, part_of, truths
 from sparkgpu.prepare.parquet_rows import batches
 from sparkgpu.prepare.roles import BROKEN_TYPES, FLOAT32_MAX, WHOLE_TYPES
 from sparkgpu.prepare.split import TEST, TRAIN, VALID, RowSplit

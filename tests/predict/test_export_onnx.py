@@ -17,7 +17,7 @@ from sparkgpu.plan.defaults import resolve
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.predict.export_onnx import network_as_onnx
 from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import OTHER_LEVEL, Feature, TableSchema, Task
+from sparkgpu.table.schema import OTHER_LEVEL, Feature, FeatureKind, TableSchema, Task
 
 ROWS = 900
 pytest.importorskip("onnxscript")
@@ -26,8 +26,8 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 def schema_of(task: Task) -> TableSchema:
     def feature(name: str, source: str, *levels: str) -> Feature:
-        kind = "categorical" if levels else "numeric"
-        return Feature(name=name, source=source, kind=kind, pipeline=name, levels=levels)  # type: ignore[arg-type]
+        kind: FeatureKind = "categorical" if levels else "numeric"
+        return Feature(name=name, source=source, kind=kind, pipeline=name, levels=levels)
 
     return TableSchema(
         source="made",

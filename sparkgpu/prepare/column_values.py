@@ -1,0 +1,226 @@
+"""The values of one of the user's columns, by pyarrow and as Spark reads them: numbers, words, moments.
+
+A column may come in any type that holds such values; what is none becomes null. No pyspark.
+
+N rows, L levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sparkgpu.prepare.roles import WHOLE_TYPES, is_number
+from sparkgpu.prepare.texts import BLANKS, MISSING_MARKS, MOMENT
+from sparkgpu.table.rows import as_numpy
+
+_PLAIN_NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
+_WHOLE_NUMBER = r"^[+-]?[0-9]{1,18}$"
+_ZONE = r":[0-9]{2}([.][0-9]+)?(Z|[+-][0-9:]+)$"
+_FINER = r"([.][0-9]{6})[0-9]+"
+_TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
+_MOMENT_TYPE = pa.timestamp("us")
+_SECONDS_PER_DAY = 86_400.0
+
+
+class UnfitError(Exception):
+    """A column's type holds nothing that the feature can be read from; the message names the type."""
+
+
+def text_array(texts: Sequence[str]) -> pa.Array:
+    """Texts without a null. pyarrow's own `array` loads pandas, which a first prediction would wait for."""
+    encoded = [text.encode("utf-8") for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(
+        len(encoded), pa.py_buffer(offsets.tobytes()), pa.py_buffer(b"".join(encoded))
+    )
+
+
+def numbers(column: pa.Array) -> pa.Array:
+    """A column as numbers; null for what is none."""
+    column = _decoded(column)
+    kind = column.type
+    if pa.types.is_null(kind):
+        return column.cast(pa.float64(), safe=False)
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8())
+    if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        return column
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_decimal(kind):
+        return column.cast(pa.float64(), safe=False)
+    if is_text(kind):
+        text = pc.utf8_trim(column.cast(pa.string()), BLANKS)
+        is_number = pc.match_substring_regex(text, _PLAIN_NUMBER)
+        return pc.utf8_ltrim(pc.if_else(is_number, text, None), "+").cast(pa.float64(), safe=False)
+    raise UnfitError(str(kind))
+
+
+def as_words(column: pa.Array, kind: str) -> pa.Array:
+    """A column as texts in Spark's spelling, which of a source of type `kind` became the levels."""
+    column = _decoded(column)
+    if is_text(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_boolean(column.type):
+        return pc.if_else(column, "true", "false")
+    if pa.types.is_floating(column.type):
+        return _float_words(numbers(column), kind)
+    if pa.types.is_timestamp(column.type):
+        return pc.replace_substring_regex(pc.strftime(moments(column)), r"[.]?0+$", "")
+    if _is_plain(column.type):
+        return column.cast(pa.string())
+    raise UnfitError(str(column.type))
+
+
+def _float_words(column: pa.Array, kind: str) -> pa.Array:
+    """Whole numbers without a point, unless the source had floats."""
+    if kind in ("float", "double"):
+        return column.cast(pa.string())
+    number_N = column.cast(pa.float64(), safe=False)
+    is_whole = pc.and_(pc.equal(number_N, pc.floor(number_N)), pc.less(pc.abs(number_N), 2.0**53))
+    whole = pc.if_else(is_whole, number_N, None).cast(pa.int64()).cast(pa.string())
+    return pc.if_else(
+        pc.is_valid(whole), whole, pc.if_else(pc.is_nan(number_N), None, number_N.cast("string"))
+    )
+
+
+def comparable(column: pa.Array, kind: str) -> pa.Array:
+    """A column, or the texts of its levels, in a form in which equal values are equal."""
+    if kind in WHOLE_TYPES:
+        return _whole(column)
+    if kind == "float":
+        return numbers(column).cast(pa.float64(), safe=False).cast(pa.float32(), safe=False)
+    if is_number(kind):
+        return numbers(column).cast(pa.float64(), safe=False)
+    if kind == "boolean":
+        return truths(column)
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return moments(column).view(pa.int64())
+    return as_words(column, kind)
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    """Whole numbers to their last digit; null for what is none."""
+    column = _decoded(column)
+    if is_text(column.type):
+        text = pc.utf8_trim(column.cast(pa.string()), BLANKS)
+        is_whole = pc.match_substring_regex(text, _WHOLE_NUMBER)
+        exact = pc.utf8_ltrim(pc.if_else(is_whole, text, None), "+").cast(pa.int64())
+        return pc.coalesce(exact, _whole(numbers(column)))
+    found = numbers(column)
+    if not pa.types.is_floating(found.type):
+        return found.cast(pa.int64(), safe=False)
+    fits = pc.and_(pc.equal(found, pc.floor(found)), pc.less(pc.abs(found), 2.0**63))
+    return pc.if_else(fits, found, None).cast(pa.int64())
+
+
+def truths(column: pa.Array) -> pa.Array:
+    """1 for true, 0 for false, as Spark casts."""
+    column = _decoded(column)
+    if is_text(column.type):
+        text = pc.utf8_lower(pc.utf8_trim(column.cast(pa.string()), BLANKS))
+        is_true = pc.is_in(text, value_set=pa.array(_TRUE))
+        is_false = pc.is_in(text, value_set=pa.array(_FALSE))
+        return pc.if_else(is_true, 1, pc.if_else(is_false, 0, None)).cast(pa.int8())
+    found = numbers(column)
+    return pc.not_equal(found, 0).cast(pa.int8()) if not pa.types.is_boolean(column.type) else found
+
+
+def moments(column: pa.Array) -> pa.Array:
+    """Moments in microseconds, in UTC without a zone; numbers are seconds since 1970."""
+    column = _decoded(column)
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64()).view(_MOMENT_TYPE)
+    if pa.types.is_date(kind):
+        return column.cast(_MOMENT_TYPE)
+    if is_text(kind):
+        return _text_moments(column.cast(pa.string()))
+    if pa.types.is_null(kind):
+        return column.cast(_MOMENT_TYPE)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        seconds_N = numbers(column).cast(pa.float64(), safe=False)
+        micros_N = pc.if_else(pc.is_finite(seconds_N), pc.floor(pc.multiply(seconds_N, 1e6)), None)
+        return micros_N.cast(pa.int64(), safe=False).view(_MOMENT_TYPE)
+    raise UnfitError(str(kind))
+
+
+def _text_moments(text: pa.Array) -> pa.Array:
+    text = pc.utf8_trim(text, BLANKS)
+    text = pc.if_else(pc.match_substring_regex(text, f"^({MOMENT})$"), text, None)
+    text = pc.replace_substring_regex(text, _FINER, r"\1")
+    is_zoned = pc.match_substring_regex(text, _ZONE)
+    try:
+        zoned = pc.if_else(is_zoned, text, None).cast(pa.timestamp("us", "UTC")).view(pa.int64())
+        plain = pc.if_else(is_zoned, None, text).cast(_MOMENT_TYPE).view(pa.int64())
+        return pc.coalesce(zoned, plain).view(_MOMENT_TYPE)
+    except pa.ArrowInvalid:  # such as the 30th of February
+        return pa.array([_text_moment(one) for one in text.to_pylist()], pa.int64()).view(_MOMENT_TYPE)
+
+
+def _text_moment(text: str | None) -> int | None:
+    """Microseconds since 1970; None for no moment."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
+
+
+def part_of(moments: pa.Array, part: str | None) -> pa.Array:
+    """One of `sparkgpu.prepare.moments.TIME_PARTS`."""
+    if part == "days since 1970":
+        second_N = pc.floor(pc.divide(moments.view(pa.int64()).cast(pa.float64(), safe=False), 1e6))
+        return pc.divide(second_N, _SECONDS_PER_DAY)
+    parts: dict[str | None, Callable[[pa.Array], pa.Array]] = {
+        "year": pc.year,
+        "month": pc.month,
+        "day": pc.day,
+        # Sunday is the first day, as in Spark.
+        "weekday": lambda found: pc.day_of_week(found, count_from_zero=False, week_start=7),
+        "hour": pc.hour,
+        "minute": pc.minute,
+    }
+    return parts[part](moments)
+
+
+def as_float64(column: pa.Array) -> NDArray[np.float64]:
+    """Numbers as float64, NaN for null."""
+    return as_numpy(column.cast(pa.float64(), safe=False).fill_null(float("nan")))
+
+
+def num_unreadable(texts: pa.Array, found: pa.Array) -> int:
+    """The texts without a value that are no mark of a missing one."""
+    is_lost = pc.and_(texts.is_valid(), found.is_null())
+    if not pc.any(is_lost).as_py():
+        return 0
+    lost = pc.utf8_trim(_decoded(texts).cast(pa.string()).filter(is_lost), BLANKS)
+    return len(lost) - int(pc.sum(pc.is_in(lost, value_set=pa.array(MISSING_MARKS))).as_py() or 0)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
