@@ -1,16 +1,21 @@
-"""Runs a branch's trials one after the other; each writes its record or the reason of its failure."""
+"""Runs a branch's trials one after the other; each writes its record or the reason of its failure.
+
+A trial is done when its saved model was loaded again and predicted as the trained one did.
+"""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable
 
+from sparkgpu.engines.saved_model import check_saved_model
 from sparkgpu.errors import described
 from sparkgpu.plan.plan import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.schema import read_schema
 
 
 def run_trials(
@@ -28,7 +33,8 @@ def run_trials(
             continue
         try:
             record = run_trial(spec)
-            write_json(trial.fit, record)
+            saved = check_saved_model(record, paths, read_schema(paths))
+            write_json(trial.fit, record.model_copy(update={"saved_model": saved}))
             write_text(trial.done, "")
             events.trial_done(spec.name)
         except Exception as error:

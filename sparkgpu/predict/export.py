@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import Model, load_fitted
+from sparkgpu.engines.saved_model import largest_difference
 from sparkgpu.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.predict.fitted import finished_results
 from sparkgpu.predict.members import model_name, weights_of
@@ -156,8 +157,7 @@ def _check(paths: RunPaths, trained: Trained, found: Format, file: Path) -> None
     kept = read_predictions(paths.trial(trained.trial.name).predictions, trained.schema)["test"]
     expected = align(rows.row_id_N, *kept)[:_MOST_CHECKED]
     again = found.predict(file, trained, rows.part(slice(_MOST_CHECKED)))
-    size = max(float(np.abs(expected).max()), 1.0)
-    difference = float(np.abs(again - expected).max()) / size
+    difference = largest_difference(expected, again)
     if not difference <= found.tolerance:
         raise TrialError(
             f"{file}: its predictions of the test rows differ by {difference:.1e} from those of the run, "

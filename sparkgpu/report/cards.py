@@ -13,13 +13,15 @@ import numpy as np
 from sparkgpu.report.curves import TestRows
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import ModelResult, Results
-from sparkgpu.score import compare
+from sparkgpu.score import compare, segments
 from sparkgpu.score.rows import FloatArray, IntArray
+from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, metric_title, number_text
 
 FOLDER, CARD = "cards", "MODEL_CARD.md"
 _BINS = 15
+_MOST_SEGMENTS = 5
 _SEED = 7
 _TAGS = {
     "binary": "tabular-classification",
@@ -33,14 +35,39 @@ def card_path(paths: RunPaths, model: str) -> Path:
     return paths.report / FOLDER / model / CARD
 
 
-def contents(schema: TableSchema, results: Results, test: TestRows) -> dict[str, dict[str, object]]:
+def contents(
+    paths: RunPaths, schema: TableSchema, results: Results, test: TestRows
+) -> dict[str, dict[str, object]]:
     """What the template shows, by the name of each model that finished."""
+    groupings = _groupings(schema, read_rows(paths, schema, "test").part(slice(None, None, test.every)))
     return {
-        model.name: _content(schema, results, model, test) for model in results.models if model.metrics.test
+        model.name: _content(schema, results, model, test, groupings)
+        for model in results.models
+        if model.metrics.test
     }
 
 
-def _content(schema: TableSchema, results: Results, model: ModelResult, test: TestRows) -> dict[str, object]:
+def _groupings(schema: TableSchema, rows: Rows) -> list[segments.Grouping]:
+    """The test rows by each feature, under the names of the user's columns."""
+    by_number = (
+        segments.by_range(feature.title, rows.numeric_NF[:, place].astype(np.float64))
+        for place, feature in enumerate(schema.numeric)
+        if feature.means_of is None
+    )
+    by_word = (
+        segments.by_level(feature.title, feature.levels, rows.codes_NK[:, place])
+        for place, feature in enumerate(schema.categorical)
+    )
+    return [*by_number, *by_word]
+
+
+def _content(
+    schema: TableSchema,
+    results: Results,
+    model: ModelResult,
+    test: TestRows,
+    groupings: list[segments.Grouping],
+) -> dict[str, object]:
     primary = results.comparison.metric
     interval = _interval(schema, model.name, test)
     metrics = [
@@ -64,6 +91,8 @@ def _content(schema: TableSchema, results: Results, model: ModelResult, test: Te
         "schema": schema,
         "made_of": made_of,
         "metrics": metrics,
+        "segments": _worst(schema, model.name, test, groupings),
+        "loss": "RMSE" if schema.task == "regression" else "log loss",
         "is_sample": test.every > 1,
         "leader": results.comparison.leader,
         "pairs": [pair.sentence for pair in results.comparison.pairs if model.name in (pair.a, pair.b)],
@@ -84,6 +113,26 @@ def _interval(schema: TableSchema, model: str, test: TestRows) -> str:
         schema.task, labels.label_N, test.mean(model), _SEED, weight_N=labels.weight_N
     )
     return "" if low is None or high is None else f"{number_text(low)} to {number_text(high)}"
+
+
+def _worst(
+    schema: TableSchema, model: str, test: TestRows, groupings: list[segments.Grouping]
+) -> list[tuple[str, str, str, str]]:
+    """Name, rows, and the loss there and elsewhere, as text."""
+    if model not in test.trials:
+        return []
+    labels = test.labels
+    found = segments.worst(
+        schema.task,
+        labels.label_N,
+        test.mean(model),
+        groupings,
+        most=_MOST_SEGMENTS,
+        weight_N=labels.weight_N,
+    )
+    return [
+        (one.name, f"{one.rows:,}", number_text(one.loss), number_text(one.loss_elsewhere)) for one in found
+    ]
 
 
 def calibration_error(

@@ -57,7 +57,7 @@ def build(paths: RunPaths) -> Path:
     html.filters["data_uri"] = _data_uri
     markdown = html.overlay(finalize=_markdown)
     write_text(paths.report / "report.md", markdown.get_template("report.md.j2").render(content))
-    for model, card in cards.contents(schema, results, test).items():
+    for model, card in cards.contents(paths, schema, results, test).items():
         write_text(cards.card_path(paths, model), markdown.get_template("card.md.j2").render(card))
     style = Markup(_source(html, "report.css"))
     page = paths.report / "index.html"

@@ -7,6 +7,16 @@ from pydantic import Field
 from sparkgpu.rundir.files import Record
 
 
+class SavedModelRecord(Record):
+    """How far the saved model, loaded again, is from the trained one on `rows` test rows.
+
+    `largest_difference` is relative to the largest prediction where that is above 1.
+    """
+
+    rows: int
+    largest_difference: float
+
+
 class FitRecord(Record):
     """``fit.json``: an engine's record of one trial. The units are seconds, bytes and rows per second.
 
@@ -28,6 +38,7 @@ class FitRecord(Record):
     native_parameters: dict[str, str] = Field(default_factory=dict)
     device_proof: dict[str, object] = Field(default_factory=dict)
     parameters: dict[str, object] = Field(default_factory=dict)
+    saved_model: SavedModelRecord | None = None
     notes: tuple[str, ...] = ()
 
 

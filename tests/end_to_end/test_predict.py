@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from running import COMMAND, REPOSITORY, SMALL, Running, finished, write_adult
-from standalone import spark_environment
+from standalone import spark_environment, standalone
 
 import sparkgpu
 from sparkgpu.engines.trees.mojo import MOJO, MojoModel
@@ -117,9 +117,15 @@ def test_the_command_writes_classes_and_probabilities_in_the_rows_order(
     assert score > 0.75
 
 
-def test_it_predicts_without_spark_h2o_and_java(run: Running, source: Path) -> None:
+def test_it_predicts_where_spark_h2o_and_java_are_not_installed(run: Running, source: Path) -> None:
     program = (
-        "import sys, pyarrow.parquet as pq, sparkgpu\n"
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('pyspark', 'h2o', 'py4j', 'ai', 'pysparkling'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "import pyarrow.parquet as pq, sparkgpu\n"
         "model = sparkgpu.load(sys.argv[1], 'blend')\n"
         "print(model.predict_proba(pq.read_table(sys.argv[2])).shape)\n"
         "print(sorted({'pyspark', 'h2o', 'py4j', 'ai'} & sys.modules.keys()))"
@@ -330,13 +336,17 @@ def test_a_stage_of_a_saved_pipeline_predicts_in_another_session(
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)
 
 
-def test_spark_submit_predicts_a_table(run: Running, source: Path, tmp_path: Path) -> None:
+def test_spark_submit_predicts_a_table_on_two_workers(run: Running, source: Path, tmp_path: Path) -> None:
     program = str(Path(sys.executable).with_name("spark-submit"))
-    command = [
-        program, "--master", "local[2]", str(REPOSITORY / "jobs" / "predict.py"),
-        str(run.paths.root), str(source), "--out", str(tmp_path / "found"), "--model", "neural",
-    ]  # fmt: skip
-    subprocess.run(command, check=True, timeout=150, env=spark_environment(), capture_output=True)
+    with standalone(tmp_path) as cluster:
+        command = [
+            program, "--master", cluster.url, "--conf", "spark.executor.memory=1g",
+            str(REPOSITORY / "jobs" / "predict.py"),
+            str(run.paths.root), str(source), "--out", str(tmp_path / "found"), "--model", "neural",
+        ]  # fmt: skip
+        subprocess.run(command, check=True, timeout=150, env=spark_environment(), capture_output=True)
+        logs = cluster.executor_logs()
+    assert {log.relative_to(tmp_path).parts[0] for log in logs} == {"worker-0", "worker-1"}
     found = pq.read_table(tmp_path / "found").to_pandas()
     expected = sparkgpu.load(run.paths.root, "neural").predict_proba(found)
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)

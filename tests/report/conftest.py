@@ -48,7 +48,14 @@ def make_run(
     for half, part in enumerate(np.array_split(np.arange(rows), 2)):
         folder = paths.split("test")
         folder.mkdir(parents=True, exist_ok=True)
-        table = pa.table({"row_id": row_id_N[part], "label": label_N[part], "x": rng.normal(size=len(part))})
+        table = pa.table(
+            {
+                "row_id": row_id_N[part],
+                "label": label_N[part],
+                "distance": rng.normal(size=len(part)),
+                "c": rng.choice(["a", "b"], len(part)),
+            }
+        )
         if weight is not None:
             table = table.append_column("weight", pa.array(row_id_N[part] % 3 / 2.0))
         pq.write_table(table, folder / f"part-{half}.parquet")

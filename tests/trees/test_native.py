@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, ta
 
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Platform, make_engine
+from sparkgpu.engines.saved_model import check_saved_model
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.table.rows import read_rows
 
@@ -154,6 +156,20 @@ def test_a_loaded_model_predicts_what_the_trial_predicted(
     model = ENGINES.find(engine).loaded().load(planted.paths.trial("trees-0").root, planted.schema)
     again = model.predict(read_rows(planted.paths, planted.schema, "test"))
     np.testing.assert_array_equal(again, found.test)
+    saved = check_saved_model(found.record, planted.paths, planted.schema)
+    assert (saved.rows, saved.largest_difference) == (180, 0.0)
+
+
+def test_a_trial_whose_saved_model_predicts_other_values_is_no_success(engine: str, tmp_path: Path) -> None:
+    value_N = np.random.default_rng(11).normal(size=400)
+    planted = table(tmp_path, (value_N > 0).astype(int), {"x": value_N})
+    record = fit(planted, engine).record
+    other = table(tmp_path / "other", (value_N > 0.1).astype(int), {"x": value_N})
+    fit(other, engine)
+    shutil.copytree(other.paths.trial("trees-0").root, planted.paths.trial("other").root)
+    shutil.copy(planted.paths.trial("trees-0").predictions, planted.paths.trial("other").root)
+    with pytest.raises(TrialError, match="other: the saved model predicts other values than the trained one"):
+        check_saved_model(record.model_copy(update={"trial": "other"}), planted.paths, planted.schema)
 
 
 def test_a_depth_of_zero_is_no_limit(engine: str, tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""Groups of rows on which a model is worse than on all others, beyond chance.
+
+A segment is a level of a category, a range of a number, or the rows where one is missing. Looking at many
+segments finds some bad ones by chance, so the interval of each is as wide as their number asks for
+(Bonferroni): of clean data, one report in twenty names any segment.
+
+Limits: one feature at a time; a segment can be bad because its rows are hard for every model.
+
+N rows, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.score.rows import FloatArray, Task, checked
+
+LEAST_ROWS = 50
+"""A smaller segment is not judged: its mean loss is not close to normal."""
+
+_RANGES = 4
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """The rows cut into named groups: `code_N` is the place of each row's name in `names`."""
+
+    names: Sequence[str]
+    code_N: NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A group of rows, and the mean loss there and on all other rows.
+
+    The loss is log loss for classes and RMSE in the target's unit for a regression. `gap` is the lower end
+    of the interval of the difference of the mean losses (squared errors for a regression); it is above 0.
+    """
+
+    name: str
+    rows: int
+    loss: float
+    loss_elsewhere: float
+    gap: float
+
+
+def worst(
+    task: Task,
+    label_N: Any,
+    prediction: Any,
+    groupings: Iterable[Grouping],
+    *,
+    most: int,
+    weight_N: Any = None,
+) -> tuple[Segment, ...]:
+    """At most `most` segments that are worse than the other rows beyond chance, the clearest first.
+
+    `prediction` holds probabilities (N, C) or values (N,). Raises the errors of `rows.checked`.
+    """
+    loss_N = checked(task, label_N, prediction, weight_N).loss_N()
+    counted_N = np.ones(len(loss_N)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
+    is_counted_N = counted_N > 0  # `checked` leaves out the others
+    found = [
+        segment
+        for grouping in groupings
+        for segment in _segments(grouping, is_counted_N, loss_N, counted_N[is_counted_N])
+    ]
+    if not found:
+        return ()
+    reach = NormalDist().inv_cdf(1 - (1 - _LEVEL) / (2 * len(found)))
+    segments = []
+    for name, count, (mean, error), (mean_elsewhere, error_elsewhere) in found:
+        gap = mean - mean_elsewhere - reach * math.hypot(error, error_elsewhere)
+        if gap > 0:
+            shown = (mean, mean_elsewhere)
+            loss, elsewhere = map(math.sqrt, shown) if task == "regression" else shown
+            segments.append(Segment(name=name, rows=count, loss=loss, loss_elsewhere=elsewhere, gap=gap))
+    return tuple(sorted(segments, key=lambda segment: -segment.gap)[:most])
+
+
+_Mean = tuple[float, float]
+"""A mean and its standard error."""
+
+
+def _segments(
+    grouping: Grouping, is_counted_N: NDArray[np.bool_], loss_N: FloatArray, weight_N: FloatArray
+) -> Iterator[tuple[str, int, _Mean, _Mean]]:
+    """The segments that are large enough: name, rows, and the mean loss inside and outside."""
+    codes, code_N = len(grouping.names), grouping.code_N[is_counted_N]
+    rows = np.bincount(code_N, minlength=codes)
+    sums = [
+        np.bincount(code_N, weights=values_N, minlength=codes)
+        for values_N in (weight_N, weight_N**2, weight_N * loss_N, weight_N * loss_N**2)
+    ]
+    totals = [float(values.sum()) for values in sums]
+    for code, name in enumerate(grouping.names):
+        if LEAST_ROWS <= rows[code] <= len(loss_N) - LEAST_ROWS:
+            inside = [float(values[code]) for values in sums]
+            outside = [total - value for total, value in zip(totals, inside, strict=True)]
+            if inside[0] > 0 and outside[0] > 0:
+                yield name, int(rows[code]), _mean(*inside), _mean(*outside)
+
+
+def _mean(weight: float, weight_squares: float, total: float, squares: float) -> _Mean:
+    mean = total / weight
+    variance = max(squares / weight - mean * mean, 0.0)
+    return mean, math.sqrt(variance * weight_squares) / weight
+
+
+def by_level(title: str, levels: Sequence[str], code_N: NDArray[np.integer[Any]]) -> Grouping:
+    """A group for each level; code -1 is missing."""
+    return Grouping(
+        names=[*(f"{title} = {level}" for level in levels), f"{title} is missing"],
+        code_N=np.where(code_N < 0, len(levels), code_N),
+    )
+
+
+def by_range(title: str, value_N: FloatArray) -> Grouping:
+    """Four ranges with about as many rows each, or fewer where values repeat; NaN is missing."""
+    is_missing_N = np.isnan(value_N)
+    there = value_N[~is_missing_N]
+    if not len(there):
+        return Grouping(names=[f"{title} is missing"], code_N=np.zeros(len(value_N), dtype=np.int64))
+    cuts = np.unique(np.quantile(there, np.arange(1, _RANGES) / _RANGES, method="higher"))
+    cuts = cuts[cuts > there.min()]
+    names = [f"{title} below {cuts[0]:.6g}"] if len(cuts) else [f"{title} is there"]
+    names += [f"{title} from {low:.6g} to {high:.6g}" for low, high in pairwise(cuts)]
+    names += [f"{title} from {cuts[-1]:.6g} on"] if len(cuts) else []
+    code_N = np.searchsorted(cuts, value_N, side="right")
+    return Grouping(names=[*names, f"{title} is missing"], code_N=np.where(is_missing_N, len(names), code_N))
