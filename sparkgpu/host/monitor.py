@@ -22,6 +22,8 @@ from typing import Any, Self
 
 import psutil
 
+from sparkgpu.host.gpus import handles
+
 COLUMNS = (
     "at", "elapsed_s", "rss_bytes", "cpu_s", "load1", "gpu", "gpu_util", "gpu_mem_bytes", "gpu_power_w",
 )  # fmt: skip
@@ -176,12 +178,11 @@ class _Gpus:
         with suppress(nvml.NVMLError):
             nvml.nvmlInit()
             self._opened = True
-            for index in range(nvml.nvmlDeviceGetCount()):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                uuid = nvml.nvmlDeviceGetUUID(handle)
-                uuid = uuid.decode() if isinstance(uuid, bytes) else uuid
-                if self._uuids is None or uuid in self._uuids:
-                    self._gpus.append(_Gpu(index=index, handle=handle))
+            self._gpus = [
+                _Gpu(index=gpu.index, handle=handle)
+                for gpu, handle in handles(nvml)
+                if self._uuids is None or gpu.uuid in self._uuids
+            ]
 
     def close(self) -> None:
         if self._opened:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.rundir.events import Branch, EventWriter
+from sparkgpu.rundir.events import WAITING_FOR_TREES, Branch, EventWriter
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
@@ -100,6 +100,8 @@ class _Worker:
         parameters = resolved.trees if self.branch == "trees" else resolved.neural
 
         def run_trial(spec: TrialSpec) -> FitRecord:
+            if self.branch == "neural" and self.lane.in_turn:
+                self._wait_for_trees(spec.gang)
             trial: Trial[Any] = Trial(
                 spec=spec,
                 parameters=parameters,
@@ -190,6 +192,14 @@ class _Worker:
             found=found,
             scan=InBackground(lambda: scan_parquet(found.result(), self.config.data.target)),
         )
+
+    def _wait_for_trees(self, lanes: Sequence[int]) -> None:
+        """Wait until no process of these lanes' trees is left on a device."""
+        ended = [self.paths.lane(lane).trees_ended for lane in lanes]
+        if not all(file.exists() for file in ended):
+            with self.events.phase(WAITING_FOR_TREES):
+                while not all(file.exists() for file in ended):
+                    time.sleep(_WAIT_S)
 
     def _wait_for_table(self) -> TableSchema:
         """Wait for the prepared table; the parent ends this process if the preparation fails."""

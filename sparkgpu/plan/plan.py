@@ -31,7 +31,8 @@ class LanePlan(Record):
     `threads` are its cores (Spark and H2O use all of them). The two branches train at the same time with
     `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
     cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap.
-    `port_base` is the first port of the lane's own block.
+    `port_base` is the first port of the lane's own block. `in_turn` means that its device takes one process
+    at a time, so the network waits until the trees' process has ended.
     """
 
     index: int
@@ -43,6 +44,7 @@ class LanePlan(Record):
     neural_threads: int
     heap_bytes: int
     port_base: int
+    in_turn: bool = False
 
 
 class TrialSpec(Record):
@@ -142,6 +144,12 @@ def make_plan(
         f"{machine.memory_bytes / GIB:.0f} GiB"
     )
     alone = on_gpu or len(set(config.models)) == 1  # no branch has to share the cores
+    both_on_gpu = len(set(config.models)) > 1 and ENGINES.find(config.trees.engine).on_gpu
+    if both_on_gpu and any(device.alone for device in devices):
+        reasons["turns"] = (
+            "the network waits for the trees: the GPU takes one process at a time (compute mode "
+            "EXCLUSIVE_PROCESS; `nvidia-smi -c 0` lets both train at once)"
+        )
     lanes = tuple(
         LanePlan(
             index=index,
@@ -153,6 +161,7 @@ def make_plan(
             neural_threads=threads if alone else max(1, threads // 2),
             heap_bytes=heap,
             port_base=port,
+            in_turn=device.alone and both_on_gpu,
         )
         for index, (device, port) in enumerate(zip(devices, ports, strict=True))
     )
@@ -165,7 +174,7 @@ def make_plan(
         num_devices=nodes * len(lanes),
         nodes=nodes,
         trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
-        memory_bytes=min((gpu.memory_bytes for gpu in machine.gpus), default=None) if on_gpu else None,
+        memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
     )
     repeats, reason = _repeats(config, preset, strategy, len(lanes))
     if config.repeats is None:

@@ -18,6 +18,9 @@ from sparkgpu.rundir.files import Record, write_json
 
 Branch = Literal["trees", "neural"]
 
+WAITING_FOR_TREES = "waiting for the trees"
+"""The phase of a network whose device the trees use first."""
+
 
 class Event(Record):
     """One report of a worker.

@@ -69,6 +69,11 @@ class LanePaths:
     def error(self, branch: str) -> Path:
         return self.root / f"{branch}.error.json"
 
+    @property
+    def trees_ended(self) -> Path:
+        """Appears when the process of the lane's trees has ended, and with it their use of the device."""
+        return self.root / "trees.ended"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunPaths:

@@ -54,12 +54,13 @@ class HostRecord(Record):
 
 
 class GpuRecord(Record):
-    """One GPU as ``nvidia-smi`` shows it."""
+    """One GPU as ``nvidia-smi`` shows it, and why it cannot be used."""
 
     index: int
     uuid: str
     name: str
-    memory_bytes: int
+    memory_bytes: int | None
+    problem: str | None = None
 
 
 class DetailedHostRecord(Record):

@@ -33,7 +33,7 @@ def host(machine: Machine) -> HostRecord:
         processor=_processor(),
         cores=machine.cores,
         available_memory_bytes=machine.memory_bytes,
-        gpus=tuple(gpu.title for gpu in machine.gpus),
+        gpus=tuple(gpu.title for gpu in machine.gpus if gpu.problem is None),
         driver=machine.driver,
     )
 
@@ -41,7 +41,13 @@ def host(machine: Machine) -> HostRecord:
 def environment(machine: Machine) -> EnvironmentRecord:
     """The content of ``env.json``."""
     gpus = tuple(
-        GpuRecord(index=gpu.index, uuid=gpu.uuid, name=gpu.title, memory_bytes=gpu.memory_bytes)
+        GpuRecord(
+            index=gpu.index,
+            uuid=gpu.uuid,
+            name=gpu.title,
+            memory_bytes=gpu.memory_bytes,
+            problem=gpu.problem,
+        )
         for gpu in machine.gpus
     )
     known = host(machine).model_dump(exclude={"gpus"})

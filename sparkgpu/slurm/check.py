@@ -15,7 +15,8 @@ from pathlib import Path
 
 from sparkgpu.config.keys import SlurmConfig
 from sparkgpu.errors import SparkgpuError
-from sparkgpu.host.devices import Device, Gpu, Machine
+from sparkgpu.host.devices import Device, Machine
+from sparkgpu.host.gpus import Gpu
 from sparkgpu.host.rank_command import network_environment
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.slurm.queue import objection
@@ -72,7 +73,8 @@ def _plan(script: Script) -> Plan:
         cards = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="", memory_bytes=_MEMORY) for i in range(count))
         machine = Machine(cores=max(count, 1), memory_bytes=_MEMORY, gpus=cards)
         devices = tuple(
-            Device(kind="cuda", name=f"cuda:{gpu.index}", title="", visible=gpu.uuid) for gpu in cards
+            Device(kind="cuda", name=f"cuda:{gpu.index}", title="", visible=gpu.uuid, memory_bytes=_MEMORY)
+            for gpu in cards
         ) or (Device(kind="cpu", name="cpu", title="CPU", visible=""),)
     return make_plan(config, machine, devices, tuple(range(20000, 20000 + 8 * len(devices), 8)))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sparkgpu.errors import DeviceError
-from sparkgpu.host.devices import Device, Gpu, Machine, choose_devices, find_machine
+from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
+from sparkgpu.host.gpus import Gpu
 
 
 def machine(num_gpus: int, cores: int = 16) -> Machine:
     gpus = tuple(
-        Gpu(index=i, uuid=f"GPU-{i}aaaa-bbbb", title=f"Board {i}", memory_bytes=2**34)
-        for i in range(num_gpus)
+        Gpu(index=i, uuid=f"GPU-{i}aaaa-bbbb", title="Board", memory_bytes=2**34) for i in range(num_gpus)
     )
     return Machine(cores=cores, memory_bytes=2**36, gpus=gpus, driver="570.1" if gpus else None)
 
@@ -72,11 +72,21 @@ def test_an_index_counts_the_entries_of_cuda_visible_devices_up_to_the_first_inv
     assert chosen(machine(6), ("0",), visible) == found[:1]
 
 
-@pytest.mark.parametrize("visible", ["", "-1", "NoDevFiles", "9,0"])
+@pytest.mark.parametrize("visible", ["", "-1", "NoDevFiles"])
 def test_a_list_that_begins_with_an_invalid_entry_hides_every_gpu(visible: str) -> None:
     assert refusal(machine(2), "all", visible) == (
         f"--gpus all: no GPU is visible here (CUDA_VISIBLE_DEVICES={visible}). "
         "Leave --gpus out to use the CPU."
+    )
+
+
+def test_a_list_that_names_nothing_here_is_said_and_the_cpu_is_not_taken_instead() -> None:
+    said = "CUDA_VISIBLE_DEVICES=9,0 names no GPU of this machine"
+    advice = "To train on the CPU, ask for it with --cpu-lanes 1."
+    assert refusal(machine(2), None, "9,0") == f"{said}. {advice}"
+    assert refusal(machine(2), "all", "9,0") == f"--gpus all: {said}. {advice}"
+    assert refusal(machine(0), None, "0").startswith(
+        "CUDA_VISIBLE_DEVICES=0 names a GPU, and NVIDIA's driver is not here. "
     )
 
 

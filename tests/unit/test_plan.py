@@ -9,7 +9,8 @@ import pytest
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError, DeviceError
-from sparkgpu.host.devices import Device, Gpu, Machine, choose_devices
+from sparkgpu.host.devices import Device, Machine, choose_devices
+from sparkgpu.host.gpus import Gpu
 from sparkgpu.plan.defaults import Resolved, resolve
 from sparkgpu.plan.plan import GIB, Plan, make_plan
 from sparkgpu.plan.tree_defaults import TableSize

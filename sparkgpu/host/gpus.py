@@ -1,0 +1,175 @@
+"""The GPUs of this machine, as NVIDIA's driver tells of them through NVML.
+
+NVML needs neither a CUDA context nor torch, so the parent process never touches a GPU. Each card is asked
+alone: one that does not answer, or that this process may not use, hides no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_SIGNS = tuple(map(Path, ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia/version")))
+"""Files that exist where NVIDIA's driver is loaded, or where a container was given a GPU."""
+
+DENIED = "this process may not use it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """What CUDA calls a device: a whole GPU, or a slice of one that MIG has cut.
+
+    `index` is NVML's number of the card, in the order of ``nvidia-smi`` (by PCI bus); `uuid` and `title` are
+    the device's own. `memory_bytes` is None where the driver does not tell (slices in some containers,
+    memory shared with the CPU). `alone` means that it takes one process at a time (compute mode
+    EXCLUSIVE_PROCESS). `problem` tells why it cannot be used. `older_name` is a slice's UUID before driver
+    470. `compute_capability` is such as (8, 0), None where the driver does not tell.
+    """
+
+    index: int
+    uuid: str
+    title: str
+    memory_bytes: int | None
+    alone: bool = False
+    problem: str | None = None
+    older_name: str = ""
+    compute_capability: tuple[int, int] | None = None
+
+    @property
+    def is_slice(self) -> bool:
+        return self.uuid.startswith("MIG-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """The GPUs, the driver's version, the newest CUDA that it runs, and why it does not answer."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str | None = None
+    cuda: tuple[int, int] | None = None
+    problem: str | None = None
+
+
+def find_gpus() -> Survey:
+    """All GPUs, those included that cannot be used. Without NVIDIA's driver there are none."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        sign = next((file for file in _SIGNS if file.exists()), None)
+        if sign is None:
+            return Survey()
+        return Survey(problem=f"NVIDIA's driver is here ({sign}), but does not answer: {error}")
+    try:
+        count = int(pynvml.nvmlDeviceGetCount())
+        found = tuple(gpu for index in range(count) for gpu in _of_card(pynvml, index))
+        driver = cuda = None
+        with suppress(pynvml.NVMLError):
+            driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        with suppress(pynvml.NVMLError):
+            number = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+            cuda = (number // 1000, number % 1000 // 10)
+        return Survey(gpus=found, driver=driver, cuda=cuda)
+    except pynvml.NVMLError as error:
+        return Survey(problem=f"NVIDIA's driver cannot list its GPUs: {error}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def handles(nvml: Any) -> Iterator[tuple[Gpu, Any]]:
+    """The GPUs that can be used, with NVML's handle of each; `nvml` is pynvml, initialised."""
+    for index in range(nvml.nvmlDeviceGetCount()):
+        for gpu in _of_card(nvml, index):
+            with suppress(nvml.NVMLError):
+                if gpu.problem is None:
+                    yield gpu, nvml.nvmlDeviceGetHandleByUUID(gpu.uuid.encode())
+
+
+def _of_card(nvml: Any, index: int) -> list[Gpu]:
+    """A card as one device, or its slices."""
+    uuid, title = "", f"GPU {index}"
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+        title = _text(nvml.nvmlDeviceGetName(handle))
+        if _is_cut(nvml, handle):
+            return _slices(nvml, handle, index, uuid, title)
+        mode = _asked(nvml, nvml.nvmlDeviceGetComputeMode, handle)
+        return [
+            Gpu(
+                index=index,
+                uuid=uuid,
+                title=title,
+                memory_bytes=_memory(nvml, handle),
+                alone=mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+                problem=(
+                    "its compute mode is PROHIBITED; an administrator can change it with `nvidia-smi -c 0`"
+                    if mode == nvml.NVML_COMPUTEMODE_PROHIBITED
+                    else None
+                ),
+                compute_capability=_asked(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle),
+            )
+        ]
+    except nvml.NVMLError as error:
+        denied = isinstance(error, nvml.NVMLError_NoPermission)
+        return [
+            Gpu(
+                index=index,
+                uuid=uuid,
+                title=title,
+                memory_bytes=None,
+                problem=DENIED if denied else f"the driver says: {error}",
+            )
+        ]
+
+
+def _slices(nvml: Any, handle: Any, index: int, uuid: str, title: str) -> list[Gpu]:
+    found = []
+    for place in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))):
+        try:
+            own = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+            name = _text(nvml.nvmlDeviceGetUUID(own))
+        except nvml.NVMLError:
+            continue  # no slice stands at this place
+        instance = _asked(nvml, nvml.nvmlDeviceGetGpuInstanceId, own)
+        compute = _asked(nvml, nvml.nvmlDeviceGetComputeInstanceId, own)
+        found.append(
+            Gpu(
+                index=index,
+                uuid=name,
+                title=_asked(nvml, lambda one: _text(nvml.nvmlDeviceGetName(one)), own) or f"{title} MIG",
+                memory_bytes=_memory(nvml, own),
+                older_name=f"MIG-{uuid}/{instance}/{compute}",
+                compute_capability=_asked(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle),
+            )
+        )
+    if found:
+        return found
+    why = "MIG is on and no slice is made; an administrator can make some with `nvidia-smi mig -cgi`"
+    return [Gpu(index=index, uuid=uuid, title=title, memory_bytes=None, problem=why)]
+
+
+def _is_cut(nvml: Any, handle: Any) -> bool:
+    mode = _asked(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    return mode is not None and mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
+
+
+def _memory(nvml: Any, handle: Any) -> int | None:
+    found = _asked(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    return int(found.total) if found is not None and found.total else None
+
+
+def _asked(nvml: Any, question: Any, handle: Any) -> Any:
+    """The driver's answer, None where it has none: cards and containers lack different ones."""
+    try:
+        return question(handle)
+    except nvml.NVMLError:
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

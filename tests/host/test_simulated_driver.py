@@ -1,0 +1,199 @@
+"""What a run takes for its devices on machines that this one is not, as the driver would describe them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+GIB = 2**30
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def gpu(
+    number: int, title: str = H100, *, mode: int = 0, mig: int = 0, result: int = 0, memory: int = 0
+) -> str:
+    return f"gpu|GPU-{number}{number}{number}{number}-00|{title}|{80 * GIB}|{mode}|{mig}|90|{result}|{memory}"
+
+
+def mig_slice(name: str, instance: int) -> str:
+    return f"slice|MIG-{name}|{H100} MIG 3g.40gb|{40 * GIB}|{instance}|0"
+
+
+def dry_run(environment: dict[str, str], *options: str, code: int = 0) -> str:
+    """What ``sparkgpu run --dry-run`` says."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "sparkgpu", "run", "--dry-run", *options],
+        env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert code == 0 or ended.stderr.count("\n") == 1
+    return ended.stdout + ended.stderr
+
+
+def lanes(text: str) -> list[str]:
+    """Device and name of each lane."""
+    found = (line.split(None, 2)[2] for line in text.splitlines() if line.startswith("lane "))
+    return [line.partition(",")[0] for line in found]
+
+
+def test_one_gpu_and_eight_alike_are_all_used(simulate) -> None:
+    assert lanes(dry_run(simulate(gpu(0)))) == [f"cuda:0 {H100}"]
+    # Each lane wants a part of the memory, and this machine may have little.
+    text = dry_run(simulate(*map(gpu, range(8))), "--gpus", "7,2")
+    assert lanes(text) == [f"cuda:7 {H100}", f"cuda:2 {H100}"]
+
+
+def test_without_a_driver_there_is_no_gpu_and_with_a_silent_one_the_run_stops(
+    simulate, tmp_path: Path
+) -> None:
+    text = dry_run(simulate(init=9))
+    assert lanes(text) == ["cpu"] and "the CPU, since no GPU is visible here" in text
+    program = (
+        "import sys, pathlib, sparkgpu.host.gpus as gpus\n"
+        "gpus._SIGNS = (pathlib.Path(sys.argv.pop(1)),)\n"
+        "from sparkgpu.cli import main\n"
+        "sys.exit(main())"
+    )
+    sign = tmp_path / "nvidia0"
+    sign.touch()
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(sign), "run", "--dry-run"],
+        env=simulate(init=9), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 3
+    assert ended.stderr == (
+        f"sparkgpu: NVIDIA's driver is here ({sign}), but does not answer: Driver Not Loaded. To train on "
+        "the CPU, ask for it with --cpu-lanes 1.\n"
+    )
+
+
+def test_a_card_that_does_not_answer_hides_no_other(simulate) -> None:
+    environment = simulate(gpu(0, result=15), gpu(1), gpu(2, result=4))
+    assert lanes(dry_run(environment)) == [f"cuda:0 {H100}"]
+    text = dry_run(environment, "--gpus", "1", code=3)
+    assert "visible devices are 0. Choose from 0." in text
+
+
+def test_if_no_card_can_be_used_the_run_stops_with_the_reason_of_each(simulate) -> None:
+    environment = simulate(gpu(0, result=15), gpu(1, result=4), gpu(2, mode=2))
+    text = dry_run(environment, code=3)
+    assert text == (
+        "sparkgpu: no GPU of this machine can be used (GPU 0: the driver says: GPU is lost; GPU 1: this "
+        "process may not use it; GPU 2: its compute mode is PROHIBITED; an administrator can change it with "
+        "`nvidia-smi -c 0`). To train on the CPU, ask for it with --cpu-lanes 1.\n"
+    )
+    assert lanes(dry_run(environment, "--cpu-lanes", "1")) == ["cpu"]
+
+
+def test_a_card_whose_memory_is_denied_is_a_card(simulate) -> None:
+    assert lanes(dry_run(simulate(gpu(0, memory=4)))) == [f"cuda:0 {H100}"]
+
+
+def test_slices_are_devices_and_the_card_that_they_cut_is_none(simulate) -> None:
+    cut = (gpu(0, mig=1), mig_slice("aaaa", 1), mig_slice("bbbb", 2), gpu(1, mig=1))
+    title = f"{H100} MIG 3g.40gb"
+    assert lanes(dry_run(simulate(*cut))) == [f"cuda:0 {title}", f"cuda:1 {title}"]
+    for name in ("MIG-bbbb", "MIG-GPU-0000-00/2/0"):
+        assert lanes(dry_run(simulate(*cut, CUDA_VISIBLE_DEVICES=name))) == [f"cuda:0 {title}"]
+    text = dry_run(simulate(gpu(0, mig=1)), code=3)
+    assert "GPU 0: MIG is on and no slice is made" in text
+    text = dry_run(simulate(*cut, CUDA_VISIBLE_DEVICES="MIG-cccc"), code=3)
+    assert text.startswith("sparkgpu: CUDA_VISIBLE_DEVICES=MIG-cccc names no GPU of this machine. ")
+
+
+def test_a_number_that_cuda_and_nvidia_smi_read_differently_is_refused(simulate) -> None:
+    mixed = (gpu(0, "NVIDIA T4"), gpu(1), gpu(2, "NVIDIA T4"))
+    text = dry_run(simulate(*mixed, CUDA_VISIBLE_DEVICES="1"), code=3)
+    assert "Set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name them by UUID (`nvidia-smi -L`)." in text
+    by_place = simulate(*mixed, CUDA_VISIBLE_DEVICES="1", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+    assert lanes(dry_run(by_place)) == [f"cuda:0 {H100}"]
+    assert lanes(dry_run(simulate(*mixed, CUDA_VISIBLE_DEVICES="GPU-1111"))) == [f"cuda:0 {H100}"]
+    assert lanes(dry_run(simulate(*mixed), "--gpus", "2")) == ["cuda:2 NVIDIA T4"]
+    alike = (gpu(0, result=4), gpu(1), gpu(2))  # Slurm numbers the cards that a job may use
+    assert lanes(dry_run(simulate(*alike, CUDA_VISIBLE_DEVICES="1"))) == [f"cuda:0 {H100}"]
+
+
+def test_a_card_for_one_process_at_a_time_gets_trees_and_network_in_turn(simulate) -> None:
+    text = dry_run(simulate(gpu(0, mode=3)))
+    assert "the network waits for the trees: the GPU takes one process at a time" in text
+    assert "waits" not in dry_run(simulate(gpu(0, mode=3)), "--set", "models=['trees']")
+
+
+STAND_IN = """#!/bin/sh
+env > "{folder}/$$.env"
+echo "$@" > "{folder}/$$.arguments"
+exit 1
+"""
+
+
+def test_a_worker_sees_the_card_of_its_lane_by_uuid_and_no_other(simulate, tmp_path: Path) -> None:
+    """The processes that a run really starts; in Python's place, a program writes down what it got."""
+    stand_in = tmp_path / "stand-in"
+    stand_in.write_text(STAND_IN.format(folder=tmp_path))
+    stand_in.chmod(0o755)
+    program = (
+        f"import sys\nsys.executable = {str(stand_in)!r}\nfrom sparkgpu.cli import main\nsys.exit(main())"
+    )
+    environment = simulate(*map(gpu, range(3)), CUDA_DEVICE_ORDER="FASTEST_FIRST")
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "run", "--gpus", "2,0", "--out", str(tmp_path / "out")],
+        env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 5, ended.stdout + ended.stderr
+    found = set()
+    for file in tmp_path.glob("*.env"):
+        given = dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)
+        words = file.with_suffix(".arguments").read_text().split()
+        assert given["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+        found.add(
+            (
+                words[words.index("--lane") + 1],
+                words[words.index("--branch") + 1],
+                given["CUDA_VISIBLE_DEVICES"],
+            )
+        )
+    assert found == {
+        (lane, branch, uuid)
+        for lane, uuid in (("0", "GPU-2222-00"), ("1", "GPU-0000-00"))
+        for branch in ("trees", "neural")
+    }
+    gpus = json.loads((tmp_path / "out" / "env.json").read_text())["host"]["gpus"]
+    assert [one["uuid"] for one in gpus] == ["GPU-0000-00", "GPU-1111-00", "GPU-2222-00"]
+
+
+@pytest.mark.process
+def test_a_card_that_falls_off_the_bus_ends_no_monitor(simulate, tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from sparkgpu.host.monitor import Monitor\n"
+        "with Monitor(Path(sys.argv[1]), lambda: [], 0.1) as monitor:\n"
+        "    print('on', flush=True)\n"
+        "    input()\n"
+        "    time.sleep(0.5)\n"
+        "print(monitor.energy_wh > 0)\n"
+    )
+    environment = simulate(gpu(0), gpu(1))
+    samples = tmp_path / "telemetry.csv"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(samples)], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as monitor:  # fmt: skip
+        assert monitor.stdin and monitor.stdout and monitor.stdout.readline() == "on\n"
+        deadline = time.monotonic() + 20
+        while not (samples.exists() and samples.read_text().count("250.0") >= 4):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        lines = Path(environment["SIMULATED_NVML"]).read_text().splitlines()
+        Path(environment["SIMULATED_NVML"]).write_text(
+            "\n".join([lines[0], lines[1][:-3] + "15|0", lines[2]])
+        )
+        assert monitor.communicate("\n", timeout=20)[0] == "True\n"
+    rows = [line.split(",") for line in samples.read_text().splitlines()[1:]]
+    last = {row[5]: row[6:] for row in rows[-2:]}
+    assert last["0"] == ["", "", ""] and last["1"][2] == "250.0"
