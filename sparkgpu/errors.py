@@ -72,5 +72,6 @@ def described(error: BaseException) -> dict[str, str]:
     """An error in the form of ``error.json``: its kind, and one line for the user."""
     if isinstance(error, SparkgpuError):
         return {"kind": error.kind, "message": str(error)}
-    lines = str(error).strip().splitlines()
-    return {"kind": "trial", "message": f"{type(error).__name__}: {lines[0] if lines else 'no message'}"}
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    what = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
+    return {"kind": "trial", "message": f"{type(error).__name__}: {what or 'no message'}"}

@@ -79,6 +79,10 @@ def check_strategy(
         )
     if config.compile and not entry.compiles:
         raise ConfigError(f'{asked} and neural.compile exclude each other; compile with "single" or "ddp".')
+    if config.precision == "float16" and not entry.scales_losses:
+        raise ConfigError(
+            f'{asked} does not scale losses as float16 needs; choose precision "bfloat16" or "float32".'
+        )
     if not entry.is_gang:
         return
     if num_devices < 2 and entry.devices == "ranks":
@@ -121,8 +125,6 @@ def _check_pipeline(config: NeuralConfig, hidden: Sequence[int], asked: str, cut
             f"{asked} makes {cut} stages, but neural.hidden = {list(hidden)} has {blocks}; "
             f"give it at least {cut}, or use fewer devices."
         )
-    if config.precision == "float16":
-        raise ConfigError(f'{asked} does not scale losses as float16 needs; choose precision "bfloat16".')
     if config.activation_checkpointing:
         raise ConfigError(
             f"{asked} and neural.activation_checkpointing exclude each other: a stage computes another "

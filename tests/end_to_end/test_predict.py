@@ -105,7 +105,7 @@ def test_the_command_writes_classes_and_probabilities_in_the_rows_order(
     rows.to_parquet(tmp_path / "rows.parquet", index=False)
     found, text = predicted(run, tmp_path / "rows.parquet", "--model", "blend", "--keep-columns")
     fitted = sparkgpu.load(run.paths.root, "blend")
-    names = [f"probability_{name}" for name in fitted.classes_]
+    names = [f"probability_{name}" for name in fitted.schema.classes]
     assert found is not None and list(found) == [*rows.columns, "prediction", *names]
     beside = pq.read_table(tmp_path / "predicted.parquet", columns=list(rows.columns))
     assert beside.equals(pq.read_table(tmp_path / "rows.parquet"))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.engine import Platform, Trial
+from sparkgpu.engines.engine import NeuralTrial, Platform, Trial
 from sparkgpu.engines.neural.engine import Torch
 from sparkgpu.plan.plan import LanePlan, TrialSpec
 from sparkgpu.rundir.events import Event, EventReader, EventWriter
@@ -142,6 +142,22 @@ def lane_on(device: str, threads: int = 1) -> LanePlan:
     )
 
 
+def made_trial(
+    paths: RunPaths, schema: TableSchema, spec: TrialSpec, device: str, **settings: Any
+) -> NeuralTrial:
+    """A trial as a lane's worker hands it to the engine."""
+    lane = paths.lane(0)
+    return Trial(
+        spec=spec,
+        parameters=parameters(**settings),
+        schema=schema,
+        run=paths,
+        lane=lane_on(device),
+        events=EventWriter(lane.events("neural"), lane.phases("neural")),
+        scratch=paths.root,
+    )
+
+
 def fit(
     paths: RunPaths,
     schema: TableSchema,
@@ -154,27 +170,16 @@ def fit(
     **settings: Any,
 ) -> Outcome:
     """Run one trial and read back everything it wrote."""
-    lane = paths.lane(0)
     spec = spec or TrialSpec(
         name=name, model="neural", engine="torch", seed=seed, fold=fold, lane=0, gang=(0,)
     )
-    record = Torch(Platform()).run(
-        Trial(
-            spec=spec,
-            parameters=parameters(**settings),
-            schema=schema,
-            run=paths,
-            lane=lane_on(device),
-            events=EventWriter(lane.events("neural"), lane.phases("neural")),
-            scratch=paths.root,
-        )
-    )
+    record = Torch(Platform()).run(made_trial(paths, schema, spec, device, **settings))
     trial = paths.trial(spec.name)
     return Outcome(
         record=record,
         folder=trial.root,
         predictions=read_predictions(trial.predictions, schema),
         curve=[line.split(",") for line in trial.learning_curve.read_text().splitlines()],
-        events=EventReader(lane.events("neural")).new(),
+        events=EventReader(paths.lane(0).events("neural")).new(),
         label_N=read_rows(paths, schema, "test", features=False).label_N,
     )

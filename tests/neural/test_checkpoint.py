@@ -5,14 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.engines.neural.training.checkpoint import Checkpoints
+from sparkgpu.engines.neural.nets.dropout import Place
+from sparkgpu.engines.neural.nets.network import build_net
+from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.training.checkpoint import Checkpoints, TrainingState
+from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer
+from sparkgpu.engines.neural.training.precision import Precision
+from sparkgpu.engines.neural.training.train import Training, train
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(10.0, 10.0), (0.05, 3.0)])
@@ -55,6 +66,93 @@ def test_steps_are_those_of_torchs_adamw_bit_for_bit() -> None:
             optimizer.step()
     for ours, theirs in zip(found.parameters(), expected.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+class Told:
+    """A strategy in this process that notes the rows of each training step and when slow work goes on."""
+
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
+        self.micro_rows: list[int] = []
+        self.slow: list[str] = []
+        strategy = Strategy(torch.device("cpu"), Precision(device_type="cpu", dtype=dtype))
+        backward = strategy.backward
+
+        def noted(batch: ResidentRows, place: Place, *, last: bool = True) -> torch.Tensor:
+            self.micro_rows.append(len(batch))
+            return backward(batch, place, last=last)
+
+        @contextmanager
+        def slowly() -> Iterator[None]:
+            self.slow.append("begin")
+            yield
+            self.slow.append("end")
+
+        strategy.backward = noted  # type: ignore[method-assign]
+        strategy.slow_work = slowly
+        torch.manual_seed(0)
+        config = parameters()
+        strategy.spread(
+            build_net(config, InputShape(num_numeric=4, num_levels=(), num_outputs=2)),
+            Objective(task="binary"),
+        )
+        self.strategy = strategy
+
+    def train(self, checkpoints: Checkpoints, **settings: Any) -> Training:
+        random = torch.Generator().manual_seed(1)
+        rows = ResidentRows(
+            numeric_NG=torch.randn(128, 4, generator=random),
+            codes_NK=torch.zeros(128, 0, dtype=torch.int32),
+            target_N=torch.arange(128) % 2,
+            weight_N=None,
+        )
+        return train(
+            self.strategy, ResidentSource(rows=rows), rows, config=parameters(**settings), recipe=Recipe(),
+            seed=7, report=lambda done, epoch, value: None, checkpoints=checkpoints,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [(64, 16), (32, 32), (8, 8)],  # the same as before keeps what was found; another one counts
+)
+def test_the_micro_batches_of_a_checkpoint_hold_until_others_are_asked_for(
+    tmp_path: Path, asked: int, expected: int
+) -> None:
+    first = Told()
+    checkpoints = Checkpoints(tmp_path, minutes=0.0)
+    optimizer = make_optimizer(first.strategy.module, parameters(), Recipe())
+    found = TrainingState(epoch=1, micro_rows=16, asked_rows=64)
+    checkpoints.save(first.strategy, optimizer, found)
+    then = Told()
+    then.train(Checkpoints(tmp_path, minutes=10.0), epochs=2, micro_batch_size=asked)
+    assert set(then.micro_rows) == {expected}
+
+
+def test_the_scale_of_float16_losses_goes_on_where_it_was(tmp_path: Path) -> None:
+    first, then = Told(torch.float16), Told(torch.float16)
+    assert first.strategy.scaler is not None and then.strategy.scaler is not None
+    first.strategy.scaler.load_state_dict({**first.strategy.scaler.state_dict(), "scale": 1024.0})
+    checkpoints = Checkpoints(tmp_path, minutes=0.0)
+    optimizers = [make_optimizer(told.strategy.module, parameters(), Recipe()) for told in (first, then)]
+    checkpoints.save(first.strategy, optimizers[0], TrainingState(epoch=1))
+    checkpoints.load(then.strategy, optimizers[1])
+    assert then.strategy.scaler.get_scale() == 1024.0
+
+
+def test_saving_and_reading_count_as_slow_work_and_steps_do_not(tmp_path: Path) -> None:
+    told = Told()
+    saved: list[int] = []
+    checkpoints = Checkpoints(tmp_path, minutes=0.0)
+    save = checkpoints.save
+
+    def noted(*given: Any) -> None:
+        saved.append(told.slow.count("begin") - told.slow.count("end"))
+        save(*given)
+
+    checkpoints.save = noted  # type: ignore[method-assign]
+    told.train(checkpoints, epochs=2, patience=1)
+    assert saved and set(saved) == {1}  # inside the block
+    assert told.slow.count("begin") == told.slow.count("end")
 
 
 def test_a_short_training_loads_neither_torchs_compiler_nor_its_sharded_tensors(tmp_path: Path) -> None:

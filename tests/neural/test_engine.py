@@ -208,6 +208,18 @@ def test_automatic_precision_on_a_cpu_is_float32() -> None:
     assert choose_precision(NeuralConfig(precision="bfloat16"), cpu, "AMD EPYC").dtype is torch.bfloat16
 
 
+@pytest.mark.parametrize(
+    ("strategy", "dtype"),
+    [("single", torch.float16), ("ddp", torch.float16), ("fsdp", None), ("tp", None), ("pp", None)],
+)
+def test_on_a_card_without_bfloat16_only_strategies_that_scale_losses_get_float16(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, dtype: torch.dtype | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    found = choose_precision(NeuralConfig(), torch.device("cuda:0"), "Tesla T4", strategy)
+    assert found.dtype is dtype
+
+
 @pytest.mark.parametrize("precision", ["float16", "tf32"])
 def test_what_a_cpu_computes_in_software_only_is_refused(precision: str) -> None:
     with pytest.raises(DeviceError) as refused:

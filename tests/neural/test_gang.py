@@ -20,7 +20,15 @@ import torch
 from planted import Outcome, fit, lane_on, plant
 from safetensors.torch import load_file
 
-from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
+from sparkgpu.engines.launchers.heartbeat import (
+    AT_SLOW_WORK,
+    STARTING,
+    TRAINING,
+    Heartbeat,
+    Sign,
+    read_sign,
+)
+from sparkgpu.engines.launchers.local import _Watcher
 from sparkgpu.errors import TrialError
 from sparkgpu.plan.plan import Plan, TrialSpec
 from sparkgpu.rundir.files import write_json
@@ -130,6 +138,21 @@ def test_a_rank_lost_for_good_ends_the_trial_with_its_name_and_no_process_left(
     assert str(failed.value).startswith("lost: rank 0 of 2 was killed (out of memory?)")
     assert 'Given up after 1 attempt with neural.strategy = "ddp" on 2 ranks' in str(failed.value)
     assert not any(psutil.pid_exists(process) for process in processes)
+
+
+@pytest.mark.parametrize(
+    ("state", "patience_s"), [(TRAINING, 40.0), (AT_SLOW_WORK, 400.0), (STARTING, 400.0)]
+)
+def test_a_rank_at_slow_work_gets_longer(tmp_path: Path, state: int, patience_s: float) -> None:
+    watcher = _Watcher(tmp_path, tmp_path, 1, 40.0)
+    assert watcher._patience_s(Sign(process=1, state=state, beats=1, at=0.0)) == patience_s
+    heartbeat = Heartbeat(tmp_path / "attempt-0", 0)
+    heartbeat.beat(TRAINING)
+    with heartbeat.slow_work():
+        sign = read_sign(tmp_path / "attempt-0", 0)
+        assert sign is not None and sign.state == AT_SLOW_WORK
+    sign = read_sign(tmp_path / "attempt-0", 0)
+    assert sign is not None and sign.state == TRAINING
 
 
 def test_a_network_that_diverges_is_not_tried_again(table: tuple[RunPaths, TableSchema]) -> None:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from planted import fit, plant
+from planted import fit, made_trial, plant
+from test_gang import gang
 from torch import Tensor
 
+from sparkgpu.engines.launchers import barrier
+from sparkgpu.engines.launchers.gang_files import SMALLER
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
+from sparkgpu.engines.neural.training import memory, muon, optimizer
 from sparkgpu.errors import TrialError
+from sparkgpu.plan.plan import TrialSpec
+from sparkgpu.rundir.files import read_json, write_json
+
+FAILURE = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 @pytest.fixture
@@ -21,7 +33,7 @@ def most_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def limited(net: TabularNet, *x: Tensor) -> Tensor:
         if net.training and len(x[0]) > limit[0]:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            raise torch.OutOfMemoryError(FAILURE)
         return forward(net, *x)
 
     monkeypatch.setattr(TabularNet, "forward", limited)
@@ -52,6 +64,168 @@ def test_a_network_of_which_no_row_fits_is_refused_with_a_way_out(
         "neural-s7: the network does not fit the device's memory, even with one row at a time: lower "
         'neural.hidden, or spread it with neural.strategy = "fsdp".'
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError(FAILURE),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_each_way_of_running_out_of_memory_is_recognised(error: RuntimeError) -> None:
+    assert memory.is_out_of_memory(error)
+    assert not memory.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
+def test_validation_and_prediction_go_on_in_smaller_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, schema = plant(tmp_path, "binary")
+    whole = fit(paths, schema, epochs=3)
+    forward, seen = TabularNet.forward, []
+
+    def limited(net: TabularNet, *x: Tensor) -> Tensor:
+        if not net.training:
+            seen.append(len(x[0]))
+            if len(x[0]) > 100:
+                raise torch.OutOfMemoryError(FAILURE)
+        return forward(net, *x)
+
+    monkeypatch.setattr(TabularNet, "forward", limited)
+    found = fit(paths, schema, epochs=3, name="small")
+    np.testing.assert_allclose(found.test, whole.test, atol=1e-6)
+    assert found.column("valid") == pytest.approx(whole.column("valid"), rel=1e-6)
+    assert found.record.notes == (
+        "out of memory in the validation of epoch 1: 150 rows at once from there on",
+        "out of memory in the validation of epoch 1: 75 rows at once from there on",
+    )
+    assert seen[:3] == [300, 150, 75] and set(seen[2:14]) == {75}
+
+
+def failing_once(work: Callable[..., Any], at_call: int) -> Callable[..., Any]:
+    """`work`, whose call number `at_call` runs out of memory before it does anything."""
+    calls = [0]
+
+    def limited(*given: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == at_call:
+            raise torch.OutOfMemoryError(FAILURE)
+        return work(*given, **named)
+
+    return limited
+
+
+@pytest.mark.parametrize("at_call", [1, 2, 5])
+def test_a_step_that_ran_out_of_memory_half_way_is_finished_and_not_done_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_call: int
+) -> None:
+    paths, schema = plant(tmp_path, "binary")
+    settings = {
+        "architecture": "tabm", "hidden": (16, 16, 16), "members": 2, "num_bins": 4, "embedding_dim": 2,
+        "muon_learning_rate": 0.02, "epochs": 2,
+    }  # fmt: skip
+    whole = fit(paths, schema, **settings)
+    assert "Muon" in whole.record.native_parameters["optimizer"]
+    monkeypatch.setattr(muon, "orthogonal", failing_once(muon.orthogonal, at_call))
+    found = fit(paths, schema, name="interrupted", **settings)
+    np.testing.assert_array_equal(found.test, whole.test)
+
+
+def test_moments_that_do_not_fit_are_said_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimizer.torch, "zeros_like", failing_once(torch.zeros_like, 3))
+    with pytest.raises(TrialError, match="the network and its optimizer do not fit the device's memory: "):
+        fit(*plant(tmp_path, "binary", rows=100))
+
+
+def test_a_copy_of_the_best_weights_that_does_not_fit_is_kept_on_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = {"a": torch.ones(3), "b": torch.zeros(2)}
+    monkeypatch.setattr(torch.Tensor, "clone", failing_once(torch.Tensor.clone, 2))
+    found = memory.copied(values, torch.device("cuda:0"))
+    assert all(torch.equal(found[name], value) for name, value in values.items())
+    assert found["a"].data_ptr() != values["a"].data_ptr()
+
+
+# In each rank: training or validating on more rows at once than this fails.
+LIMITED_RANKS = """
+import os
+import torch
+from sparkgpu.engines.neural.nets.tabular_net import TabularNet
+forward = TabularNet.forward
+def limited(net, *x):
+    most = int(os.environ["MOST_TRAINED" if net.training else "MOST_VALIDATED"])
+    if len(x[0]) > most and os.environ.get("RANK") == "1":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    return forward(net, *x)
+TabularNet.forward = limited
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("strategy", "trained", "validated"),
+    [
+        ("ddp", 20, 100),
+        pytest.param("fsdp", 20, 10_000, marks=pytest.mark.slow),
+        pytest.param("fsdp", 10_000, 100, marks=pytest.mark.slow),
+    ],
+)
+def test_a_gang_of_which_one_rank_runs_out_of_memory_starts_again_with_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, trained: int, validated: int
+) -> None:
+    table = plant(tmp_path / "run", "binary")
+    alone = fit(*table, name="alone", epochs=3)
+    (tmp_path / "sitecustomize.py").write_text(LIMITED_RANKS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("MOST_TRAINED", str(trained))
+    monkeypatch.setenv("MOST_VALIDATED", str(validated))
+    found = gang(table, "limited", strategy, epochs=3, dropout=0.0)
+    np.testing.assert_allclose(found.test, alone.test, atol=1e-5)
+    notes = "\n".join(found.record.notes)
+    if trained < 32:  # of 64 rows each of two ranks has 32
+        assert "micro-batches of 16 rows" in notes and "started again from the last checkpoint" in notes
+    if strategy == "ddp":  # no rank waits for another while it validates, so rank 1 goes on alone
+        assert found.record.device_proof["num_ranks"] == 2
+    elif validated < 10_000:
+        assert "out of memory in the validation of epoch 1: micro-batches of " in notes
+
+
+def test_what_an_attempt_on_a_cluster_found_out_is_there_for_the_next_one(tmp_path: Path) -> None:
+    class Distributor:
+        num_processes = 1
+
+        def __init__(self) -> None:
+            self.seen: list[bool] = []
+
+        def run(self, work: object, arguments: list[str], logs: str) -> None:
+            folder = Path(arguments[arguments.index("--folder") + 1])
+            self.seen.append((folder / SMALLER).exists())
+            attempt = folder / "attempt-0"
+            attempt.mkdir()
+            if len(self.seen) == 1:
+                write_json(folder / SMALLER, {"micro_rows": 16, "note": "out of memory"})
+                write_json(attempt / "rank-0.error.json", {"message": "NeedsSmallerBatches", "at": 0.0})
+            else:
+                assert read_json(folder / SMALLER)["micro_rows"] == 16
+                (attempt / "rank-0.done").touch()
+                write_json(folder / "record.json", read_json(tmp_path / "record.json"))
+
+    paths, schema = plant(tmp_path / "run", "binary", rows=100)
+    record = fit(paths, schema, epochs=1).record
+    write_json(tmp_path / "record.json", record)
+    stand_in = Distributor()
+    spec = TrialSpec(name="neural-s7", model="neural", engine="torch", seed=7, fold=None, lane=0, gang=(0,))
+    launcher = barrier.Barrier(stand_in)  # type: ignore[arg-type]
+    found = launcher.run(made_trial(paths, schema, spec, "cpu"))
+    assert stand_in.seen == [False, True]
+    assert found.notes[-1] == "out of memory"
 
 
 @pytest.mark.gpu

@@ -79,7 +79,8 @@ def test_hybrids_have_copies_of_the_network_each_cut() -> None:
         ),
         (
             {"precision": "float16"}, "pp", 2,
-            'neural.strategy = "pp" does not scale losses as float16 needs; choose precision "bfloat16".',
+            'neural.strategy = "pp" does not scale losses as float16 needs; choose precision "bfloat16" or '
+            '"float32".',
         ),
         (
             {"compile": True}, "fsdp", 2,

@@ -15,13 +15,15 @@ class StrategyEntry(Entry):
     `devices` is ``one``, ``threads`` (several devices in one process) or ``ranks`` (a process for each).
     `cuts` tells how one copy of the network is cut: inside ``layers`` (tensor parallel), between ``blocks``
     (pipeline), or not. A `hybrid` has several such copies, each with different rows. `compiles` tells whether
-    torch.compile works with it.
+    torch.compile works with it, `scales_losses` whether float16 does: every rank must hold the whole gradient
+    to see an overflow.
     """
 
     devices: Literal["one", "threads", "ranks"] = "ranks"
     cuts: Literal["layers", "blocks"] | None = None
     hybrid: bool = False
     compiles: bool = False
+    scales_losses: bool = False
 
     @property
     def is_gang(self) -> bool:
@@ -35,9 +37,22 @@ STRATEGIES: Registry[StrategyEntry] = Registry(
     "sparkgpu.strategies",
     StrategyEntry,
     (
-        StrategyEntry(name="single", load=f"{_PACKAGE}.base:Strategy", devices="one", compiles=True),
-        StrategyEntry(name="dp", load=f"{_PACKAGE}.data_parallel:DataParallel", devices="threads"),
-        StrategyEntry(name="ddp", load=f"{_PACKAGE}.data_parallel:DistributedDataParallel", compiles=True),
+        StrategyEntry(
+            name="single",
+            load=f"{_PACKAGE}.base:Strategy",
+            devices="one",
+            compiles=True,
+            scales_losses=True,
+        ),
+        StrategyEntry(
+            name="dp", load=f"{_PACKAGE}.data_parallel:DataParallel", devices="threads", scales_losses=True
+        ),
+        StrategyEntry(
+            name="ddp",
+            load=f"{_PACKAGE}.data_parallel:DistributedDataParallel",
+            compiles=True,
+            scales_losses=True,
+        ),
         StrategyEntry(name="fsdp", load=f"{_PACKAGE}.sharded:FullyShardedDataParallel"),
         StrategyEntry(name="tp", load=f"{_PACKAGE}.tensor:TensorParallel", cuts="layers"),
         StrategyEntry(name="pp", load=f"{_PACKAGE}.pipeline:PipelineParallel", cuts="blocks"),

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.engines.engine import NeuralTrial
-from sparkgpu.engines.launchers.gang_files import attempts, finished_record, loss, rank_arguments, refusal
+from sparkgpu.engines.launchers.gang_files import (
+    SMALLER,
+    attempts,
+    finished_record,
+    loss,
+    rank_arguments,
+    refusal,
+)
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
@@ -64,6 +71,7 @@ class Barrier:
         paths = trial.paths
         paths.root.mkdir(parents=True, exist_ok=True)
         paths.rank_logs.mkdir(exist_ok=True)
+        shutil.rmtree(paths.gang, ignore_errors=True)  # left by a run that was stopped
         losses: list[str] = []
         while True:
             lost, failure = self._attempt(trial)
@@ -85,8 +93,13 @@ class Barrier:
         """Train once. Returns which rank was lost and Spark's error; None if all ranks are done."""
         num_ranks = self._distributor.num_processes
         folder, logs = trial.paths.gang, trial.paths.rank_logs
+        # What an attempt found out about the memory is for the next one.
+        smaller = folder / SMALLER
+        kept = smaller.read_text(encoding="utf-8") if smaller.exists() else None
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
+        if kept is not None:
+            write_text(smaller, kept)
         write_text(folder / "config.json", trial.parameters.model_dump_json())
         arguments = [*rank_arguments(trial, folder), "--meet", "agent"]
         failure: Exception | None = None

@@ -17,6 +17,9 @@ from sparkgpu.errors import SparkgpuError, error_of_kind
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.records import FitRecord
 
+SMALLER = "smaller.json"
+"""The micro-batches for the next attempt, written by a rank that ran out of memory."""
+
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
@@ -44,7 +47,7 @@ def finished_record(folder: Path, losses: Sequence[str]) -> FitRecord:
     """The leading rank's record, with a note for each earlier attempt that was lost."""
     record = FitRecord.model_validate(read_json(folder / "record.json"))
     notes = [f"started again from the last checkpoint: {loss}" for loss in losses]
-    smaller = folder / "smaller.json"
+    smaller = folder / SMALLER
     if smaller.exists():
         notes.append(read_json(smaller)["note"])
     return record.model_copy(update={"notes": (*record.notes, *notes)})

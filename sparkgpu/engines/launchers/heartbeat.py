@@ -14,12 +14,14 @@ import os
 import signal
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 STACK_SIGNAL = signal.SIGUSR2
 
-STARTING, TRAINING, FINISHING = range(3)
+STARTING, TRAINING, FINISHING, AT_SLOW_WORK = range(4)
 _LAYOUT = struct.Struct("<qqqd")  # process, state, beats, time of the last one
 
 
@@ -53,6 +55,16 @@ class Heartbeat:
         self._state = self._state if state is None else state
         self._beats += 1
         _LAYOUT.pack_into(self._memory, 0, os.getpid(), self._state, self._beats, time.monotonic())
+
+    @contextmanager
+    def slow_work(self) -> Iterator[None]:
+        """Training that may take long without a beat: others wait longer until it ends."""
+        before = self._state
+        self.beat(AT_SLOW_WORK)
+        try:
+            yield
+        finally:
+            self.beat(before)
 
 
 def read_sign(folder: Path, rank: int) -> Sign | None:

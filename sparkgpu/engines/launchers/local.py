@@ -146,7 +146,7 @@ class _Watcher(threading.Thread):
         return True
 
     def _patience_s(self, sign: Sign) -> float:
-        """The longest time between two signs of life; reading a table may take longer than a step."""
+        """The longest time between two signs of life; reading and saving may take longer than a step."""
         return self._timeout_s if sign.state == TRAINING else _WHOLE_TABLE * self._timeout_s
 
     def _hung(self, folder: Path, signs: Mapping[int, Sign]) -> tuple[int, str]:

@@ -53,7 +53,7 @@ class InProcess:
         torch.set_num_threads(lane.neural_threads)
         place = RankPlace(
             device=device,
-            precision=choose_precision(trial.parameters, device, lane.device_name),
+            precision=choose_precision(trial.parameters, device, lane.device_name, spec.strategy),
             num_devices=len(spec.gang),
         )
         strategy = STRATEGIES.find(spec.strategy).loaded().at(place)

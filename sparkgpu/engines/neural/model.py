@@ -24,6 +24,7 @@ from sparkgpu.engines.neural.nets.network import build_net, find_network, input_
 from sparkgpu.engines.neural.preprocess import NumericTransform
 from sparkgpu.engines.neural.rows.resident import raw_tensors
 from sparkgpu.engines.neural.strategies.base import eval_rows
+from sparkgpu.engines.neural.training.memory import halved, is_out_of_memory, release
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.errors import TrialError
 from sparkgpu.rundir.files import read_json, write_json
@@ -50,17 +51,25 @@ class TabularModel(nn.Module):
         return self.objective.predict(self.net(self.transform(raw_BF), codes_BK))
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
-        """Predictions for all rows, on the model's device, in evaluation mode."""
+        """Predictions for all rows, in evaluation mode, in chunks that fit the model's device."""
         self.eval()
         device = self.transform.knots_FQ.device
-        raw_NF, codes_NK = raw_tensors(rows, device)
-        size = eval_rows(device)
+        size, begin = eval_rows(device), 0
+        parts: list[Tensor] = []
         with torch.no_grad():
-            parts = [
-                self(*part)
-                for part in zip(torch.split(raw_NF, size), torch.split(codes_NK, size), strict=True)
-            ]
-        values: NDArray[np.float64] = torch.cat(parts).cpu().numpy()
+            while begin < len(rows.row_id_N) or not parts:
+                part = rows.part(slice(begin, begin + size))
+                try:
+                    parts.append(self(*raw_tensors(part, device)).cpu())
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                else:
+                    begin += size
+                    continue
+                release(device)
+                size = halved(min(size, len(part.row_id_N)))
+        values: NDArray[np.float64] = torch.cat(parts).numpy()
         return values
 
 

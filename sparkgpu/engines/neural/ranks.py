@@ -22,12 +22,14 @@ from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.engines.engine import Trial
+from sparkgpu.engines.launchers.gang_files import SMALLER
 from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Heartbeat
 from sparkgpu.engines.launchers.rendezvous import meet, restarts
 from sparkgpu.engines.neural.engine import usable_device
 from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.engines.neural.training.memory import NeedsSmallerBatches
 from sparkgpu.engines.neural.training.precision import choose_precision
-from sparkgpu.engines.neural.training.train import NeedsSmallerBatches, Report
+from sparkgpu.engines.neural.training.train import Report
 from sparkgpu.engines.neural.training.trial import run_rank
 from sparkgpu.errors import SparkgpuError
 from sparkgpu.host.processes import die_with_parent
@@ -67,7 +69,7 @@ def make_strategy(name: str, config: NeuralParameters, device: torch.device, dev
     copies, _ = ways(config, name, dist.get_world_size() if dist.is_initialized() else 1)
     place = RankPlace(
         device=device,
-        precision=choose_precision(config, device, device_name),
+        precision=choose_precision(config, device, device_name, name),
         copies=copies,
         batch_size=config.batch_size,
         micro_rows=config.micro_batch_size,
@@ -104,9 +106,7 @@ def main() -> None:
     except BaseException as error:
         traceback.print_exc()
         if isinstance(error, NeedsSmallerBatches):
-            write_json(
-                arguments.folder / "smaller.json", {"micro_rows": error.micro_rows, "note": error.note}
-            )
+            write_json(arguments.folder / SMALLER, {"micro_rows": error.micro_rows, "note": error.note})
         lines = str(error).strip().splitlines()
         write_json(
             attempt / f"rank-{rank}.error.json",
@@ -138,7 +138,7 @@ def _run(
     spec = next(spec for spec in plan.trials if spec.name == trial)
     lane = plan.lanes[spec.gang[0]]
     config = NeuralParameters.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
-    smaller = folder / "smaller.json"
+    smaller = folder / SMALLER
     if smaller.exists():
         config = config.model_copy(update={"micro_batch_size": read_json(smaller)["micro_rows"]})
     device = usable_device(lane, int(os.environ["LOCAL_RANK"]))
@@ -147,6 +147,7 @@ def _run(
         join(config, device, store, rank, world_size)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = heartbeat.beat
+    strategy.slow_work = heartbeat.slow_work
     events = _events(paths, lane, attempt, leads=strategy.leads)
     record = run_rank(
         Trial(

@@ -274,8 +274,9 @@ def _predict(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Row ids, with values (N,) or with probabilities (N, C) in the order of the schema's classes.
 
-    They pass through Parquet in the empty `folder`, which is removed: H2O's CSV download takes longer.
+    They pass through Parquet in `folder`, which is removed: H2O's CSV download takes longer.
     """
+    shutil.rmtree(folder, ignore_errors=True)  # left by a driver that was lost in the middle of this
     predicted = frame[ROW_ID].cbind(model.predict(frame))
     h2o.export_file(predicted, str(folder), format="parquet", parts=1)
     found = pq.read_table(folder)

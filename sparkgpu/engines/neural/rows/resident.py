@@ -126,9 +126,12 @@ class BatchSource(Protocol):
 
 
 def row_order(rows: int, *, seed: int, epoch: int, device: torch.device) -> Tensor:
-    """Every row once (N,), in an order drawn on `device` that depends only on seed and epoch."""
-    generator = torch.Generator(device).manual_seed(derived_seed(seed, epoch))
-    return torch.randperm(rows, generator=generator, device=device)
+    """Every row once (N,), in an order that depends only on seed and epoch.
+
+    Drawn on the CPU: cards of different kinds draw different orders, and the ranks of a gang must agree.
+    """
+    generator = torch.Generator().manual_seed(derived_seed(seed, epoch))
+    return torch.randperm(rows, generator=generator).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,10 +62,10 @@ class StreamedSource:
         rest: ResidentRows | None = None
         passed = 0
         for number, fresh in enumerate(self._pools(seed, epoch)):
-            generator = torch.Generator(self._device).manual_seed(derived_seed(seed, epoch, number))
+            generator = torch.Generator().manual_seed(derived_seed(seed, epoch, number))
             pool = fresh if rest is None else rest.followed_by(fresh)
             is_last = passed + len(pool) >= self._rows
-            order_P = torch.randperm(len(pool), generator=generator, device=self._device)
+            order_P = torch.randperm(len(pool), generator=generator).to(self._device)
             end = len(pool) if is_last else len(pool) // batch_size * batch_size
             for index_B in torch.split(order_P[:end], batch_size):
                 if passed // batch_size >= first:

@@ -10,6 +10,7 @@ B rows of this process's part of a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
+from sparkgpu.engines.neural.training.memory import copied, retried
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.precision import Precision
 
@@ -53,6 +55,8 @@ class Strategy:
     """Whether this process writes the trial's files."""
     cuts_batches = False
     """Whether `backward` itself cuts a batch into micro-batches."""
+    forward_communicates = False
+    """Whether a forward pass waits for other ranks, so that none may repeat it alone."""
     gradient_scale = 1.0
     """A part's gradient is multiplied by this before the parts are combined."""
 
@@ -60,8 +64,12 @@ class Strategy:
         self.device = device
         self.precision = precision
         self.scaler = precision.scaler()
+        self.eval_rows = eval_rows(device)
+        """The rows of one chunk of an evaluation."""
         self.beat: Callable[[], None] = lambda: None
-        """Called during validation, so that a long validation does not look like a hang."""
+        """Called between pieces of work, so that a long one does not look like a hang."""
+        self.slow_work: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Surrounds work without such pieces, which may take long: a checkpoint, the reading of rows."""
 
     @classmethod
     def at(cls, place: RankPlace) -> Self:
@@ -112,11 +120,19 @@ class Strategy:
             self.scaler.unscale_(optimizer)
         if most_norm is not None:
             self._clip(most_norm)
+        # Ranks exchange parts of the matrices of Muon, so none may repeat its step alone.
+        if self.num_ranks == 1:
+            retried(lambda: self._step(optimizer), self.device)
+        else:
+            self._step(optimizer)
+        if self.scaler is not None:
+            self.scaler.update()
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
         if self.scaler is None:
             optimizer.step()
         else:
             self.scaler.step(optimizer)
-            self.scaler.update()
 
     def _clip(self, most_norm: float) -> None:
         nn.utils.clip_grad_norm_(self.parameters(), most_norm)
@@ -141,9 +157,8 @@ class Strategy:
         """This process's rows in chunks, equally many on all ranks: a forward pass may communicate."""
         share = -(-len(rows) // self.data_size)
         own = rows.part(self.part(len(rows)))
-        size = eval_rows(self.device)
-        for begin in range(0, share, size):
-            yield own.part(slice(begin, begin + size))
+        for begin in range(0, share, self.eval_rows):
+            yield own.part(slice(begin, begin + self.eval_rows))
 
     def sum_over_parts(self, value: Tensor) -> float:
         """The sum over the processes that compute different rows."""
@@ -151,7 +166,7 @@ class Strategy:
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of this process's present weights."""
-        return {name: value.detach().clone() for name, value in self.net.state_dict().items()}
+        return copied(self.net.state_dict(), self.device)
 
     def restore(self, weights: dict[str, Tensor]) -> None:
         """Restore this process's weights from a snapshot."""

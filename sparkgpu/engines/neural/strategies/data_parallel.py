@@ -19,6 +19,7 @@ from sparkgpu.engines.neural.nets.dropout import Dropout, Place
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.engines.neural.training.memory import copied
 from sparkgpu.engines.neural.training.precision import Precision
 
 
@@ -121,7 +122,7 @@ class Distributed(Strategy):
         from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
         found: dict[str, Any] = get_model_state_dict(self.module)
-        return {name: value.detach().clone() for name, value in found.items()}
+        return copied(found, self.device)
 
     def restore(self, weights: dict[str, Tensor]) -> None:
         from torch.distributed.checkpoint.state_dict import set_model_state_dict

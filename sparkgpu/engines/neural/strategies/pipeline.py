@@ -5,6 +5,7 @@ A pipeline computes batches of one shape only, so the last batch of an epoch is 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ class PipelineParallel(Distributed):
     """`pp`, and `dp_pp` if `data_size` > 1: that many pipelines, each with its part of a batch."""
 
     cuts_batches = True
+    forward_communicates = True
 
     def __init__(
         self,
@@ -112,7 +114,8 @@ class PipelineParallel(Distributed):
         if self._is_first:
             inputs = tuple(functional.pad(x, (0, 0, 0, missing)) for x in (batch.numeric_NG, batch.codes_NK))
         losses: list[Tensor] = []
-        with self.precision.autocast():
+        # Evaluation is in float32, as everywhere.
+        with self.precision.autocast() if self.module.training else nullcontext():
             if self._is_last:
                 weight_B = batch.weighted(torch.ones_like(batch.target_N, dtype=torch.float64))
                 target_B2 = torch.stack([batch.target_N.double(), weight_B], dim=1)

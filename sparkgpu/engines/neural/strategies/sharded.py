@@ -23,6 +23,8 @@ from sparkgpu.engines.neural.training.precision import Precision
 class Sharded(Distributed):
     """Strategies whose parameters are `DTensor`s."""
 
+    forward_communicates = True
+
     def copies(self, parameter: nn.Parameter) -> int:
         value = parameter.data
         if not isinstance(value, DTensor):

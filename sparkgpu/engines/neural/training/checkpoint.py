@@ -61,13 +61,15 @@ class CurvePoint:
 class TrainingState:
     """The state of a training: whole epochs done, steps of the next epoch, and the results so far.
 
-    `total` is the summed loss over the steps of the unfinished epoch.
+    `total` is the summed loss over the steps of the unfinished epoch. `micro_rows` are the rows of a
+    micro-batch, of which there were `asked_rows` before memory ran out.
     """
 
     epoch: int = 0
     step: int = 0
     total: float = 0.0
     micro_rows: int = 0
+    asked_rows: int = 0
     ended: bool = False
     curve: list[CurvePoint] = field(default_factory=list)
     best: CurvePoint | None = None
@@ -124,6 +126,7 @@ class Checkpoints:
         if strategy.leads:
             found = asdict(progress)
             found["best_weights"] = bool(progress.best_weights)
+            found["scaler"] = strategy.scaler.state_dict() if strategy.scaler is not None else None
             write_json(temporary / "progress.json", found)
             if (self._folder / name).exists():  # left by a training that was stopped at this point
                 shutil.rmtree(self._folder / name)
@@ -149,6 +152,9 @@ class Checkpoints:
             state_dict_loader.load(state, checkpoint_id=last, no_dist=not dist.is_initialized())
         set_model_state_dict(strategy.module, state["model"])
         set_optimizer_state_dict(strategy.module, optimizer, state["optimizer"], options=_flat())
+        scaler = found.pop("scaler", None)
+        if scaler and strategy.scaler is not None:
+            strategy.scaler.load_state_dict(scaler)
         curve = [CurvePoint(**point) for point in found.pop("curve")]
         best = found.pop("best")
         return TrainingState(

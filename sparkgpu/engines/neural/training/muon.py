@@ -37,12 +37,14 @@ def step_matrices(
         own = state[matrix_DE]
         if "momentum" not in own:
             own["momentum"] = torch.zeros_like(matrix_DE)
-        momentum_DE = own["momentum"]
-        momentum_DE.lerp_(gradient_DE, 1 - _MOMENTUM)
+        momentum_DE = own["momentum"].lerp(gradient_DE, 1 - _MOMENTUM)
         update_DE = orthogonal(gradient_DE.lerp(momentum_DE, _MOMENTUM))
         outputs, inputs = matrix_DE.shape
+        # Nothing has changed so far, and nothing takes memory from here on.
+        own["momentum"].copy_(momentum_DE)
         matrix_DE.mul_(1 - learning_rate * weight_decay)
         matrix_DE.add_(update_DE, alpha=-learning_rate * max(1.0, outputs / inputs) ** 0.5)
+        matrix_DE.grad = None  # done: a step that ran out of memory goes on with the others
 
 
 def orthogonal(matrix_DE: Tensor) -> Tensor:

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.engines.neural.training.memory import TOO_LARGE, is_out_of_memory
 from sparkgpu.engines.neural.training.muon import step_matrices
 from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.errors import TrialError
 
 Schedule = Callable[[float], float]
 """Maps the share of training done (0 to 1) to a factor of the initial value."""
@@ -79,6 +81,9 @@ class _Optimizer(torch.optim.AdamW):
         try:
             self.param_groups = [group for group in groups if not group["muon"]]
             loss = _adamw_step(self, closure)
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None  # done, as in Muon
         finally:
             self.param_groups = groups
         overflowed = self.found_inf is not None and bool(self.found_inf)
@@ -100,7 +105,8 @@ def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) 
     """AdamW over the module's parameters, grouped by their factors (kept as `*_factor` in each group).
 
     Hidden matrices are left to Muon if it has a learning rate. Sharded and whole tensors go to separate
-    groups, since one fused kernel cannot update both.
+    groups, since one fused kernel cannot update both. Raises `TrialError` if the moments do not fit the
+    device.
     """
     groups: dict[tuple[float, float, bool, type], dict[str, object]] = {}
     for name, parameter in module.named_parameters():
@@ -117,7 +123,26 @@ def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) 
     # One fused kernel for all parameters of a group; it measured fastest on the CPU.
     optimizer = _Optimizer(list(groups.values()), betas=recipe.betas, fused=True)
     set_progress(optimizer, config, recipe, 0.0)
+    _allocate(optimizer)
     return optimizer
+
+
+def _allocate(optimizer: torch.optim.AdamW) -> None:
+    """Make the moments now, as AdamW and Muon would at their first step: a step takes no lasting memory."""
+    try:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                state = optimizer.state[parameter]
+                if group["muon"]:
+                    state["momentum"] = torch.zeros_like(parameter)
+                else:
+                    state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                    state["exp_avg_sq"] = torch.zeros_like(parameter)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrialError(TOO_LARGE) from None
 
 
 def set_progress(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import DeviceError
 from sparkgpu.plan.strategy import check_precision
 
@@ -37,10 +38,13 @@ class Precision:
         return torch.amp.GradScaler(self.device_type) if self.dtype is torch.float16 else None
 
 
-def choose_precision(config: NeuralConfig, device: torch.device, device_name: str) -> Precision:
+def choose_precision(
+    config: NeuralConfig, device: torch.device, device_name: str, strategy: str = "single"
+) -> Precision:
     """What `neural.precision` means on this device. Switches TF32 on or off for the whole process.
 
-    "auto" is bfloat16 on a GPU that supports it, else float16, and float32 on a CPU. Without AMX or AVX-512,
+    "auto" is bfloat16 on a GPU that supports it, else float16 (float32 for a strategy that cannot scale
+    losses), and float32 on a CPU. Without AMX or AVX-512,
     bfloat16 measured ten times slower; and a choice by processor would give one table different results on
     different machines. Raises `DeviceError` if the device does not support the format.
     """
@@ -57,8 +61,9 @@ def choose_precision(config: NeuralConfig, device: torch.device, device_name: st
     # Set explicitly for every kind of product, since the default differs between torch versions.
     torch.backends.cuda.matmul.allow_tf32 = asked == "tf32"
     torch.backends.cudnn.allow_tf32 = asked == "tf32"
+    scales = STRATEGIES.find(strategy).scales_losses
     dtype = {
-        "auto": torch.bfloat16 if supported else torch.float16,
+        "auto": torch.bfloat16 if supported else torch.float16 if scales else None,
         "bfloat16": torch.bfloat16,
         "float16": torch.float16,
     }.get(asked)

@@ -20,9 +20,16 @@ from sparkgpu.engines.neural.nets.dropout import Place
 from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentRows
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
-from sparkgpu.engines.neural.training.memory import halved, is_out_of_memory, release
+from sparkgpu.engines.neural.training.memory import (
+    NeedsSmallerBatches,
+    halved,
+    is_out_of_memory,
+    release,
+)
 from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer, set_progress
 from sparkgpu.errors import TrialError
+
+_EVAL_BATCHES = 4  # micro-batches that are evaluated at once: without gradients a row takes less
 
 Report = Callable[[float, int, float | None], None]
 """Called with the share of all epochs done, the number of whole epochs, and the last validation metric."""
@@ -58,12 +65,15 @@ def train(
     """
     epochs, patience = config.epochs, config.patience
     optimizer = make_optimizer(strategy.module, config, recipe)
-    progress = TrainingState(micro_rows=config.micro_batch_size)
+    progress = TrainingState(micro_rows=config.micro_batch_size, asked_rows=config.micro_batch_size)
     if checkpoints is not None:
-        found = checkpoints.load(strategy, optimizer)
+        with strategy.slow_work():
+            found = checkpoints.load(strategy, optimizer)
         if found is not None:
             place = f"epoch {found.epoch}" + (f" and {found.step} steps" if found.step else "")
             found.notes.append(f"resumed from a checkpoint after {place}")
+            if found.asked_rows != config.micro_batch_size:  # what was found by running out of memory is void
+                found.micro_rows = found.asked_rows = config.micro_batch_size
             progress = found
     loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress)
     metric_of = strategy.objective.metric_of
@@ -73,8 +83,8 @@ def train(
         point = CurvePoint(
             epoch=progress.epoch + 1,
             train=metric_of(strategy.sum_over_parts(loop.total) / loop.rows),
-            valid=metric_of(strategy.mean_loss(valid_rows)),
-            error=strategy.mean_loss(valid_rows, errors=True) if counts_errors else None,
+            valid=metric_of(loop.mean_loss(valid_rows)),
+            error=loop.mean_loss(valid_rows, errors=True) if counts_errors else None,
             elapsed_s=loop.elapsed_s(),
         )
         progress.epoch, progress.step, progress.total = point.epoch, 0, 0.0
@@ -93,14 +103,17 @@ def train(
         report(point.epoch / epochs, point.epoch, point.valid)
         if progress.best is None or point.beats(progress.best):
             progress.best = point
-            progress.best_weights = strategy.snapshot() if patience else {}
+            with strategy.slow_work():
+                progress.best_weights = strategy.snapshot() if patience else {}
         elif patience and point.epoch - progress.best.epoch >= patience:
             progress.ended = True
         if checkpoints is not None and checkpoints.due_after_epoch():
-            checkpoints.save(strategy, optimizer, progress)
+            with strategy.slow_work():
+                checkpoints.save(strategy, optimizer, progress)
     assert progress.best is not None
     if patience:
-        strategy.restore(progress.best_weights)
+        with strategy.slow_work():
+            strategy.restore(progress.best_weights)
     return Training(
         curve=tuple(progress.curve),
         best_epoch=progress.best.epoch,
@@ -161,9 +174,12 @@ class _Loop:
             first=progress.step,
             part=strategy.part,
         )
-        for batch, rows in batches:
-            if progress.step == steps:  # what follows is a partial batch
+        while progress.step < steps:  # a partial batch may follow
+            with strategy.slow_work():  # a stream may have to read
+                found = next(batches, None)
+            if found is None:
                 break
+            batch, rows = found
             step = progress.epoch * steps + progress.step
             done = step / (steps * config.epochs)
             set_progress(self._optimizer, config, self._recipe, done)
@@ -176,7 +192,8 @@ class _Loop:
             self._report(done, progress.epoch, last)
             if self._checkpoints is not None and progress.step < steps and self._checkpoints.due(step):
                 progress.total = strategy.sum_over_parts(self.total)
-                self._checkpoints.save(strategy, self._optimizer, progress)
+                with strategy.slow_work():
+                    self._checkpoints.save(strategy, self._optimizer, progress)
 
     def _gradient(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
         """Compute the gradient of one batch of `rows` rows in micro-batches. Returns this part's summed loss.
@@ -202,6 +219,26 @@ class _Loop:
             if strategy.num_ranks > 1:
                 raise NeedsSmallerBatches(smaller, progress.notes[-1])
 
+    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
+        """The strategy's, in smaller chunks from now on if memory runs out."""
+        strategy, progress = self._strategy, self._progress
+        if strategy.forward_communicates:
+            # All ranks need chunks of one size; this one is halved with the micro-batches.
+            strategy.eval_rows = min(strategy.eval_rows, _EVAL_BATCHES * progress.micro_rows)
+        while True:
+            try:
+                return strategy.mean_loss(rows, errors=errors)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            release(strategy.device)
+            what = f"out of memory in the validation of epoch {progress.epoch + 1}"
+            if strategy.forward_communicates:
+                smaller = halved(progress.micro_rows)
+                raise NeedsSmallerBatches(smaller, f"{what}: micro-batches of {smaller} rows from there on")
+            strategy.eval_rows = halved(min(strategy.eval_rows, max(len(rows), 1)))
+            progress.notes.append(f"{what}: {strategy.eval_rows} rows at once from there on")
+
     def _accumulated(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
         strategy = self._strategy
         # The same number on each rank, though parts may differ by a row: passes of sharded networks
@@ -211,16 +248,8 @@ class _Loop:
         first = strategy.part(rows).start
         total = torch.zeros((), dtype=torch.float64, device=strategy.device)
         for begin in range(0, share, size):
+            strategy.beat()
             micro = batch if size == share else batch.part(slice(begin, begin + size))
             place = Place(seed=self._seed, step=step, first_row=first + begin, batch_rows=rows)
             total += strategy.backward(micro, place, last=begin + size >= share)
         return total
-
-
-class NeedsSmallerBatches(Exception):
-    """One of several ranks ran out of memory, so all must start again from the checkpoint."""
-
-    def __init__(self, micro_rows: int, note: str) -> None:
-        super().__init__(note)
-        self.micro_rows = micro_rows
-        self.note = note

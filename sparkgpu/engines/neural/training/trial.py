@@ -186,7 +186,8 @@ def _train(
         )
     except TrialError as error:
         raise TrialError(f"{trial.name}: {error}") from None
-    weights = strategy.gather()
+    with strategy.slow_work():
+        weights = strategy.gather()
     if not strategy.leads:
         return None, training
     if strategy.num_ranks > 1:
