@@ -2,6 +2,7 @@
 # Checks everything: style, floors between modules, types, tests. Stops at the first that fails.
 # `--fast` leaves out the tests that start a JVM, ranks or whole runs: a minute instead of ten.
 # Other arguments go to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
+# Without any, two processes share the files of tests: most of the time a test waits for what it started.
 
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
@@ -29,6 +30,7 @@ step ruff check .
 step ruff format --check .
 step lint-imports
 step mypy
+if [ $# -eq 0 ]; then set -- -n 2 --dist loadfile; fi
 printf '== pytest %s\n' "$*"
 # pytest replaces this shell, so that its closing line is the last one.
 exec python -m pytest "$@"

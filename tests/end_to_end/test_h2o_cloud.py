@@ -50,6 +50,7 @@ def on_nodes(trial: dict[str, Any]) -> list[str]:
     return [note for note in trial["notes"] if "H2O node" in note]
 
 
+@pytest.mark.slow
 def test_every_node_has_rows_of_every_split(cluster: Cluster, flights: Path, tmp_path: Path) -> None:
     run = finished(
         cluster.submit(flights, "--target", DEMO_TARGET, *TREES),

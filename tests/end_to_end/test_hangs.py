@@ -45,7 +45,9 @@ def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
     ],
     ids=" ".join,
 )
-def test_no_thread_but_the_main_one_imports_anything(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_no_thread_imports_and_no_variable_is_set_while_threads_run(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
     folder = tmp_path / "imports"
     # Texts, moments, and texts of both, since reading those may import more.
     table, rows = tmp_path / "shops.parquet", range(600)
@@ -67,6 +69,8 @@ def test_no_thread_but_the_main_one_imports_anything(options: tuple[str, ...], t
         found = {line for file in folder.glob("*.threads") for line in file.read_text().splitlines()}
         assert found == set()
         assert status == 0
+        changed = {line for file in folder.glob("*.environment") for line in file.read_text().splitlines()}
+        assert changed == set()
     # The parent, a worker for each branch and, where Spark writes the table, its own Python workers.
     assert len(list(folder.glob("*.watched"))) >= (4 if "split.folds=2" in options else 3)
 
@@ -85,15 +89,6 @@ def test_nor_does_one_of_the_driver_on_a_cluster(wine: Path, tmp_path: Path) -> 
             found = {line for file in folder.glob("*.threads") for line in file.read_text().splitlines()}
             assert found == set()
             assert status == 0, run.stdout + run.stderr
-
-
-def test_no_variable_is_added_to_the_environment_while_other_threads_run(wine: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "imports"
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL]
-    with started(command, tmp_path / "out", tmp_path, watching_imports(folder)) as run:
-        assert run.wait(150) == 0, run.stdout + run.stderr
-    found = {line for file in folder.glob("*.environment") for line in file.read_text().splitlines()}
-    assert found == set()
 
 
 @pytest.mark.slow

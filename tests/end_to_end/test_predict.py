@@ -307,6 +307,7 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(run: Running, tmp_pa
         assert refused.returncode == 2 and "Give another place with --out." in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_stage_of_a_saved_pipeline_predicts_in_another_session(
     run: Running, source: Path, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) ->
     assert again.metrics["models"] == whole.metrics["models"]
 
 
+@pytest.mark.slow
 def test_one_network_is_trained_over_the_devices_of_two_lanes(tmp_path: Path) -> None:
     wine = write_table("wine", tmp_path)
     settings = [*SETTINGS, "--set", "neural.epochs=3", "--cpu-lanes", "2", "--strategy", "ddp"]

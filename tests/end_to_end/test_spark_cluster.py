@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 from running import COMMAND, Running, finished, started, until, write_table
 from standalone import Cluster, spark_environment, standalone
 
+from sparkgpu.rundir.events import EventReader
 from sparkgpu.rundir.files import read_json
+from sparkgpu.table.demo import DEMO_TARGET, write_demo
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -26,12 +29,59 @@ MANY_TREES = ("--set", "trees.ntrees=6000", "--set", "trees.early_stopping_round
 
 
 @dataclass(kw_only=True)
+class Whole:
+    """A run over both workers, and its executors before they were gone."""
+
+    run: Running
+    cluster: Cluster
+    executors: list[str]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    """Trees and a network on some real flights, over two executors."""
+    folder = tmp_path_factory.mktemp("whole")
+    table = folder / "flights.parquet"
+    pq.write_table(pq.read_table(write_demo(folder)).slice(0, 30_000), table)
+    with standalone(folder) as cluster:
+        run = finished(
+            cluster.submit(
+                table, "--target", DEMO_TARGET, *NETWORK, "--set", "neural.epochs=1",
+                "--set", "trees.ntrees=20", "--set", "cluster.executors=2",
+            ),
+            folder / "out", folder, within_s=400, environ=spark_environment(),
+        )  # fmt: skip
+        yield Whole(
+            run=run,
+            cluster=cluster,
+            executors=[lane["device_name"] for lane in read_json(run.paths.plan)["lanes"]],
+        )
+
+
+def test_every_worker_held_an_h2o_node_with_rows_and_a_rank(whole: Whole) -> None:
+    assert whole.executors == ["executor 0 on 127.0.0.1", "executor 1 on 127.0.0.1"]
+    places = [
+        re.search(r"^rank (\d) on \S+, in (\S+), GPUs none", file.read_text())
+        for file in sorted(whole.run.paths.trial("neural-s7").rank_logs.iterdir())
+    ]
+    workers = {place.group(2).split("/work/")[0] for place in places if place}
+    assert workers == {str(whole.cluster.folder / f"worker-{index}") for index in range(2)}
+    for index in range(2):
+        logs = whole.cluster.folder.glob(f"worker-{index}/work/app-*-0000/*/h2ologs/*/*info*")
+        assert sum(log.read_text().count("Initial Booster created") for log in logs) == 1
+    models = {model["name"]: model["metrics"]["test"] for model in whole.run.metrics["models"]}
+    assert models["trees"]["roc_auc"] > 0.65 and models.keys() == {"trees", "neural", "blend"}
+    assert len(whole.run.metrics["comparison"]["pairs"]) == 3
+    kinds = [event.kind for event in EventReader(whole.run.paths.lane(0).events("trees")).new()]
+    assert "alive" in kinds
+
+
+@dataclass(kw_only=True)
 class Lost:
     """A run that lost a worker while trees grew, and its processes before and after."""
 
     run: Running
     cluster: Cluster
-    executors: list[str]
     neural_done: float
 
 
@@ -46,31 +96,17 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
             neural = run.paths.trial("neural-s7").done
             until(neural.exists, "the network is done", 400, run.process)
             assert not run.paths.trial("trees-s7").done.exists()
-            executors = [lane["device_name"] for lane in read_json(run.paths.plan)["lanes"]]
             neural_done = neural.stat().st_mtime
             cluster.kill_worker(0)
             status = run.wait(400)
             assert status == 0, run.stdout + run.stderr
-            yield Lost(run=run, cluster=cluster, executors=executors, neural_done=neural_done)
+            yield Lost(run=run, cluster=cluster, neural_done=neural_done)
 
 
-def test_every_worker_held_an_h2o_node_and_a_rank(lost: Lost) -> None:
-    assert lost.executors == ["executor 0 on 127.0.0.1", "executor 1 on 127.0.0.1"]
-    log = lost.run.paths.lane(0).log.read_text()
-    nodes = re.findall(r"cluster size: (\d)", log)
-    assert nodes == ["2", "1"]  # before and after
-    places = [
-        re.search(r"^rank (\d) on \S+, in (\S+), GPUs none", file.read_text())
-        for file in sorted(lost.run.paths.trial("neural-s7").rank_logs.iterdir())
-    ]
-    workers = {place.group(2).split("/work/")[0] for place in places if place}
-    assert workers == {str(lost.cluster.folder / f"worker-{index}") for index in range(2)}
-    for index in range(2):
-        h2o = [*lost.cluster.folder.glob(f"worker-{index}/work/app-*-0000/*/h2ologs/*/*")]
-        assert h2o, f"no log of an H2O node under worker {index}"
-
-
+@pytest.mark.slow
 def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(lost: Lost) -> None:
+    nodes = re.findall(r"cluster size: (\d)", lost.run.paths.lane(0).log.read_text())
+    assert nodes == ["2", "1"]  # before and after
     assert {trial["status"] for trial in lost.run.metrics["trials"]} == {"done"}
     assert lost.run.paths.trial("neural-s7").done.stat().st_mtime == lost.neural_done
     assert re.search(r"executor \d on 127.0.0.1 was lost, one of 2 executors; once more", lost.run.stdout)
@@ -79,25 +115,25 @@ def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(lo
     assert len(lost.run.metrics["comparison"]["pairs"]) == 3
 
 
-def test_the_run_directory_is_that_of_any_run(lost: Lost) -> None:
-    names = {path.name for path in lost.run.paths.root.iterdir()}
+def test_the_run_directory_is_that_of_any_run(whole: Whole) -> None:
+    names = {path.name for path in whole.run.paths.root.iterdir()}
     assert names == {
         "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
         "telemetry.csv", "metrics.json", "report",
     }  # fmt: skip
-    plan = read_json(lost.run.paths.plan)
-    assert plan["master"] == lost.cluster.url
-    assert (lost.run.paths.trial("trees-s7").root / "model.zip").exists()
+    plan = read_json(whole.run.paths.plan)
+    assert plan["master"] == whole.cluster.url
+    assert (whole.run.paths.trial("trees-s7").root / "model.zip").exists()
 
 
-def test_nothing_on_the_submitting_side_listened_beyond_this_machine(lost: Lost) -> None:
+def test_nothing_on_the_submitting_side_listened_beyond_this_machine(whole: Whole) -> None:
     # What executors open to each other is the cluster's affair (SECURITY.md); they are not below the command.
-    assert {address for address, _ in lost.run.seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert {address for address, _ in whole.run.seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
-def test_nothing_is_left_of_it_on_either_side(lost: Lost) -> None:
-    assert lost.run.left_behind() == []
-    until(lambda: lost.cluster.executors() == [], "the executors have gone", 60)
+def test_nothing_is_left_of_it_on_either_side(whole: Whole) -> None:
+    assert whole.run.left_behind() == []
+    until(lambda: whole.cluster.executors() == [], "the executors have gone", 60)
 
 
 def test_a_master_that_is_not_there_is_said_within_seconds(tmp_path: Path) -> None:

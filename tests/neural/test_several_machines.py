@@ -94,6 +94,7 @@ def one_gang(table: Table) -> Outcome:
     return train(table, "one-gang", nodes=1, ranks=4)
 
 
+@pytest.mark.slow
 def test_two_machines_with_two_ranks_train_the_weights_of_one_with_four(
     table: Table, launcher: Callable[[int], None], one_gang: Outcome
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_rank_killed_on_the_second_machine_is_named_and_training_ends_with_the
         torch.testing.assert_close(weights(found)[name], value, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_rank_lost_for_good_on_several_machines_ends_the_trial_with_its_name(
     table: Table, launcher: Callable[[int], None]
 ) -> None:

@@ -96,8 +96,15 @@ def assert_same(path: Path, found) -> None:
             np.testing.assert_array_equal(rows.codes_NK[own, place], wanted.codes_NK[:, place], name)
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
-@pytest.mark.parametrize("most", [1000, 20])
+@pytest.mark.parametrize(
+    ("most", "by_spark"),
+    [
+        (1000, False),
+        pytest.param(1000, True, marks=pytest.mark.slow),
+        pytest.param(20, False, marks=pytest.mark.slow),
+        (20, True),
+    ],
+)
 def test_parquet_rows_are_encoded_as_they_were_prepared(prepare, tmp_path, by_spark, most):
     path = tmp_path / "a.parquet"
     pq.write_table(everything(), path, row_group_size=250)
@@ -109,7 +116,7 @@ def test_parquet_rows_are_encoded_as_they_were_prepared(prepare, tmp_path, by_sp
     assert_same(path, found)
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "orc"])
+@pytest.mark.parametrize("ending", ["csv", pytest.param("csv.gz", marks=pytest.mark.slow), "jsonl", "orc"])
 def test_rows_of_other_files_are_encoded_as_they_were_prepared(prepare, tmp_path, ending):
     path = tmp_path / f"a.{ending}"
     table = everything().drop_columns(["wild"])

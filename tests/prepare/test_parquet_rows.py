@@ -67,11 +67,11 @@ def test_the_place_of_a_row_is_the_same_by_spark_and_by_numpy(spark, seed):
 @pytest.mark.parametrize(
     ("target", "files", "options"),
     [
-        ("number", 1, {}),
+        pytest.param("number", 1, {}, marks=pytest.mark.slow),
         pytest.param("text", 1, {"data.max_categories": 3}, marks=pytest.mark.slow),
         ("text", 3, {"split.test": 0.5, "split.valid": 0.3}),
         ("flag", 1, {"split.folds": 3}),
-        ("whole", 3, {"data.max_categories": 20, "seed": 11}),
+        pytest.param("whole", 3, {"data.max_categories": 20, "seed": 11}, marks=pytest.mark.slow),
         ("whole as double", 1, {"data.roles": {"id": "categorical", "always": "categorical"}}),
         pytest.param("halves", 1, {"data.task": "binary"}, marks=pytest.mark.slow),
         pytest.param("number", 1, {"data.roles": {"x": "categorical"}}, marks=pytest.mark.slow),

@@ -105,6 +105,7 @@ def test_a_job_on_two_nodes_trains_the_weights_of_four_local_ranks(
 LONG = ("--set", "neural.epochs=6", "--set", "neural.batch_size=8")
 
 
+@pytest.mark.slow
 def test_a_job_given_notice_saves_is_requeued_and_goes_on(
     cluster: Cluster, sparkgpu: Command, rows: Path, setup: list[str], tmp_path: Path
 ) -> None:
