@@ -393,7 +393,13 @@ install_packages() {
     # Java first: if there is none, say so before the long install.
     find_java || install_java
     say 'installing Spark, H2O, PyTorch and their tools; this takes some minutes (log: .venv/setup.log)'
-    if ! pip_install -e "$root[dev]"; then
+    # XGBoost comes with CUDA or without. Both own the same files, so one may be here.
+    local xgboost=xgboost-cpu other=xgboost
+    if [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ]; then xgboost=xgboost other=xgboost-cpu; fi
+    if compgen -G "$venv/lib/python*/site-packages/${other//-/_}-*.dist-info" >/dev/null; then
+        "$venv/bin/python" -m pip uninstall -q -y "$other" >>"$log" 2>&1
+    fi
+    if ! pip_install -e "$root[dev,$xgboost]"; then
         case $pip_kind in
             disk) disk_full ;;
             index) fail "no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one" \

@@ -5,7 +5,9 @@ venv and pip only make folders, and a Java that only prints its version. PATH ho
 system tools, so the machine's own Python and Java are not found.
 """
 
+import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,7 +93,7 @@ class Project:
         """The last argument of each pip call, and `archive` for each start-up archive."""
         path = self.notes / "pip"
         text = path.read_text() if path.exists() else ""
-        return text.replace(f"{self.root}[dev]", "project").split()
+        return re.sub(rf"{re.escape(str(self.root))}\[dev,xgboost(-cpu)?\]", "project", text).split()
 
     def pip_does(self, script: str) -> None:
         (self.notes / "pip.sh").write_text(script)
@@ -417,3 +419,11 @@ def test_the_fast_check_leaves_out_jvms_and_whole_runs(project: Project, asked: 
     done = project.shell(f"env/test.sh {asked}")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == given
+
+
+def test_one_distribution_owns_the_package_xgboost() -> None:
+    """The one with CUDA and the one without hold the same files, and overwrite each other."""
+    owners = importlib.metadata.packages_distributions().get("xgboost", [])
+    if not owners:
+        pytest.skip("xgboost is not installed")
+    assert len(set(owners)) == 1, owners

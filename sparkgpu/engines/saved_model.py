@@ -32,8 +32,7 @@ def check_saved_model(record: FitRecord, paths: RunPaths, schema: TableSchema) -
     expected = align(rows.row_id_N, row_id_N[own], values[own])
     found = load_fitted(record.engine, trial.root, schema).predict(rows)
     difference = largest_difference(expected, found)
-    on_gpu = record.peak_device_bytes is not None
-    if not difference <= (_TOLERANCE_FROM_GPU if on_gpu else _TOLERANCE):
+    if not difference <= (_TOLERANCE_FROM_GPU if record.on_gpu else _TOLERANCE):
         raise TrialError(
             f"{record.trial}: the saved model predicts other values than the trained one; on "
             f"{len(expected)} test rows they differ by up to {difference:.1e}. Please report this."

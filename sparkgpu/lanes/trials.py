@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from sparkgpu.engines.saved_model import check_saved_model
 from sparkgpu.errors import described
-from sparkgpu.plan.plan import TrialSpec
+from sparkgpu.plan.plan import Plan, TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
@@ -19,6 +19,7 @@ from sparkgpu.table.schema import read_schema
 
 
 def run_trials(
+    plan: Plan,
     trials: Iterable[TrialSpec],
     paths: RunPaths,
     events: EventWriter,
@@ -34,7 +35,9 @@ def run_trials(
         try:
             record = run_trial(spec)
             saved = check_saved_model(record, paths, read_schema(paths))
-            write_json(trial.fit, record.model_copy(update={"saved_model": saved}))
+            devices = plan.devices(spec) if record.on_gpu else ("cpu",) * len(spec.gang)
+            update = {"saved_model": saved, "devices": devices}
+            write_json(trial.fit, record.model_copy(update=update))
             write_text(trial.done, "")
             events.trial_done(spec.name)
         except Exception as error:

@@ -114,7 +114,7 @@ class _Worker:
             )
             return engines[spec.engine].run(trial)
 
-        self.failed = not run_trials(self.trials, self.paths, self.events, run_trial)
+        self.failed = not run_trials(self.plan, self.trials, self.paths, self.events, run_trial)
 
     def _other_branch_ended(self) -> bool:
         other: Branch = "trees" if self.branch == "neural" else "neural"

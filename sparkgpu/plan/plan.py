@@ -93,6 +93,10 @@ class Plan(Record):
         on_gpu = all(ENGINES.find(trial.engine).on_gpu for trial in trees)
         return self.lanes[0].device if on_gpu and not in_cloud else "cpu"
 
+    def devices(self, trial: TrialSpec) -> tuple[str, ...]:
+        """The devices on which a trial is planned."""
+        return tuple(self.lanes[lane].device for lane in trial.gang)
+
     @property
     def strategy(self) -> str:
         """How each network is spread."""

@@ -21,7 +21,8 @@ class FitRecord(Record):
     """``fit.json``: an engine's record of one trial. The units are seconds, bytes and rows per second.
 
     `most_steps` is the number of trees or epochs after which training ends in any case. `native_parameters`
-    are the parameters that the native library reports, `device_proof` shows the device on which it ran, and
+    are the parameters that the native library reports, `device_proof` shows the device on which it ran,
+    `on_gpu` says what that proves, `devices` names the devices, and
     `parameters` are the requested settings with the engine's names.
     """
 
@@ -37,6 +38,8 @@ class FitRecord(Record):
     most_steps: int | None = None
     native_parameters: dict[str, str] = Field(default_factory=dict)
     device_proof: dict[str, object] = Field(default_factory=dict)
+    on_gpu: bool = False
+    devices: tuple[str, ...] = ()
     parameters: dict[str, object] = Field(default_factory=dict)
     saved_model: SavedModelRecord | None = None
     notes: tuple[str, ...] = ()

@@ -168,7 +168,7 @@ def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str,
         fold=spec.fold,
         lane=spec.lane,
         strategy=spec.strategy,
-        devices=_devices(spec, plan),
+        devices=fit.devices or plan.devices(spec),
         status="done",
         metrics=trial.metrics,
         fit_s=fit.fit_s,
@@ -195,15 +195,11 @@ def _failed_trial(spec: TrialSpec, plan: Plan, failed: Mapping[str, str]) -> Fai
         fold=spec.fold,
         lane=spec.lane,
         strategy=spec.strategy,
-        devices=_devices(spec, plan),
+        devices=plan.devices(spec),
         status="failed",
         error=failed.get(spec.name, "the run ended before it was done"),
         metrics=SplitMetrics(valid={}, test={}),
     )
-
-
-def _devices(spec: TrialSpec, plan: Plan) -> tuple[str, ...]:
-    return tuple(plan.lanes[lane].device for lane in spec.gang)
 
 
 def _pairs(

@@ -65,6 +65,13 @@ def resumed_config(
     )
 
 
+def for_cpu(config: RunConfig) -> RunConfig:
+    """The configuration of a run that began on GPUs, for what is left of it on CPU lanes."""
+    if config.trees.tree_method != "gpu_hist":
+        return config
+    return config.model_copy(update={"trees": config.trees.model_copy(update={"tree_method": "hist"})})
+
+
 def _repeats(paths: RunPaths) -> int | None:
     """The number of seeds in the run's plan; the number of devices may have changed since."""
     if not paths.plan.exists():

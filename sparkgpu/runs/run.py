@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from sparkgpu.runs.evaluate import evaluate
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.new_folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
+from sparkgpu.runs.resume import for_cpu
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
 from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source, find_source
@@ -122,6 +123,9 @@ def _run_here(asked: _Asked) -> RunOutcome:
     devices = choose_devices(
         asked.machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
     )
+    if asked.resume and devices[0].kind == "cpu":
+        config = for_cpu(config)
+        asked = replace(asked, config=config)
     if config.trees.tree_method == "gpu_hist" and devices[0].kind == "cpu":
         raise DeviceError(
             'trees.tree_method = "gpu_hist": no GPU is visible here. Set it to "hist" to train on the CPU.'

@@ -124,6 +124,16 @@ def test_a_card_for_one_process_at_a_time_gets_trees_and_network_in_turn(simulat
     assert "waits" not in dry_run(simulate(gpu(0, mode=3)), "--set", "models=['trees']")
 
 
+def test_the_resolved_configuration_of_trees_without_a_gpu_build_is_accepted_again(
+    simulate, tmp_path: Path
+) -> None:
+    environment = simulate(gpu(0))
+    options = ("--gpus", "0", "--set", "trees.engine=lightgbm")
+    assert "on the CPU: lightgbm has no GPU build here" in dry_run(environment, *options)
+    # As ``run.toml`` keeps it.
+    assert "lane 0" in dry_run(environment, *options, "--set", "trees.tree_method=hist")
+
+
 STAND_IN = """#!/bin/sh
 env > "{folder}/$$.env"
 echo "$@" > "{folder}/$$.arguments"

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, table
+from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, table, trial_of
 
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Platform, make_engine
 from sparkgpu.engines.saved_model import check_saved_model
 from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.lanes.trials import run_trials
+from sparkgpu.plan.plan import Plan
+from sparkgpu.rundir.files import read_json
 from sparkgpu.table.rows import read_rows
 
 
@@ -158,6 +161,18 @@ def test_a_loaded_model_predicts_what_the_trial_predicted(
     np.testing.assert_array_equal(again, found.test)
     saved = check_saved_model(found.record, planted.paths, planted.schema)
     assert (saved.rows, saved.largest_difference) == (180, 0.0)
+
+
+def test_a_trial_names_the_device_that_trained_it_and_not_the_lanes(engine: str, tmp_path: Path) -> None:
+    planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
+    lane = cpu_lane().model_copy(update={"device": "cuda:0"})
+    spec = trial_of("trees-0", engine)
+    trial = planned(planted.paths, planted.schema, "trees-0", engine, lane, tmp_path)
+    made = make_engine(engine, Platform())
+    plan = Plan(preset="fast", lanes=(lane,), trials=(spec,), reasons={})
+    assert run_trials(plan, [spec], planted.paths, trial.events, lambda spec: made.run(trial))
+    fit = read_json(planted.paths.trial("trees-0").fit)
+    assert (fit["devices"], fit["on_gpu"]) == (["cpu"], False)
 
 
 def test_a_trial_whose_saved_model_predicts_other_values_is_no_success(engine: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.unfinished import clear_unfinished
-from sparkgpu.runs.resume import resumed_config
+from sparkgpu.runs.resume import for_cpu, resumed_config
 
 
 @pytest.fixture
@@ -45,6 +45,14 @@ def test_it_goes_on_with_its_own_configuration_and_as_many_repeats(stopped: RunP
 def test_it_may_go_on_elsewhere(stopped: RunPaths) -> None:
     found = resumed_config(stopped.root, {"devices.cpu_lanes": 4, "neural.strategy": "fsdp"})
     assert (found.devices.gpus, found.devices.cpu_lanes, found.neural.strategy) == (None, 4, "fsdp")
+
+
+def test_what_is_left_of_trees_that_began_on_a_gpu_can_grow_on_a_cpu(stopped: RunPaths) -> None:
+    begun = config_io.load(options={"trees.tree_method": "gpu_hist", "trees.max_depth": 9})
+    left = for_cpu(begun)
+    assert (left.trees.tree_method, left.trees.max_depth) == ("hist", 9)
+    exact = config_io.load(options={"trees.tree_method": "exact"})
+    assert for_cpu(exact) == exact
 
 
 def test_saying_again_what_it_was_begun_with_is_no_change(stopped: RunPaths) -> None:

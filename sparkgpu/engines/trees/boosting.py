@@ -55,6 +55,7 @@ class Fitted:
     best_iteration: int
     native_parameters: dict[str, str]
     device_proof: dict[str, Any]
+    """`device` is ``cpu``, or begins with ``cuda``."""
 
 
 class BoostingEngine(ABC):
@@ -117,6 +118,7 @@ class BoostingEngine(ABC):
             most_steps=ntrees,
             native_parameters=fitted.native_parameters,
             device_proof=fitted.device_proof,
+            on_gpu=str(fitted.device_proof["device"]).startswith("cuda"),
             parameters=trial.parameters.model_dump(mode="json"),
         )
 

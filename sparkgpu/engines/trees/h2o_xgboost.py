@@ -149,6 +149,7 @@ class H2OXGBoost:
                 "gpu_id": actual.get("gpu_id"),
                 "cuda_visible_devices": trial.lane.cuda_visible_devices,
             },
+            on_gpu=native.get("tree_method") == "gpu_hist",
             parameters=parameters,
             notes=tuple(notes),
         )

@@ -103,6 +103,7 @@ class SparkXGBoost:
             most_steps=trial.parameters.ntrees,
             native_parameters={key: str(value) for key, value in _flat(config_of).items()},
             device_proof={"device": used.get("device"), "num_workers": self._num_workers},
+            on_gpu=str(used.get("device")).startswith("cuda"),
             parameters={key: value for key, value in _parameters(trial).items() if value is not None},
         )
 

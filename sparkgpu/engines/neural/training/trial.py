@@ -102,6 +102,7 @@ def run_rank(
         most_steps=parameters.epochs,
         native_parameters=_native_parameters(model, training),
         device_proof=_device_proof(strategy, trial.lane, resources),
+        on_gpu=all(name.startswith("cuda") for found in resources for name in found["parameters_device"]),
         parameters=parameters.model_dump(mode="json"),
         notes=(*notes, *training.notes),
     )
