@@ -38,7 +38,7 @@ class Trial(Generic[ParametersT]):
 
     `parameters` are the resolved ones of the engine's branch. `scratch` is a temporary folder of the run,
     which all machines of a cluster see. `cores_are_free` tells whether the lane's other branch no longer
-    needs its cores.
+    needs its cores. `beside_bytes` are what the trees take of the same GPU at the same time.
     """
 
     spec: TrialSpec
@@ -49,6 +49,7 @@ class Trial(Generic[ParametersT]):
     events: EventWriter
     scratch: Path
     cores_are_free: Callable[[], bool] = lambda: False
+    beside_bytes: int = 0
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,13 @@ from sparkgpu.config import toml
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Platform, Trial, make_engine
+from sparkgpu.engines.turns import wait_for_trees
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.rundir.events import WAITING_FOR_TREES, Branch, EventWriter
+from sparkgpu.rundir.events import Branch, EventWriter
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
@@ -101,7 +102,7 @@ class _Worker:
 
         def run_trial(spec: TrialSpec) -> FitRecord:
             if self.branch == "neural" and self.lane.in_turn:
-                self._wait_for_trees(spec.gang)
+                wait_for_trees(self.paths, spec.gang, self.events)
             trial: Trial[Any] = Trial(
                 spec=spec,
                 parameters=parameters,
@@ -111,6 +112,7 @@ class _Worker:
                 events=self.events,
                 scratch=self.scratch,
                 cores_are_free=self._other_branch_ended,
+                beside_bytes=self.plan.bytes_of_trees(spec, resolved.trees, schema),
             )
             return engines[spec.engine].run(trial)
 
@@ -192,14 +194,6 @@ class _Worker:
             found=found,
             scan=InBackground(lambda: scan_parquet(found.result(), self.config.data.target)),
         )
-
-    def _wait_for_trees(self, lanes: Sequence[int]) -> None:
-        """Wait until no process of these lanes' trees is left on a device."""
-        ended = [self.paths.lane(lane).trees_ended for lane in lanes]
-        if not all(file.exists() for file in ended):
-            with self.events.phase(WAITING_FOR_TREES):
-                while not all(file.exists() for file in ended):
-                    time.sleep(_WAIT_S)
 
     def _wait_for_table(self) -> TableSchema:
         """Wait for the prepared table; the parent ends this process if the preparation fails."""

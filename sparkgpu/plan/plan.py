@@ -8,17 +8,20 @@ so the parent and the workers need not exchange it.
 from __future__ import annotations
 
 from sparkgpu.config.keys import Preset, RunConfig
+from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
+from sparkgpu.plan.gpu_memory import tree_bytes
 from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.events import Branch
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import TableSchema
 
 GIB = 2**30
 
@@ -92,6 +95,13 @@ class Plan(Record):
         )
         on_gpu = all(ENGINES.find(trial.engine).on_gpu for trial in trees)
         return self.lanes[0].device if on_gpu and not in_cloud else "cpu"
+
+    def bytes_of_trees(self, network: TrialSpec, trees: TreesParameters, schema: TableSchema) -> int:
+        """What trees take of a network's GPU at the same time."""
+        lanes = [self.lanes[lane] for lane in network.gang]
+        at_once = any(self.of(lane.index, "trees") and not lane.in_turn for lane in lanes)
+        on_gpu = self.tree_device.startswith("cuda") and network.model == "neural"
+        return tree_bytes(schema, trees) if at_once and on_gpu else 0
 
     def devices(self, trial: TrialSpec) -> tuple[str, ...]:
         """The devices on which a trial is planned."""

@@ -17,6 +17,29 @@ class SavedModelRecord(Record):
     largest_difference: float
 
 
+class MemoryRecord(Record):
+    """What a network was to take on its GPU, in bytes.
+
+    `budget_bytes` are for its tensors, `beside_bytes` for the trees on the same card. `lasting_bytes` are
+    weights, moments and copies of them, `step_bytes` and `evaluation_bytes` what a step of `micro_rows` rows
+    and the evaluation of `eval_rows` rows take besides.
+    """
+
+    budget_bytes: int
+    beside_bytes: int
+    table_bytes: int
+    lasting_bytes: int
+    step_bytes: int
+    evaluation_bytes: int
+    micro_rows: int
+    eval_rows: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """The planned peak."""
+        return self.table_bytes + self.lasting_bytes + max(self.step_bytes, self.evaluation_bytes)
+
+
 class FitRecord(Record):
     """``fit.json``: an engine's record of one trial. The units are seconds, bytes and rows per second.
 
@@ -42,6 +65,7 @@ class FitRecord(Record):
     devices: tuple[str, ...] = ()
     parameters: dict[str, object] = Field(default_factory=dict)
     saved_model: SavedModelRecord | None = None
+    memory_plan: MemoryRecord | None = None
     notes: tuple[str, ...] = ()
 
 

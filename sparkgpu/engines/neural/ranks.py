@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
+from sparkgpu.config import toml
 from sparkgpu.config.keys import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.config.registry.strategies import STRATEGIES
@@ -35,6 +36,7 @@ from sparkgpu.errors import SparkgpuError
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
 from sparkgpu.plan.strategy import ways
+from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
@@ -145,6 +147,11 @@ def _run(
     torch.set_num_threads(lane.neural_threads)
     if spec.strategy != "single":
         join(config, device, store, rank, world_size)
+    schema = read_schema(paths)
+    beside_bytes = 0
+    if device.type == "cuda":
+        trees = plan.resolved(toml.load(file=paths.config), TableSize.of(schema)).trees
+        beside_bytes = plan.bytes_of_trees(spec, trees, schema)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = heartbeat.beat
     strategy.slow_work = heartbeat.slow_work
@@ -153,11 +160,12 @@ def _run(
         Trial(
             spec=spec,
             parameters=config,
-            schema=read_schema(paths),
+            schema=schema,
             run=paths,
             lane=lane,
             events=events,
             scratch=folder,
+            beside_bytes=beside_bytes,
         ),
         strategy,
         lambda metric: _reporter(heartbeat, events, spec, metric, leads=strategy.leads),

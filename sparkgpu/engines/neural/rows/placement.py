@@ -23,13 +23,16 @@ _POOL_BYTES = 256 * 2**20
 
 
 def place_rows(
-    config: NeuralConfig, schema: TableSchema, rows: int, device: torch.device
+    config: NeuralConfig, schema: TableSchema, rows: int, device: torch.device, gpu_budget: int | None = None
 ) -> tuple[Residence, str | None]:
-    """Where to keep the training rows, and a note if it is neither the user's choice nor the usual place."""
+    """Where to keep the training rows, and a note if it is neither the user's choice nor the usual place.
+
+    `gpu_budget` is what the network's tensors may take of a GPU.
+    """
     if config.data != "auto":
         return config.data, None
-    if device.type == "cuda":
-        budget = int(torch.cuda.mem_get_info(device)[0] * _SHARE_OF_GPU)
+    if gpu_budget is not None:
+        budget = int(gpu_budget * _SHARE_OF_GPU)
     else:
         budget = int(psutil.virtual_memory().available * _SHARE_OF_HOST)
     needed = int(rows * _row_bytes(schema) * _ROW_OVERHEAD)

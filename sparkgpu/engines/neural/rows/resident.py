@@ -35,6 +35,11 @@ class ResidentRows:
     def __len__(self) -> int:
         return len(self.target_N)
 
+    @property
+    def num_bytes(self) -> int:
+        found = (self.numeric_NG, self.codes_NK, self.target_N, self.weight_N)
+        return sum(tensor.nbytes for tensor in found if tensor is not None)
+
     def take(self, index_B: Tensor) -> ResidentRows:
         return ResidentRows(
             numeric_NG=self.numeric_NG.index_select(0, index_B),

@@ -57,6 +57,8 @@ class Strategy:
     """Whether `backward` itself cuts a batch into micro-batches."""
     forward_communicates = False
     """Whether a forward pass waits for other ranks, so that none may repeat it alone."""
+    shards = 1
+    """The number of ranks over which weights and moments are cut."""
     gradient_scale = 1.0
     """A part's gradient is multiplied by this before the parts are combined."""
 

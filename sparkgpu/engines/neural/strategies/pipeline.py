@@ -42,6 +42,7 @@ class PipelineParallel(Distributed):
         super().__init__(device, precision)
         self.name = "pp" if data_size == 1 else "dp_pp"
         self.num_stages = self.num_ranks // data_size
+        self.shards = self.num_stages
         mesh = init_device_mesh(device.type, (data_size, self.num_stages), mesh_dim_names=("dp", "pp"))
         self.data_rank, self.data_size = mesh.get_local_rank("dp"), data_size
         self.stage = mesh.get_local_rank("pp")

@@ -46,6 +46,7 @@ class FullyShardedDataParallel(Sharded):
     def __init__(self, device: torch.device, precision: Precision) -> None:
         super().__init__(device, precision)
         self.data_rank, self.data_size = dist.get_rank(), self.num_ranks
+        self.shards = self.num_ranks
         self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
 
     def _placed(self, net: TabularNet) -> nn.Module:

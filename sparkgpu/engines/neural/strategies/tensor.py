@@ -43,6 +43,7 @@ class TensorParallel(Sharded):
         super().__init__(device, precision)
         self.name = "tp" if data_size == 1 else "dp_tp"
         shape = (data_size, self.num_ranks // data_size)
+        self.shards = self.num_ranks
         self._mesh = init_device_mesh(device.type, shape, mesh_dim_names=("dp", "tp"))
         self.data_rank, self.data_size = self._mesh.get_local_rank("dp"), data_size
         self.data_group = self._mesh["dp"].get_group()

@@ -7,17 +7,19 @@ nothing here falls back to the CPU.
 
 from __future__ import annotations
 
+import copy
 import os
 import resource
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.engine import NeuralTrial
 from sparkgpu.engines.neural.model import TabularModel, save_model
 from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
@@ -30,6 +32,7 @@ from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.train import Report, Training, train
+from sparkgpu.engines.turns import wait_for_trees
 from sparkgpu.errors import TrialError
 from sparkgpu.plan.plan import LanePlan
 from sparkgpu.rundir import curve
@@ -39,6 +42,9 @@ from sparkgpu.table.predictions import write_predictions
 from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.rows import read_rows
 from sparkgpu.table.schema import SplitName
+
+if TYPE_CHECKING:
+    from sparkgpu.engines.neural.card import Card
 
 _START_ROWS = 10_000
 _PREDICTED: tuple[SplitName, ...] = ("valid", "test")
@@ -57,6 +63,7 @@ def run_rank(
     """
     parameters, schema, events, paths = trial.parameters, trial.schema, trial.events, trial.paths
     torch.manual_seed(trial.spec.seed)
+    card = _card(strategy.device, trial.beside_bytes)
     if strategy.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(strategy.device)
     paths.root.mkdir(parents=True, exist_ok=True)
@@ -64,10 +71,10 @@ def run_rank(
         paths.checkpoints, minutes=parameters.checkpoint_minutes, request=trial.run.checkpoint_request
     )
     with events.phase("reading the table", trial.name):
-        fitted = _Fitted(trial, strategy)
+        fitted = _Fitted(trial, strategy, card)
     with events.phase("training", trial.name):
         start = time.perf_counter()
-        model, training = _train(trial, fitted, strategy, report, checkpoints)
+        model, training = _train(trial, fitted, strategy, report, checkpoints, card)
         fit_s = time.perf_counter() - start
     num_train_rows, notes = fitted.num_train_rows, fitted.notes
     del fitted  # frees the table's memory for the rows to predict
@@ -104,19 +111,29 @@ def run_rank(
         device_proof=_device_proof(strategy, trial.lane, resources),
         on_gpu=all(name.startswith("cuda") for found in resources for name in found["parameters_device"]),
         parameters=parameters.model_dump(mode="json"),
-        notes=(*notes, *training.notes),
+        memory_plan=card.plan if card is not None else None,
+        notes=(*notes, *(card.notes if card is not None else ()), *training.notes),
     )
+
+
+def _card(device: torch.device, beside_bytes: int) -> Card | None:
+    if device.type != "cuda":
+        return None
+    from sparkgpu.engines.neural.card import Card  # loads torch's fake tensors, which takes a second
+
+    return Card(device, beside_bytes)
 
 
 class _Fitted:
     """The training rows, their source, and everything fitted on them."""
 
-    def __init__(self, trial: NeuralTrial, strategy: Strategy) -> None:
+    def __init__(self, trial: NeuralTrial, strategy: Strategy, card: Card | None) -> None:
         spec, config, schema, paths = trial.spec, trial.parameters, trial.schema, trial.run
         device = strategy.device
         network = find_network(config)
         kind, recipe = network.transform, network.recipe
-        self.residence, reason = place_rows(config, schema, schema.splits["train"], device)
+        budget = card.budget_bytes if card is not None else None
+        self.residence, reason = place_rows(config, schema, schema.splits["train"], device, budget)
         self.notes = (reason,) if reason else ()
         sampled = torch.Generator().manual_seed(spec.seed)
         if self.residence == "stream":
@@ -158,6 +175,16 @@ class _Fitted:
         rows = read_rows(paths, schema, "valid", fold=spec.fold)
         raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N)).to(device)
         self.valid = raw.prepared(self.transform)
+        self._pool_rows = pool_rows(config, schema)
+
+    def bytes_on_device(self) -> int:
+        """What the rows take on the device while the network trains, with the order of an epoch."""
+        each = self.valid.num_bytes / max(len(self.valid), 1)
+        if self.residence == "resident":
+            return self.valid.num_bytes + int(self.num_train_rows * (each + 8))
+        if self.residence == "stream":  # a pool in use, the rest of the one before, and both together
+            return self.valid.num_bytes + int(min(3 * self._pool_rows, 2 * self.num_train_rows) * each)
+        return self.valid.num_bytes
 
 
 def _train(
@@ -166,11 +193,14 @@ def _train(
     strategy: Strategy,
     report: Callable[[str], Report],
     checkpoints: Checkpoints,
+    card: Card | None,
 ) -> tuple[TabularModel | None, Training]:
     """Train. Returns the finished model on the leading rank, None on the others."""
     config = trial.parameters
     net = build_net(config, fitted.shape)
     _start_at_rows(net, trial, fitted)
+    if card is not None:
+        config = _planned(trial, fitted, strategy, net, card)
     strategy.spread(net, fitted.objective)
     if config.compile:
         strategy.module.compile()
@@ -196,6 +226,24 @@ def _train(
         net.load_state_dict(weights)
         net.to(strategy.device)
     return TabularModel(fitted.transform, net, fitted.objective), training
+
+
+def _planned(
+    trial: NeuralTrial, fitted: _Fitted, strategy: Strategy, net: TabularNet, card: Card
+) -> NeuralParameters:
+    """The parameters with micro-batches that fit the card; the strategy gets its chunks of evaluation."""
+    config = trial.parameters
+    plan = card.plan_for(
+        TabularModel(copy.deepcopy(fitted.transform).cpu(), net, fitted.objective),
+        len(fitted.shape.num_levels),
+        config,
+        strategy,
+        table_bytes=fitted.bytes_on_device(),
+        evaluated_rows=max(len(fitted.valid), trial.schema.splits["test"]),
+        wait=lambda: wait_for_trees(trial.run, trial.spec.gang, trial.events, strategy.beat),
+    )
+    strategy.eval_rows = plan.eval_rows
+    return config.model_copy(update={"micro_batch_size": plan.micro_rows})
 
 
 def _start_at_rows(net: TabularNet, trial: NeuralTrial, fitted: _Fitted) -> None:

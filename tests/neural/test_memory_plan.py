@@ -1,0 +1,153 @@
+"""What a network takes on a GPU is planned before it trains; torch's own tracker confirms it, without a GPU.
+
+All architectures, presets, tables and cards: ``python tests/neural/memory_cases.py`` (docs/gpu.md).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from memory_cases import GIB, Case, examine, model_of, parameters_of
+from planted import fit, lane_on, plant
+
+from sparkgpu.engines.neural.card import Card
+from sparkgpu.engines.neural.memory_plan import plan_memory
+from sparkgpu.engines.neural.nets.network import find_network
+from sparkgpu.engines.neural.training import trial
+from sparkgpu.engines.turns import wait_for_trees
+from sparkgpu.errors import TrialError
+from sparkgpu.plan.gpu_memory import PROCESS_BYTES, network_budget, tree_bytes
+from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_text
+from sparkgpu.rundir.paths import RunPaths
+
+CASES = [
+    ("tabm", "balanced", 10_000, 30, 8),
+    ("tabm", "balanced", 100_000, 200, 8),
+    ("tabm", "balanced", 1_000_000, 200, 24),
+    ("tabm", "best", 1_000_000, 1_000, 16),
+    ("realmlp", "best", 1_000_000, 1_000, 8),
+    ("mlp", "balanced", 1_000_000, 30, 80),
+    ("resnet", "best", 100_000, 1_000, 8),
+]
+
+
+@pytest.mark.parametrize(("architecture", "preset", "rows", "columns", "card"), CASES)
+def test_the_planned_peak_is_near_the_tracked_one_and_within_the_card(
+    architecture: str, preset: str, rows: int, columns: int, card: int
+) -> None:
+    found = examine(
+        Case(architecture=architecture, preset=preset, rows=rows, columns=columns, card_gib=card)  # type: ignore[arg-type]
+    )
+    assert found.plan is not None
+    assert 0.8 < found.plan.peak_bytes / found.tracked_bytes < 1.2
+    assert found.plan.peak_bytes + found.plan.beside_bytes + PROCESS_BYTES <= card * GIB
+    assert found.tracked_bytes + found.plan.beside_bytes + PROCESS_BYTES <= card * GIB
+
+
+def test_the_default_network_is_validated_in_chunks_that_a_small_card_holds() -> None:
+    """32 members of 512 units: 64 KiB for each layer and row, 8 GiB for 131,072 rows."""
+    found = examine(Case(architecture="tabm", preset="balanced", rows=300_000, columns=30, card_gib=8))
+    assert found.plan is not None and found.plan.eval_rows <= 32_768
+    assert found.plan.evaluation_bytes < 6 * GIB
+
+
+def planned(budget_bytes: int) -> tuple[int, int]:
+    case = Case(architecture="tabm", preset="balanced", rows=100_000, columns=30, card_gib=8)
+    config, _ = parameters_of(case, case.schema())
+    plan = plan_memory(
+        model_of(case, config), 3, config, find_network(config).recipe, dtype=torch.bfloat16, table_bytes=0,
+        evaluated_rows=20_000, budget_bytes=budget_bytes, beside_bytes=0,
+    )  # fmt: skip
+    return plan.micro_rows, plan.eval_rows
+
+
+def test_less_memory_means_smaller_micro_batches_and_chunks_and_at_last_a_refusal() -> None:
+    ample, tight = planned(8 * GIB), planned(90 * 2**20)
+    assert ample == (512, 20_000)
+    assert tight[0] < 512 and tight[1] < 20_000
+    with pytest.raises(TrialError, match="the network and its optimizer do not fit the device's memory"):
+        planned(5 * 2**20)
+
+
+def test_the_budgets_of_trees_network_and_processes_add_up_to_no_more_than_the_card() -> None:
+    case = Case(architecture="tabm", preset="balanced", rows=1_000_000, columns=200, card_gib=24)
+    schema = case.schema()
+    _, trees = parameters_of(case, schema)
+    beside = tree_bytes(schema, trees)
+    # The quantised table takes at least a byte for each value.
+    assert beside > PROCESS_BYTES + 200_000_000
+    assert beside + PROCESS_BYTES + network_budget(24 * GIB, beside) <= 24 * GIB
+    assert network_budget(GIB, 2 * GIB) == 0
+    assert tree_bytes(schema, trees.model_copy(update={"tree_method": "hist"})) == 0
+
+
+@pytest.mark.parametrize(
+    ("in_turn", "on_gpu", "beside"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_a_network_plans_for_the_trees_that_train_on_its_card_at_the_same_time(
+    in_turn: bool, on_gpu: bool, beside: bool
+) -> None:
+    case = Case(architecture="tabm", preset="balanced", rows=10_000, columns=30, card_gib=8)
+    schema = case.schema()
+    _, trees = parameters_of(case, schema)
+    lane = lane_on("cuda:0" if on_gpu else "cpu").model_copy(update={"in_turn": in_turn})
+    specs = tuple(
+        TrialSpec(name=f"{model}-s7", model=model, engine=engine, seed=7, fold=None, lane=0, gang=(0,))
+        for model, engine in (("trees", "h2o-xgboost"), ("neural", "torch"))
+    )
+    plan = Plan(preset="balanced", lanes=(lane,), trials=specs, reasons={})
+    assert (plan.bytes_of_trees(specs[1], trees, schema) > 0) == beside
+    assert plan.bytes_of_trees(specs[0], trees, schema) == 0
+
+
+@pytest.mark.parametrize(
+    ("beside_bytes", "notes"),
+    [
+        (0, ()),
+        (700 * 2**20, ("trained after the trees: the GPU's memory does not hold both at once",)),
+    ],
+)
+def test_a_trial_follows_its_plan_and_records_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside_bytes: int, notes: tuple[str, ...]
+) -> None:
+    """The code of a GPU on the CPU: only what asks CUDA itself has a stand-in."""
+    paths, schema = plant(tmp_path, "binary")
+    write_text(paths.lane(0).trees_ended, "")
+    shares: list[float] = []
+    card_bytes = int((PROCESS_BYTES + 30 * 2**20) / 0.95)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (card_bytes, card_bytes))
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda share, device: shares.append(share)
+    )
+    monkeypatch.setattr(trial, "_card", lambda device, beside: Card(device, beside_bytes))
+    widths = {"hidden": (512, 512), "epochs": 2, "batch_size": 4_096}
+    found = fit(paths, schema, **widths)
+    plan = found.record.memory_plan
+    assert plan is not None and found.record.notes == notes
+    assert plan.micro_rows < 4_096 and plan.peak_bytes <= plan.budget_bytes
+    assert shares == [plan.budget_bytes / card_bytes]
+    monkeypatch.undo()
+    whole = fit(paths, schema, name="whole", **widths)
+    torch.testing.assert_close(torch.from_numpy(found.test), torch.from_numpy(whole.test), atol=1e-5, rtol=0)
+
+
+def test_the_wait_for_the_trees_of_all_lanes_of_a_gang_is_a_phase_with_signs_of_life(tmp_path: Path) -> None:
+    run = RunPaths(root=tmp_path)
+    events = EventWriter(run.lane(0).events("neural"), run.lane(0).phases("neural"))
+    write_text(run.lane(0).trees_ended, "")
+    beats = []
+
+    def beat() -> None:
+        beats.append(1)
+        if len(beats) == 3:
+            write_text(run.lane(1).trees_ended, "")
+
+    wait_for_trees(run, (0, 1), events, beat)
+    assert len(beats) == 3
+    assert "waiting for the trees" in run.lane(0).events("neural").read_text()
+    wait_for_trees(run, (0, 1), events, beat)
+    assert len(beats) == 3
