@@ -178,6 +178,46 @@ def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finishe
 
 
 @app.command()
+def doctor(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Train on each device, and leave doctor.json and doctor.md.")
+    ] = False,
+    gpus: Annotated[str | None, typer.Option(help="With --deep: GPU indices or UUIDs, or all.")] = None,
+    cpu_lanes: Annotated[int | None, typer.Option(help="With --deep: train on this many CPU lanes.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    out: Annotated[Path, typer.Option(help="With --deep: the folder of doctor.json and doctor.md.")] = Path(),
+) -> None:
+    """Say what of this machine works for a run; with --deep, prove it by training."""
+    import os
+    import time
+
+    from sparkgpu.doctor import doctor as examine
+    from sparkgpu.doctor.page import write_report
+    from sparkgpu.terminal.doctoring import examining
+
+    if not deep and (gpus is not None or cpu_lanes is not None):
+        raise ConfigError("--gpus and --cpu-lanes: without --deep nothing is trained. Add --deep.")
+    if not out.is_dir():
+        raise ConfigError(f"--out {out}: there is no such folder. Make it, or leave --out out.")
+    began = time.monotonic()
+    with examining(quiet=as_json) as shown:
+        found = examine.look(os.environ, shown.check)
+        trained = (
+            examine.train(gpus.split(",") if gpus else None, cpu_lanes, os.environ, shown.check, shown.begin)
+            if deep
+            else ()
+        )
+    report = examine.reported(found, trained, began)
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    if deep:
+        page = write_report(out, report)
+        if not as_json:
+            typer.echo(f"\nwritten {page} and {page.with_suffix('.json').name}")
+    raise typer.Exit(DeviceError.exit_code if report.status == "failure" else EXIT_DONE)
+
+
+@app.command()
 def schema(
     file: Annotated[Literal["run", "metrics"], typer.Argument(help="Of run.toml, or of metrics.json.")],
 ) -> None:

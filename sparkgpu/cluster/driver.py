@@ -89,7 +89,7 @@ class _Application:
         )
         # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
         # while the table is prepared.
-        by_h2o = ENGINES.find(self.config.trees.engine).needs_h2o
+        by_h2o = ENGINES.find(self.config.trees.engine_name).needs_h2o
         cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
         schema = self._table()
         resolved = plan.resolved(self.config, TableSize.of(schema))
@@ -108,7 +108,7 @@ class _Application:
             with stopping(context) if context is not None else nullcontext():
                 workers = sum(executor.slots for executor in executors)
                 platform = Platform(session=self.session, on_cluster=True, num_workers=workers)
-                engine = make_cluster_engine(self.config.trees.engine, platform)
+                engine = make_cluster_engine(self.config.trees.engine_name, platform)
                 with self.signs.of(engine.gets_on):
                     self._run_trials("trees", plan, schema, resolved.trees, engine.run)
         networks.result()
@@ -241,7 +241,9 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
                     master=settings["master"],
                     spark=settings["spark"],
                     scratch=arguments.scratch,
-                    meanwhile=lambda: import_for_threads(h2o=ENGINES.find(config.trees.engine).needs_h2o),
+                    meanwhile=lambda: import_for_threads(
+                        h2o=ENGINES.find(config.trees.engine_name).needs_h2o
+                    ),
                 )
             )
             executors = await_executors(session, wanted=settings["executors"])

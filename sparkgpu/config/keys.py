@@ -33,6 +33,8 @@ Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 def _tree_engine(name: str) -> str:
+    if name == "auto":
+        return name
     return ENGINES.find(name, lambda entry: entry.branch == "trees").name
 
 
@@ -45,10 +47,11 @@ def _ours(*names: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string"}]})
 
 
+AUTO_ENGINE = "h2o-xgboost"
 TreeEngine = Annotated[
     str,
     AfterValidator(_tree_engine),
-    _ours(*(entry.name for entry in ENGINES.own() if entry.branch == "trees")),
+    _ours("auto", *(entry.name for entry in ENGINES.own() if entry.branch == "trees")),
 ]
 Architecture = Annotated[
     str,
@@ -176,10 +179,11 @@ class SlurmConfig(Section):
 class TreesConfig(Section):
     """``[trees]``, with H2O's names. `tree_method="gpu_hist"` means hist on the lane's GPU.
 
-    `max_depth` 0 means no limit, as in the engines' documentation.
+    `max_depth` 0 means no limit, as in the engines' documentation. `engine` "auto" is H2O's XGBoost; on a GPU
+    where that does not train it is the package xgboost, if that is installed with CUDA.
     """
 
-    engine: TreeEngine = "h2o-xgboost"
+    engine: TreeEngine = "auto"
     ntrees: Count | None = None
     grow_policy: GrowPolicy | None = None
     max_depth: Annotated[int, Field(ge=0)] | None = None
@@ -196,6 +200,11 @@ class TreesConfig(Section):
     reg_lambda: NotNegative | None = None
     reg_alpha: NotNegative | None = None
     max_bins: Annotated[int, Field(ge=2)] | None = None
+
+    @property
+    def engine_name(self) -> str:
+        """The engine, or the one with which "auto" begins."""
+        return AUTO_ENGINE if self.engine == "auto" else self.engine
 
 
 class DataLoaderConfig(Section):

@@ -176,7 +176,7 @@ def _check_together(config: RunConfig, origin: str) -> None:
             f'{origin}: trees.tree_method = "gpu_hist" needs a GPU, but cpu_lanes = {devices.cpu_lanes} '
             'asks for CPU lanes; set it to "hist" or name GPUs.'
         )
-    if trees.tree_method == "gpu_hist" and not ENGINES.find(trees.engine).on_gpu:
+    if trees.tree_method == "gpu_hist" and not ENGINES.find(trees.engine_name).on_gpu:
         raise ConfigError(
             f'{origin}: trees.engine = "{trees.engine}" trains on CPU only; choose tree_method "hist".'
         )

@@ -20,6 +20,7 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Platform, Trial, make_engine
 from sparkgpu.engines.turns import wait_for_trees
+from sparkgpu.errors import DeviceError
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
@@ -67,6 +68,7 @@ class _Worker:
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
+        self._probed: str | None = None  # why H2O cannot use the GPU; empty if it can
         self.prepares = prepares_table(paths, lane, branch)
 
     def run(self) -> None:
@@ -101,6 +103,9 @@ class _Worker:
         parameters = resolved.trees if self.branch == "trees" else resolved.neural
 
         def run_trial(spec: TrialSpec) -> FitRecord:
+            spec, note = self._after_probe(spec)
+            if spec.engine not in engines:
+                engines[spec.engine] = make_engine(spec.engine, platform)
             if self.branch == "neural" and self.lane.in_turn:
                 wait_for_trees(self.paths, spec.gang, self.events)
             trial: Trial[Any] = Trial(
@@ -114,9 +119,32 @@ class _Worker:
                 cores_are_free=self._other_branch_ended,
                 beside_bytes=self.plan.bytes_of_trees(spec, resolved.trees, schema),
             )
-            return engines[spec.engine].run(trial)
+            record = engines[spec.engine].run(trial)
+            return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
         self.failed = not run_trials(self.plan, self.trials, self.paths, self.events, run_trial)
+
+    def _after_probe(self, spec: TrialSpec) -> tuple[TrialSpec, tuple[str, ...]]:
+        """The trial with the engine that trains on this lane's GPU, and a note if it is not the first choice.
+
+        Raises `DeviceError` if there is none.
+        """
+        if not spec.probed:
+            return spec, ()
+        if self._probed is None:
+            from sparkgpu.engines.trees.h2o_probe import why_not_on_gpu
+
+            with self.events.phase("probing H2O on the GPU"):
+                self._probed = why_not_on_gpu() or ""
+        if not self._probed:
+            return spec, ()
+        what = f"{spec.engine} does not train on {self.lane.device_name}: {self._probed.rstrip('.')}"
+        if spec.otherwise is None:
+            raise DeviceError(
+                f"{what}. Run `pip install 'sparkgpu[xgboost]'`, whose engine then takes its place, or set "
+                'trees.tree_method = "hist" to train trees on the CPU.'
+            )
+        return spec.model_copy(update={"engine": spec.otherwise}), (f"trained by {spec.otherwise}: {what}",)
 
     def _other_branch_ended(self) -> bool:
         other: Branch = "trees" if self.branch == "neural" else "neural"

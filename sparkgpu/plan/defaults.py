@@ -56,9 +56,10 @@ def resolve(
     """Fill in every open parameter of the engines. It never changes the user's values."""
     trees = fill(config.trees, tree_defaults(config.trees, preset, size, tree_device))
     if trees.tree_method == "auto":
-        on_gpu = tree_device.startswith("cuda") and ENGINES.find(trees.engine).on_gpu
+        on_gpu = tree_device.startswith("cuda") and ENGINES.find(trees.engine_name).on_gpu
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if on_gpu else "hist"})
     defaults = neural_defaults(config.neural, preset, device, size)
+    trees = trees.model_copy(update={"engine": trees.engine_name})
     neural = fill(config.neural, defaults)
     if neural.micro_batch_size is None:
         neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})

@@ -59,7 +59,7 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
             "--conf spark.executor.resource.gpu.amount=1 --conf spark.task.resource.gpu.amount=1."
         )
     in_cloud = config.cluster.lanes == "cloud" and len(executors) > 1
-    engine = ENGINES.find(config.trees.engine)
+    engine = ENGINES.find(config.trees.engine_name)
     if in_cloud and config.trees.tree_method == "gpu_hist" and not engine.gpu_in_cluster:
         raise DeviceError(
             f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost silently '
@@ -121,7 +121,11 @@ def _cloud(
         )
     if strategy == "single":
         num_ranks = 1
-    if lanes[0].device != "cpu" and len(lanes) > 1 and not ENGINES.find(config.trees.engine).gpu_in_cluster:
+    if (
+        lanes[0].device != "cpu"
+        and len(lanes) > 1
+        and not ENGINES.find(config.trees.engine_name).gpu_in_cluster
+    ):
         reasons["trees"] = (
             "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
             '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'

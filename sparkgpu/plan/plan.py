@@ -7,7 +7,7 @@ so the parent and the workers need not exchange it.
 
 from __future__ import annotations
 
-from sparkgpu.config.keys import Preset, RunConfig
+from sparkgpu.config.keys import AUTO_ENGINE, Preset, RunConfig
 from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.strategies import STRATEGIES
@@ -53,7 +53,9 @@ class LanePlan(Record):
 class TrialSpec(Record):
     """One engine with one seed and one fold, on one lane or, as a gang, on the devices of several lanes.
 
-    `lane` runs it; `gang` are the lanes whose devices it uses, on each of `nodes` machines.
+    `lane` runs it; `gang` are the lanes whose devices it uses, on each of `nodes` machines. If it is
+    `probed`, its engine is tried on the device first, and where that does not train there, `otherwise` takes
+    its place.
     """
 
     name: str
@@ -65,6 +67,8 @@ class TrialSpec(Record):
     gang: tuple[int, ...]
     strategy: str = "single"
     nodes: int = 1
+    probed: bool = False
+    otherwise: str | None = None
 
     @property
     def num_ranks(self) -> int:
@@ -139,11 +143,17 @@ def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
 
 
 def make_plan(
-    config: RunConfig, machine: Machine, devices: tuple[Device, ...], ports: tuple[int, ...]
+    config: RunConfig,
+    machine: Machine,
+    devices: tuple[Device, ...],
+    ports: tuple[int, ...],
+    *,
+    cuda_engine: str | None = None,
 ) -> Plan:
     """Plan the run over `devices`, one lane each.
 
-    `ports` holds one base per device. Raises `DeviceError` if the machine is too small for that many lanes.
+    `ports` holds one base per device, and `cuda_engine` names an installed tree engine with CUDA of its own.
+    Raises `DeviceError` if the machine is too small for that many lanes.
     """
     reasons: dict[str, str] = {}
     on_gpu = devices[0].kind == "cuda"
@@ -158,7 +168,7 @@ def make_plan(
         f"{machine.memory_bytes / GIB:.0f} GiB"
     )
     alone = on_gpu or len(set(config.models)) == 1  # no branch has to share the cores
-    both_on_gpu = len(set(config.models)) > 1 and ENGINES.find(config.trees.engine).on_gpu
+    both_on_gpu = len(set(config.models)) > 1 and ENGINES.find(config.trees.engine_name).on_gpu
     if both_on_gpu and any(device.alone for device in devices):
         reasons["turns"] = (
             "the network waits for the trees: the GPU takes one process at a time (compute mode "
@@ -190,10 +200,23 @@ def make_plan(
         trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
         memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
     )
+    probed = on_gpu and config.trees.engine == "auto" and "trees" in config.models
+    probed = probed and config.trees.tree_method in ("auto", "gpu_hist")
+    if probed:
+        reasons["engine"] = f"{AUTO_ENGINE}, after a probe of its library on the GPU" + (
+            f"; where that fails, {cuda_engine}" if cuda_engine else ""
+        )
     repeats, reason = _repeats(config, preset, strategy, len(lanes))
     if config.repeats is None:
         reasons["repeats"] = reason
     trials = lay_out_trials(config, repeats, len(lanes), strategy, nodes=nodes)
+    if probed:
+        trials = tuple(
+            trial.model_copy(update={"probed": True, "otherwise": cuda_engine})
+            if trial.model == "trees"
+            else trial
+            for trial in trials
+        )
     return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
 
 
@@ -263,7 +286,7 @@ def lay_out_trials(
     for position, (repeat, fold) in enumerate((r, f) for r in range(repeats) for f in folds):
         seed = config.seed + repeat
         suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
-        for model, engine in (("trees", config.trees.engine), ("neural", "torch")):
+        for model, engine in (("trees", config.trees.engine_name), ("neural", "torch")):
             if model not in config.models:
                 continue
             is_gang = cloud or (model == "neural" and STRATEGIES.find(strategy).is_gang)

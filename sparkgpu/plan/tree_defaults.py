@@ -158,7 +158,7 @@ def round_s(size: TableSize, leaves: int, bins: int) -> float:
 
 def _growth(config: TreesConfig, size: TableSize, *, on_gpu: bool) -> _Growth:
     """How trees grow, and how far: leaf by leaf where the engine can, else level by level."""
-    leafwise = not on_gpu or ENGINES.find(config.engine).leafwise_on_gpu
+    leafwise = not on_gpu or ENGINES.find(config.engine_name).leafwise_on_gpu
     if config.tree_method in ("exact", "approx") or config.max_depth:
         leafwise = False  # only histograms grow leaf by leaf, and a depth is a limit of levels
     if config.grow_policy is not None:

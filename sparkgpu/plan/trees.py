@@ -13,7 +13,7 @@ def check_tree_device(config: RunConfig, reasons: dict[str, str], *, on_gpu: boo
     The configuration itself refuses `gpu_hist` for an engine without a GPU form. Raises `ConfigError` if no
     model would use a GPU that was asked for, `DeviceError` if trees would leave the GPU.
     """
-    trees, entry = config.trees, ENGINES.find(config.trees.engine)
+    trees, entry = config.trees, ENGINES.find(config.trees.engine_name)
     if not on_gpu or "trees" not in config.models:
         return
     if not entry.on_gpu:

@@ -146,7 +146,7 @@ def _model(model: str, plan: Plan, scored: Sequence[_Scored], averaged: SplitMet
         status = "done" if len(own) == len(planned) else "partial" if own else "failed"
     result = ModelResult(
         name=model,
-        engine=planned[0].engine if planned else None,
+        engine=own[0].fit.engine if own else planned[0].engine if planned else None,
         status=status,
         trials=tuple(trial.spec.name for trial in own),
         metrics=means,
@@ -163,7 +163,7 @@ def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str,
     return DoneTrial(
         name=spec.name,
         model=spec.model,
-        engine=spec.engine,
+        engine=fit.engine,
         seed=spec.seed,
         fold=spec.fold,
         lane=spec.lane,

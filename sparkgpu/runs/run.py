@@ -40,6 +40,7 @@ from sparkgpu.runs.evaluate import evaluate
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.new_folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
+from sparkgpu.runs.provenance import engine_with_cuda
 from sparkgpu.runs.resume import for_cpu
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
 from sparkgpu.table.schema import read_schema
@@ -133,7 +134,8 @@ def _run_here(asked: _Asked) -> RunOutcome:
     if config.cluster.nodes > 1 and not asked.dry_run:
         launcher_words(environ)  # refuse now, not when the table is ready
     with reserved_ports(len(devices)) as ports:
-        plan = make_plan(config, asked.machine, devices, ports)
+        cuda_engine = engine_with_cuda() if devices[0].kind == "cuda" else None
+        plan = make_plan(config, asked.machine, devices, ports, cuda_engine=cuda_engine)
         if asked.dry_run:
             asked.show(plan)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=asked.out or Path()), results=None)

@@ -134,6 +134,14 @@ def test_the_resolved_configuration_of_trees_without_a_gpu_build_is_accepted_aga
     assert "lane 0" in dry_run(environment, *options, "--set", "trees.tree_method=hist")
 
 
+def test_trees_on_a_gpu_begin_with_a_probe_unless_their_engine_is_named(simulate) -> None:
+    text = dry_run(simulate(gpu(0)))
+    assert "h2o-xgboost, after a probe of its library on the GPU" in text
+    assert "probe" not in dry_run(simulate(gpu(0)), "--set", "trees.engine=h2o-xgboost")
+    assert "probe" not in dry_run(simulate(gpu(0)), "--cpu-lanes", "1")
+    assert "probe" not in dry_run(simulate(gpu(0)), "--set", "trees.tree_method=hist")
+
+
 STAND_IN = """#!/bin/sh
 env > "{folder}/$$.env"
 echo "$@" > "{folder}/$$.arguments"

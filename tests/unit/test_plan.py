@@ -44,6 +44,20 @@ def size_of(task: Task = "binary", train_rows: int = 1000, num_features: int = 1
     return TableSize(task=task, train_rows=train_rows, num_features=num_features, num_classes=classes)
 
 
+def test_where_h2o_fails_on_a_gpu_the_installed_engine_with_cuda_takes_its_place() -> None:
+    machine = Machine(cores=16, memory_bytes=64 * GIB, gpus=GPUS)
+    devices = choose_devices(machine, gpus="all", cpu_lanes=None, environ={})
+    plan = make_plan(RunConfig(), machine, devices, (1, 2, 3, 4), cuda_engine="xgboost")
+    trees = [trial for trial in plan.trials if trial.model == "trees"]
+    assert all(
+        (trial.engine, trial.probed, trial.otherwise) == ("h2o-xgboost", True, "xgboost") for trial in trees
+    )
+    assert not any(trial.probed for trial in plan.trials if trial.model == "neural")
+    assert plan.reasons["engine"].endswith("; where that fails, xgboost")
+    cpus = choose_devices(machine, gpus=None, cpu_lanes=2, environ={})
+    assert not any(trial.probed for trial in make_plan(RunConfig(), machine, cpus, (1, 2)).trials)
+
+
 def test_n_lanes_train_n_repeats_each_with_a_seed_and_a_lane_of_its_own() -> None:
     plan = plan_of("devices.cpu_lanes=3", "seed=40")
     assert names(plan) == [

@@ -50,7 +50,8 @@ class FullyShardedDataParallel(Sharded):
         self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
 
     def _placed(self, net: TabularNet) -> nn.Module:
-        return shard(net.to(self.device), init_device_mesh(self.device.type, (self.num_ranks,)))
+        # Block by block from the host to the device, which never holds the whole network.
+        return shard(net, init_device_mesh(self.device.type, (self.num_ranks,)))
 
     def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
         assert isinstance(self.module, FSDPModule)

@@ -54,7 +54,8 @@ class TensorParallel(Sharded):
         return cls(place.device, place.precision, data_size=place.copies)
 
     def _placed(self, net: TabularNet) -> nn.Module:
-        cut(net.to(self.device), self._mesh["tp"])
+        cut(net, self._mesh["tp"])  # which moves each rank's part to its device
+        net.to(self.device)
         return net if self.data_size == 1 else shard(net, self._mesh["dp"])
 
     def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:

@@ -12,6 +12,7 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentSource, m
 from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint
+from sparkgpu.engines.neural.training.memory import is_out_of_memory, release
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.train import Report, Training, train
 from sparkgpu.engines.turns import wait_for_trees
@@ -224,7 +226,16 @@ def _train(
     if strategy.num_ranks > 1:
         net = build_net(config, fitted.shape)
         net.load_state_dict(weights)
-        net.to(strategy.device)
+        try:
+            net.to(strategy.device)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            release(strategy.device)
+            net.to("cpu")
+            fitted.transform.to("cpu")
+            note = "predicted on the CPU: one device does not hold the whole network"
+            training = replace(training, notes=(*training.notes, note))
     return TabularModel(fitted.transform, net, fitted.objective), training
 
 

@@ -1,0 +1,1 @@
+"""``sparkgpu doctor``: says what of this machine works for a run, and proves it by training."""

@@ -1,0 +1,131 @@
+"""The GPUs of a machine, and whether torch's and H2O's libraries fit them and the driver."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from sparkgpu.doctor.check import Check, failure, ok, warning
+from sparkgpu.host.gpus import DENIED, Gpu, Survey
+from sparkgpu.words import gibibytes
+
+_H2O_CUDA = (11, 0)
+_H2O_NEWEST_CODE = (8, 0)
+"""H2O 3.46 carries XGBoost 1.6.1 of CUDA 11: machine code up to this capability, PTX for newer ones."""
+
+_BFLOAT16 = (8, 0)
+
+
+def gpu_checks(found: Survey) -> Iterator[Check]:
+    """The driver, each GPU, and the libraries; one line where there is no GPU."""
+    if found.problem:
+        yield failure("GPU driver", found.problem, "nvidia-smi shows the same; reboot, or install the driver")
+        return
+    if not found.gpus:
+        yield ok("GPUs", "none, and no NVIDIA driver: runs train on the CPU")
+        return
+    cuda = f", CUDA up to {_dotted(found.cuda)}" if found.cuda else ""
+    yield ok("GPU driver", f"{found.driver or 'of unknown version'}{cuda}")
+    yield from (_gpu(gpu) for gpu in found.gpus)
+    if any(gpu.problem is None for gpu in found.gpus):
+        yield _torch(found)
+        yield from _h2o(found)
+        yield _xgboost()
+
+
+def _gpu(gpu: Gpu) -> Check:
+    kind = "slice" if gpu.is_slice else "GPU"
+    name = f"{kind} {gpu.index}"
+    memory = gibibytes(gpu.memory_bytes) if gpu.memory_bytes else "memory not told"
+    capability = f", compute capability {_dotted(gpu.compute_capability)}" if gpu.compute_capability else ""
+    found = f"{gpu.title}, {memory}{capability}"
+    if gpu.problem == DENIED:
+        return warning(name, gpu.problem, "ask the batch system for it, or leave it to others")
+    if gpu.problem:
+        return failure(name, f"{gpu.title}: {gpu.problem}", "runs skip it; use --gpus to choose others")
+    if gpu.alone:
+        return warning(
+            name,
+            f"{found}; it takes one process at a time (EXCLUSIVE_PROCESS), so trees and network take turns",
+            "nvidia-smi -c 0",
+        )
+    if gpu.compute_capability and gpu.compute_capability < _BFLOAT16:
+        return ok(name, f"{found}; it has no bfloat16, so networks train in float16")
+    return ok(name, found)
+
+
+def _torch(found: Survey) -> Check:
+    name = "torch"
+    cuda = torch_cuda()
+    if cuda is None:
+        return failure(
+            name,
+            f"{importlib.metadata.version('torch')} is a build without CUDA",
+            "pip install torch --index-url https://download.pytorch.org/whl/cu126",
+        )
+    if found.cuda and cuda[0] > found.cuda[0]:
+        return failure(
+            name,
+            f"built for CUDA {_dotted(cuda)}, and the driver runs up to {_dotted(found.cuda)}",
+            "install a newer driver, or a torch for CUDA "
+            f"{found.cuda[0]} (pip install torch --index-url https://download.pytorch.org/whl/...)",
+        )
+    return ok(name, f"built for CUDA {_dotted(cuda)}")
+
+
+def torch_cuda() -> tuple[int, int] | None:
+    """The CUDA version of torch's build, without importing torch; None for a build without CUDA."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    match = re.search(r"^cuda\b[^=]*=\s*'(\d+)\.(\d+)", text, re.MULTILINE)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _h2o(found: Survey) -> Iterator[Check]:
+    name = "H2O XGBoost on GPUs"
+    if found.cuda and found.cuda < _H2O_CUDA:
+        yield failure(
+            name,
+            f"its library needs CUDA {_dotted(_H2O_CUDA)}, and the driver runs up to {_dotted(found.cuda)}",
+            "install a newer driver",
+        )
+        return
+    newer = [gpu for gpu in found.gpus if (gpu.compute_capability or (0, 0)) > _H2O_NEWEST_CODE]
+    if newer:
+        yield warning(
+            name,
+            f"its library has no machine code for {newer[0].title}; the driver translates it at the first "
+            "run",
+            "`sparkgpu doctor --deep` proves whether it trains; if not, set trees.engine to xgboost",
+        )
+    else:
+        yield ok(name, "its library has machine code for these GPUs; `sparkgpu doctor --deep` proves it")
+
+
+def _xgboost() -> Check:
+    name = "package xgboost"
+    owners = set(importlib.metadata.packages_distributions().get("xgboost", ()))
+    if not owners:
+        return ok(name, "not installed; pip install 'sparkgpu[xgboost]' brings the engine of that name")
+    if len(owners) > 1:
+        return failure(
+            name,
+            f"two distributions hold the same files: {', '.join(sorted(owners))}",
+            "pip uninstall -y xgboost xgboost-cpu && pip install 'sparkgpu[xgboost]'",
+        )
+    if owners == {"xgboost-cpu"}:
+        return warning(
+            name,
+            "a build without CUDA, so the engine of that name trains on the CPU",
+            "pip uninstall -y xgboost-cpu && pip install 'sparkgpu[xgboost]'",
+        )
+    return ok(name, f"{importlib.metadata.version('xgboost')}, with CUDA")
+
+
+def _dotted(version: tuple[int, int] | None) -> str:
+    return "unknown" if version is None else f"{version[0]}.{version[1]}"
