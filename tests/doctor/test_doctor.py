@@ -124,6 +124,7 @@ def test_the_page_is_a_table_that_text_cannot_break() -> None:
     assert "| a\\|b | ok | two lines |  |" in lines and "| c | FAILURE | no | yes |" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_on_cpu_lanes_it_trains_everything_and_leaves_its_page(tmp_path: Path) -> None:
     doctor("--deep", "--cpu-lanes", "2", cwd=tmp_path)
