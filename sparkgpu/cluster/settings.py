@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 from sparkgpu.config.keys import ClusterConfig
 from sparkgpu.errors import ConfigError
 
+H2O_GPUS = "-Dsys.ai.h2o.xgboost.multinode.gpu.enabled=true"
+"""What `hex.tree.xgboost.XGBoost.allowMultiGPU` reads."""
+
 _ANSWER_S = 30.0
 _LOOPBACK = ("127.", "localhost", "::1")
 # Settings that describe the outer JVM itself, not the application.
@@ -61,6 +64,9 @@ def cluster_settings(config: ClusterConfig, environ: Mapping[str, str]) -> Clust
         spark["spark.driver.host"] = _own_address(master)
     if spark.get("spark.driver.bindAddress", "").startswith(_LOOPBACK) and not _is_local(master):
         del spark["spark.driver.bindAddress"]
+    if config.h2o_gpus:
+        options = spark.get("spark.executor.extraJavaOptions", "")
+        spark["spark.executor.extraJavaOptions"] = f"{options} {H2O_GPUS}".strip()
     return ClusterSettings(master=master, spark=spark)
 
 

@@ -146,6 +146,9 @@ class ClusterConfig(Section):
     `interface` names the network interface between them, `infiniband` tells whether NCCL may use InfiniBand,
     and `p2p_level` is NCCL's limit for the distance of two GPUs that communicate without the host's memory.
     None leaves the choice to NCCL and gloo.
+
+    `h2o_gpus` throws a switch that H2O's source reads: its trees may use GPUs in a cloud of several nodes.
+    Nobody has proven that it works; a trial whose trees did not use the GPU fails.
     """
 
     master: str | None = None
@@ -156,6 +159,7 @@ class ClusterConfig(Section):
     interface: str | None = None
     infiniband: bool | None = None
     p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = None
+    h2o_gpus: bool = False
 
 
 class SlurmConfig(Section):

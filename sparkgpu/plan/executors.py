@@ -60,7 +60,8 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
         )
     in_cloud = config.cluster.lanes == "cloud" and len(executors) > 1
     engine = ENGINES.find(config.trees.engine_name)
-    if in_cloud and config.trees.tree_method == "gpu_hist" and not engine.gpu_in_cluster:
+    could = engine.gpu_in_cluster or config.cluster.h2o_gpus
+    if in_cloud and config.trees.tree_method == "gpu_hist" and not could:
         raise DeviceError(
             f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost silently '
             'uses the CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
@@ -124,6 +125,7 @@ def _cloud(
     if (
         lanes[0].device != "cpu"
         and len(lanes) > 1
+        and not config.cluster.h2o_gpus
         and not ENGINES.find(config.trees.engine_name).gpu_in_cluster
     ):
         reasons["trees"] = (
@@ -137,7 +139,13 @@ def _cloud(
     )
     trials = lay_out_trials(config, repeats, len(lanes), strategy, cloud=True)
     return Plan(
-        preset=preset, lanes=ranked, trials=trials, reasons=reasons, master=master, num_ranks=num_ranks
+        preset=preset,
+        lanes=ranked,
+        trials=trials,
+        reasons=reasons,
+        master=master,
+        num_ranks=num_ranks,
+        h2o_gpus=config.cluster.h2o_gpus,
     )
 
 

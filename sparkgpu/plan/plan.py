@@ -80,7 +80,8 @@ class Plan(Record):
     """``plan.json``. `reasons` gives the reason of each automatic choice in words.
 
     On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
-    processes that train a network spread over them.
+    processes that train a network spread over them, and `h2o_gpus` lets an H2O cloud of several nodes use
+    their GPUs.
     """
 
     preset: Preset
@@ -89,13 +90,16 @@ class Plan(Record):
     reasons: dict[str, str]
     master: str | None = None
     num_ranks: int = 1
+    h2o_gpus: bool = False
 
     @property
     def tree_device(self) -> str:
         """Where trees train: some engines cannot use GPUs, and H2O cannot in a cloud of several nodes."""
         trees = [trial for trial in self.trials if trial.model == "trees"]
-        in_cloud = self.master is not None and any(
-            len(trial.gang) > 1 and not ENGINES.find(trial.engine).gpu_in_cluster for trial in trees
+        in_cloud = (
+            self.master is not None
+            and not self.h2o_gpus
+            and any(len(trial.gang) > 1 and not ENGINES.find(trial.engine).gpu_in_cluster for trial in trees)
         )
         on_gpu = all(ENGINES.find(trial.engine).on_gpu for trial in trees)
         return self.lanes[0].device if on_gpu and not in_cloud else "cpu"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparkgpu.cluster.settings import cluster_settings
 from sparkgpu.config import toml as config_io
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.plan.executors import Executor, make_cluster_plan
@@ -57,6 +58,19 @@ def test_the_trees_of_a_cloud_with_gpus_say_that_they_train_on_the_cpu() -> None
     )
     resolved = plan.resolved(config_io.load(), SMALL)
     assert resolved.trees.tree_method == "hist"
+
+
+def test_a_switch_lets_h2o_try_the_gpus_of_a_cloud() -> None:
+    asked = ("cluster.h2o_gpus=true", "trees.tree_method=gpu_hist")
+    plan = plan_of(*asked, on=executors(2, gpus=1))
+    assert "trees" not in plan.reasons
+    assert plan.resolved(config_io.load(assignments=asked), SMALL).trees.tree_method == "gpu_hist"
+    config = config_io.load(assignments=["cluster.h2o_gpus=true", f"cluster.master={MASTER}"]).cluster
+    config = config.model_copy(update={"spark": {"spark.executor.extraJavaOptions": "-Dmine=1"}})
+    settings = cluster_settings(config, {})
+    assert settings is not None
+    options = settings.spark["spark.executor.extraJavaOptions"]
+    assert options == "-Dmine=1 -Dsys.ai.h2o.xgboost.multinode.gpu.enabled=true"
 
 
 def test_one_xgboost_model_over_the_executors_uses_their_gpus() -> None:
