@@ -19,11 +19,12 @@ from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
 from sparkgpu.host.processes import end_groups
 from sparkgpu.lanes.launch import Worker, start_lane
 from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.events import WAITING_FOR_TREES, Branch, Event
+from sparkgpu.rundir.events import WAITING_FOR_NETWORK, WAITING_FOR_TREES, Branch, Event
 from sparkgpu.rundir.files import read_json, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.source import Source
 
+_BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 _POLL_S = 0.05
 _CLOSING_S = 5.0
 _WORTH_STACKS_S = 10.0  # after this much silence, an interruption writes stacks
@@ -111,7 +112,7 @@ class LaneCrew:
                     # It waits for the table; the worker that makes it is watched instead.
                     if worker.start is not None:
                         worker.vitals.heard()
-                elif worker.phase == WAITING_FOR_TREES:
+                elif worker.phase in (WAITING_FOR_TREES, WAITING_FOR_NETWORK):
                     worker.vitals.heard()
                 elif worker.look():
                     self._mend(worker)
@@ -165,8 +166,7 @@ class LaneCrew:
     def _settle(self, worker: Worker, table_is_there: bool) -> None:
         """Handle a worker that has ended: its unfinished trials have failed with it."""
         end_groups([worker.process])
-        if worker.branch == "trees":
-            write_text(self._paths.lane(worker.lane.index).trees_ended, "")
+        write_text(self._paths.lane(worker.lane.index).ended(worker.branch), "")
         trials = self.plan.of(worker.lane.index, worker.branch)
         left = [trial.name for trial in trials if trial.name not in worker.done | worker.failed.keys()]
         if not left and (table_is_there or not worker.prepares):
@@ -207,14 +207,17 @@ def lane_crew(
     workers: list[Worker] = []
     try:
         for lane in plan.lanes:
-            trees_ended = paths.lane(lane.index).trees_ended
-            trees_ended.unlink(missing_ok=True)  # of a run that this one resumes
+            own = paths.lane(lane.index)
+            for branch in _BRANCHES:  # left by a run that this one resumes
+                own.ended(branch).unlink(missing_ok=True)
+            own.network_waits.unlink(missing_ok=True)
             started = start_lane(
                 paths, plan, lane, config, scratch=scratch, source=source, environ=environ,
                 visible=partial(plan.visible_devices, lane.index),
             )  # fmt: skip
-            if all(worker.branch != "trees" for worker in started):
-                write_text(trees_ended, "")
+            for branch in _BRANCHES:
+                if all(worker.branch != branch for worker in started):
+                    write_text(own.ended(branch), "")
             workers += started
         yield LaneCrew(paths, plan, workers)
         _wait_closed(workers)

@@ -8,7 +8,9 @@ Every error is written to the trial's or the lane's ``error.json``; its tracebac
 from __future__ import annotations
 
 import argparse
+import re
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from sparkgpu.config import toml
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.engines.engine import Platform, Trial, make_engine
-from sparkgpu.engines.turns import wait_for_trees
+from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
+from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import DeviceError
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from sparkgpu.prepare.parquet_statistics import ParquetScan
 
 _WAIT_S = 0.05
+_GPU_MEMORY = re.compile("out of memory|cudaErrorMemoryAllocation|bad_alloc", re.IGNORECASE)
+"""In what XGBoost says if a GPU's memory does not suffice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +123,24 @@ class _Worker:
                 cores_are_free=self._other_branch_ended,
                 beside_bytes=self.plan.bytes_of_trees(spec, resolved.trees, schema),
             )
-            record = engines[spec.engine].run(trial)
+            record = self._run_with_room(engines[spec.engine], trial)
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
         self.failed = not run_trials(self.plan, self.trials, self.paths, self.events, run_trial)
+
+    def _run_with_room(self, engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
+        """Run a trial; trees that found too little memory beside the network on a GPU grow again after it."""
+        try:
+            return engine.run(trial)
+        except Exception as error:
+            if not (self.branch == "trees" and trial.parameters.on_gpu and _GPU_MEMORY.search(str(error))):
+                raise
+            traceback.print_exc()
+            if not wait_for_network(self.paths, self.lane.index, self.events):
+                raise
+        record = engine.run(trial)
+        note = "grown after the network: the GPU's memory did not hold both at once"
+        return record.model_copy(update={"notes": (note, *record.notes)})
 
     def _after_probe(self, spec: TrialSpec) -> tuple[TrialSpec, tuple[str, ...]]:
         """The trial with the engine that trains on this lane's GPU, and a note if it is not the first choice.

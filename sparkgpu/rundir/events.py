@@ -18,8 +18,8 @@ from sparkgpu.rundir.files import Record, write_json
 
 Branch = Literal["trees", "neural"]
 
-WAITING_FOR_TREES = "waiting for the trees"
-"""The phase of a network whose device the trees use first."""
+WAITING_FOR_TREES, WAITING_FOR_NETWORK = "waiting for the trees", "waiting for the network"
+"""The phases of a branch whose device the other one uses first."""
 
 
 class Event(Record):

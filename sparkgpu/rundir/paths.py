@@ -69,10 +69,14 @@ class LanePaths:
     def error(self, branch: str) -> Path:
         return self.root / f"{branch}.error.json"
 
+    def ended(self, branch: str) -> Path:
+        """Appears when the process of a branch has ended, and with it its use of the device."""
+        return self.root / f"{branch}.ended"
+
     @property
-    def trees_ended(self) -> Path:
-        """Appears when the process of the lane's trees has ended, and with it their use of the device."""
-        return self.root / "trees.ended"
+    def network_waits(self) -> Path:
+        """Is there while the lane's network waits for the end of the trees."""
+        return self.root / "network.waits"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 GIB = 2**30
@@ -182,6 +184,28 @@ def test_a_worker_sees_the_card_of_its_lane_by_uuid_and_no_other(simulate, tmp_p
     }
     gpus = json.loads((tmp_path / "out" / "env.json").read_text())["host"]["gpus"]
     assert [one["uuid"] for one in gpus] == ["GPU-0000-00", "GPU-1111-00", "GPU-2222-00"]
+
+
+@pytest.mark.spark
+def test_trees_that_the_gpu_does_not_train_are_refused_and_never_trained_on_the_cpu(
+    simulate, tmp_path: Path
+) -> None:
+    """H2O itself, on a machine whose driver tells of a GPU that is not there."""
+    rows = range(400)
+    table = pa.table({"x": [row % 37 for row in rows], "y": [str(row % 37 > 17) for row in rows]})
+    pq.write_table(table, tmp_path / "table.parquet")
+    out = tmp_path / "out"
+    ended = subprocess.run(
+        [sys.executable, "-m", "sparkgpu", "run", str(tmp_path / "table.parquet"), "--target", "y", "--gpus",
+         "0", "--set", 'models=["trees"]', "--out", str(out), "--quiet"],
+        env=simulate(gpu(0)), capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert ended.returncode == 5, ended.stdout + ended.stderr
+    (trial,) = json.loads((out / "metrics.json").read_text())["trials"]
+    assert trial["status"] == "failed"
+    assert trial["error"].startswith(f"h2o-xgboost does not train on {H100}: ")
+    assert "Run `pip install 'sparkgpu[xgboost]'`" in trial["error"]
+    assert not (out / "trials" / trial["name"] / "predictions.parquet").exists()
 
 
 @pytest.mark.process

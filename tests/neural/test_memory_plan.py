@@ -16,7 +16,7 @@ from sparkgpu.engines.neural.card import Card
 from sparkgpu.engines.neural.memory_plan import plan_memory
 from sparkgpu.engines.neural.nets.network import find_network
 from sparkgpu.engines.neural.training import trial
-from sparkgpu.engines.turns import wait_for_trees
+from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import TrialError
 from sparkgpu.plan.gpu_memory import PROCESS_BYTES, network_budget, tree_bytes
 from sparkgpu.plan.plan import Plan, TrialSpec
@@ -116,7 +116,7 @@ def test_a_trial_follows_its_plan_and_records_it(
 ) -> None:
     """The code of a GPU on the CPU: only what asks CUDA itself has a stand-in."""
     paths, schema = plant(tmp_path, "binary")
-    write_text(paths.lane(0).trees_ended, "")
+    write_text(paths.lane(0).ended("trees"), "")
     shares: list[float] = []
     card_bytes = int((PROCESS_BYTES + 30 * 2**20) / 0.95)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (card_bytes, card_bytes))
@@ -138,16 +138,27 @@ def test_a_trial_follows_its_plan_and_records_it(
 def test_the_wait_for_the_trees_of_all_lanes_of_a_gang_is_a_phase_with_signs_of_life(tmp_path: Path) -> None:
     run = RunPaths(root=tmp_path)
     events = EventWriter(run.lane(0).events("neural"), run.lane(0).phases("neural"))
-    write_text(run.lane(0).trees_ended, "")
+    write_text(run.lane(0).ended("trees"), "")
     beats = []
 
     def beat() -> None:
         beats.append(1)
         if len(beats) == 3:
-            write_text(run.lane(1).trees_ended, "")
+            write_text(run.lane(1).ended("trees"), "")
 
     wait_for_trees(run, (0, 1), events, beat)
     assert len(beats) == 3
+    assert not run.lane(1).network_waits.exists()
     assert "waiting for the trees" in run.lane(0).events("neural").read_text()
     wait_for_trees(run, (0, 1), events, beat)
     assert len(beats) == 3
+
+
+def test_trees_wait_for_the_network_unless_it_waits_for_them(tmp_path: Path) -> None:
+    run = RunPaths(root=tmp_path)
+    events = EventWriter(run.lane(0).events("trees"), run.lane(0).phases("trees"))
+    write_text(run.lane(0).network_waits, "")
+    assert not wait_for_network(run, 0, events)
+    run.lane(0).network_waits.unlink()
+    write_text(run.lane(0).ended("neural"), "")
+    assert wait_for_network(run, 0, events)
