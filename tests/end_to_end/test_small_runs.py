@@ -68,6 +68,7 @@ def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path)
         assert line.rstrip() in again.stdout
 
 
+@pytest.mark.slow
 def test_a_spark_dataframe_with_folds_gives_a_regression_over_all_of_them(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_network_trains_when_the_process_of_the_trees_has_ended(wine: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"

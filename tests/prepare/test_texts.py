@@ -19,7 +19,7 @@ LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
 DAYS = pd.Series(pd.date_range("2024-01-01", periods=ROWS, freq="31h"))
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words(prepare, by_spark):
     prices = [f"{value:.3f}" if i % 10 else "NA" for i, value in enumerate(NUMBERS)]
     found = prepare(
@@ -84,7 +84,7 @@ def test_text_dates_and_numbers_of_other_files_are_read_too(prepare, tmp_path, e
     assert found.table()["day_day"].isna().sum() == 20
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_target_of_text_is_a_number_where_its_texts_were_measured(prepare, by_spark):
     texts = [f"{value:.3f}" if i else "NA" for i, value in enumerate(NUMBERS)]
     found = prepare({"x": NUMBERS, "y": texts}, "y", by_spark=by_spark)
@@ -93,7 +93,7 @@ def test_a_target_of_text_is_a_number_where_its_texts_were_measured(prepare, by_
     assert found.table()["label"].tolist() == [float(text) for text in texts[1:]]
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_target_of_codes_is_of_classes_unless_a_regression_is_asked_for(prepare, by_spark):
     columns = {"x": NUMBERS, "y": [f"{i % 30:02}" for i in range(ROWS)]}
     classes = prepare(columns, "y", by_spark=by_spark).schema
@@ -103,7 +103,7 @@ def test_a_target_of_codes_is_of_classes_unless_a_regression_is_asked_for(prepar
     assert asked.table()["label"].tolist() == [i % 30 for i in range(ROWS)]
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_numbers_that_32_bits_do_not_hold_count_as_missing_and_are_said(prepare, by_spark):
     large = np.where(np.arange(ROWS) % 40 == 0, 1e300, NUMBERS)
     found = prepare(
@@ -137,7 +137,7 @@ def test_large_numbers_of_text_files_count_as_missing(prepare, tmp_path):
     assert found.table()["x"].isna().sum() == 2
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [pa.float64(), pa.string()])
 def test_a_target_that_32_bits_do_not_hold_is_refused(prepare, refused, by_spark, kind):
     values = pa.array([1e39 if i in (3, 5) else value for i, value in enumerate(NUMBERS)])
