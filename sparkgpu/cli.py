@@ -143,7 +143,8 @@ def predict(
 def export(
     run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     format: Annotated[
-        str, typer.Option(help="onnx or torch for networks; mojo, xgboost or lightgbm for trees; mlflow.")
+        str,
+        typer.Option(help="onnx or torch for networks; onnx, mojo, xgboost or lightgbm for trees; mlflow."),
     ],
     model: Annotated[str, typer.Option(help="best, trees, neural, or the name of a trial.")] = "best",
     out: Annotated[

@@ -242,6 +242,13 @@ def _predict_torch(folder: Path, trained: Trained, rows: Rows) -> NDArray[np.flo
 
 
 def _write_onnx(trained: Trained, file: Path) -> None:
+    if trained.trial.engine == "h2o-xgboost":
+        from sparkgpu.engines.trees.mojo import MOJO
+        from sparkgpu.engines.trees.mojo_booster import BoosterModel
+        from sparkgpu.predict.export_onnx_trees import trees_as_onnx
+
+        trees_as_onnx(BoosterModel(trained.folder / MOJO, trained.schema), trained.schema, file)
+        return
     from sparkgpu.engines.neural.model import load_model
     from sparkgpu.predict.export_onnx import network_as_onnx
 
@@ -252,7 +259,7 @@ def _predict_onnx(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float6
     """By onnxruntime, from numbers and words."""
     import onnxruntime  # type: ignore[import-untyped]
 
-    from sparkgpu.predict.export_onnx import input_name
+    from sparkgpu.predict.onnx_columns import input_name
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     feed: dict[str, NDArray[Any]] = {}
@@ -285,7 +292,8 @@ FORMATS: Mapping[str, Format] = {
         engines=("torch",), ending="", tolerance=1e-5, write=_write_torch, predict=_predict_torch
     ),
     "onnx": Format(
-        engines=("torch",), ending=".onnx", tolerance=1e-4, write=_write_onnx, predict=_predict_onnx,
+        engines=("torch", "h2o-xgboost"), ending=".onnx", tolerance=1e-4,
+        write=_write_onnx, predict=_predict_onnx,
         needs=("onnx", "onnxscript", "onnxruntime"), extra="onnx",
     ),
 }  # fmt: skip

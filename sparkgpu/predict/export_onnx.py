@@ -32,7 +32,8 @@ from sparkgpu.engines.neural.preprocess import (
     middle_and_unit,
 )
 from sparkgpu.errors import ConfigError
-from sparkgpu.table.schema import OTHER_LEVEL, Feature, TableSchema
+from sparkgpu.predict.onnx_columns import input_name, words_of
+from sparkgpu.table.schema import TableSchema
 
 _OPSET = 18
 _EXAMPLE_ROWS = 3
@@ -223,7 +224,7 @@ def _with_columns(core: Any, schema: TableSchema) -> Any:
         if not is_words:
             parts[_NUMBERS].append(name)
             continue
-        keys, codes, other = _codes(feature)
+        keys, codes, other = words_of(feature, {word: i for i, word in enumerate(feature.levels)}, -1)
         nodes.append(
             helper.make_node(
                 "LabelEncoder",
@@ -250,17 +251,3 @@ def _with_columns(core: Any, schema: TableSchema) -> Any:
         core, {"classes": json.dumps(schema.classes), "target": schema.target, "task": schema.task}
     )
     return core
-
-
-def input_name(feature: Feature) -> str:
-    """The user's column, or the name in the run's table of a feature made from one."""
-    return feature.name if feature.part else feature.source
-
-
-def _codes(feature: Feature) -> tuple[list[str], list[int], int]:
-    levels = list(feature.levels)
-    other = levels.index(OTHER_LEVEL) if OTHER_LEVEL in levels else -1
-    keys, codes = levels, list(range(len(levels)))
-    if "" not in keys:
-        keys, codes = [*keys, ""], [*codes, -1]
-    return keys, codes, other

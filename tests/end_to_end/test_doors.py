@@ -19,6 +19,7 @@ def submit(*arguments: object) -> list[str]:
     return [program, str(REPOSITORY / "jobs" / "train.py"), *map(str, arguments)]
 
 
+@pytest.mark.slow
 def test_spark_submit_carries_out_the_same_run(tmp_path: Path) -> None:
     table = write_table("breast_cancer", tmp_path)
     run = finished(

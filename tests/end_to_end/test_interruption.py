@@ -107,6 +107,7 @@ def test_a_parent_that_is_killed_leaves_nothing_alive(wine: Path, tmp_path: Path
         assert_nothing_left(run, since)
 
 
+@pytest.mark.slow
 def test_a_lane_whose_worker_is_killed_is_reported_and_the_others_results_are_kept(
     wine: Path, tmp_path: Path
 ) -> None:

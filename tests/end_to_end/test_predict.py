@@ -235,11 +235,12 @@ def exported(run: Running, format: str, model: str, out: Path, code: int = 0) ->
     return ended.stdout + ended.stderr
 
 
+@pytest.mark.parametrize("name", ["neural-s8", "trees-s7"])
 def test_onnxruntime_alone_predicts_from_words_and_numbers(
-    run: Running, source: Path, tmp_path: Path
+    run: Running, source: Path, tmp_path: Path, name: str
 ) -> None:
-    assert exported(run, "onnx", "neural-s8", tmp_path / "n.onnx") == f"{tmp_path / 'n.onnx'}\n"
-    model = sparkgpu.load(run.paths.root, "neural-s8")
+    assert exported(run, "onnx", name, tmp_path / "n.onnx") == f"{tmp_path / 'n.onnx'}\n"
+    model = sparkgpu.load(run.paths.root, name)
     rows = pd.read_parquet(source).tail(500)
     encoded = model.encoder().rows(pa.record_batch(pa.Table.from_pandas(rows).to_batches()[0]))
     feed = {}
@@ -282,10 +283,10 @@ def test_trees_are_exported_as_a_mojo_and_as_an_xgboost_model(run: Running, tmp_
 def test_what_cannot_be_exported_is_refused_in_one_sentence(run: Running, tmp_path: Path) -> None:
     for format, model, out, words in (
         (
-            "onnx",
+            "lightgbm",
             "trees-s7",
-            "a.onnx",
-            "a model of h2o-xgboost has no such format. Choose one of mojo, xgboost, mlflow.",
+            "a.txt",
+            "a model of h2o-xgboost has no such format. Choose one of mojo, xgboost, onnx, mlflow.",
         ),
         (
             "torch",

@@ -32,6 +32,7 @@ def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path) -> None:
     wine = write_table("wine", tmp_path)
     first = finished(

@@ -155,6 +155,7 @@ def test_a_rank_at_slow_work_gets_longer(tmp_path: Path, state: int, patience_s:
     assert sign is not None and sign.state == TRAINING
 
 
+@pytest.mark.slow
 def test_a_network_that_diverges_is_not_tried_again(table: tuple[RunPaths, TableSchema]) -> None:
     with pytest.raises(TrialError, match="diverged: its log_loss is nan after epoch 1"):
         gang(table, "diverging", learning_rate=1e30)

@@ -172,7 +172,7 @@ TabularNet.forward = limited
 @pytest.mark.parametrize(
     ("strategy", "trained", "validated"),
     [
-        ("ddp", 20, 100),
+        pytest.param("ddp", 20, 100, marks=pytest.mark.slow),
         pytest.param("fsdp", 20, 10_000, marks=pytest.mark.slow),
         pytest.param("fsdp", 10_000, 100, marks=pytest.mark.slow),
     ],

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sparkgpu.engines.trees.booster_bytes import booster_as_json
 from sparkgpu.engines.trees.boosting import both_classes
-from sparkgpu.engines.trees.mojo_description import read_description
+from sparkgpu.engines.trees.mojo_description import Description, read_description
 from sparkgpu.errors import TrialError
 from sparkgpu.table.rows import Rows
 from sparkgpu.table.schema import Feature, TableSchema
@@ -52,15 +52,29 @@ class BoosterModel:
             self._booster = xgboost.Booster(model_file=bytearray(booster_as_json(booster)))
         except (ValueError, xgboost.core.XGBoostError) as error:
             raise TrialError(f"{file}: the trees of this model cannot be read ({error}).") from None
+        self._columns = self.columns_of(self._described, schema)
+
+    @staticmethod
+    def columns_of(described: Description, schema: TableSchema) -> list[int | _Words]:
+        """For each feature of H2O: its place among the numbers, or how its codes become H2O's numbers."""
         numeric = {feature.name: place for place, feature in enumerate(schema.numeric)}
         coded = {feature.name: place for place, feature in enumerate(schema.categorical)}
         levels = {feature.name: feature for feature in schema.categorical}
-        self._columns: list[int | _Words] = [
+        return [
             numeric[name]
             if name in numeric
-            else _Words(place=coded[name], number_L=_numbers(levels[name], self._described.domains[name]))
-            for name in self._described.features
+            else _Words(place=coded[name], number_L=_numbers(levels[name], described.domains[name]))
+            for name in described.features
         ]
+
+    @property
+    def described(self) -> Description:
+        """How a row becomes the booster's columns."""
+        return self._described
+
+    def booster_json(self) -> bytes:
+        """The booster as XGBoost's JSON."""
+        return bytes(self._booster.save_raw("json"))
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C)."""
