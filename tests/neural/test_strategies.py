@@ -65,6 +65,44 @@ def test_gradients_losses_and_weights_are_those_of_one_device(
     assert result["learned"] > 0
 
 
+IN_FLOAT32 = """
+import sys
+import torch, torch.distributed as dist
+from planted import parameters
+from sparkgpu.engines.neural.nets.network import build_net
+from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.rows.resident import ResidentRows
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.strategies.pipeline import PipelineParallel
+from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.engines.neural.training.precision import Precision
+
+dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 1), rank=0, world_size=1)
+rows = ResidentRows(
+    numeric_NG=torch.randn(100, 4, generator=torch.Generator().manual_seed(1)),
+    codes_NK=torch.zeros(100, 0, dtype=torch.int32), target_N=torch.arange(100) % 2, weight_N=None,
+)
+cpu, bfloat16 = torch.device("cpu"), Precision(device_type="cpu", dtype=torch.bfloat16)
+pipeline = PipelineParallel(cpu, bfloat16, batch_size=64, micro_rows=16)
+losses = []
+for strategy in (Strategy(cpu, bfloat16), pipeline):
+    torch.manual_seed(0)
+    shape = InputShape(num_numeric=4, num_levels=(), num_outputs=2)
+    strategy.spread(build_net(parameters(hidden=(32, 32)), shape), Objective(task="binary"))
+    losses.append(strategy.mean_loss(rows))
+print(abs(losses[0] - losses[1]) < 1e-6)  # in bfloat16 they differ by a thousandth
+"""
+
+
+@pytest.mark.process
+def test_a_pipeline_that_trains_in_bfloat16_validates_in_float32(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_FLOAT32, str(tmp_path / "store")], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )  # fmt: skip
+    assert ended.stdout == "True\n", ended.stderr
+
+
 @pytest.mark.parametrize("devices", [2, 3, 4, 8])
 @pytest.mark.parametrize(("batch", "micro"), [(64, 64), (64, 11), (64, 32), (5, 5), (50, 16)])
 def test_dp_drops_on_each_device_what_one_device_drops_in_the_same_rows(
