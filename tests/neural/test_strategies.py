@@ -97,7 +97,8 @@ print(abs(losses[0] - losses[1]) < 1e-6)  # in bfloat16 they differ by a thousan
 @pytest.mark.process
 def test_a_pipeline_that_trains_in_bfloat16_validates_in_float32(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", IN_FLOAT32, str(tmp_path / "store")], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", IN_FLOAT32, str(tmp_path / "store")],
+        capture_output=True, text=True, timeout=60,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )  # fmt: skip
     assert ended.stdout == "True\n", ended.stderr
