@@ -14,7 +14,7 @@ fi
 
 if [ "${1:-}" = --fast ]; then
     shift
-    set -- -m 'not spark and not process' "$@"
+    set -- -n 2 --dist loadfile -m 'not spark and not process' "$@"
 fi
 
 step() {

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+pytestmark = pytest.mark.process  # each test asks the command several times
+
 GIB = 2**30
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -208,7 +210,6 @@ def test_trees_that_the_gpu_does_not_train_are_refused_and_never_trained_on_the_
     assert not (out / "trials" / trial["name"] / "predictions.parquet").exists()
 
 
-@pytest.mark.process
 def test_a_card_that_falls_off_the_bus_ends_no_monitor(simulate, tmp_path: Path) -> None:
     program = (
         "import sys, time\n"

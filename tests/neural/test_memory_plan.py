@@ -24,6 +24,8 @@ from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
 
+pytestmark = pytest.mark.process  # torch's fake tensors take seconds to load
+
 CASES = [
     ("tabm", "balanced", 10_000, 30, 8),
     ("tabm", "balanced", 100_000, 200, 8),
