@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks everything: style, floors between modules, types, tests. Stops at the first that fails.
-# `--fast` leaves out the tests that start a JVM, ranks or whole runs: a minute instead of ten.
+# `--fast` leaves out the tests that start a JVM, ranks or whole runs: a minute or two instead of a quarter hour.
 # Other arguments go to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
-# Without any, two processes share the files of tests: most of the time a test waits for what it started.
+# Without any, and with `--fast`, two processes share the files of tests.
 
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
