@@ -10,24 +10,24 @@ Status = Literal["ok", "warning", "failure", "not tried"]
 
 
 class Check(Record):
-    """What was looked at, how it stands, what was found, and what mends it (empty if nothing must be)."""
+    """What was looked at, how it stands, what was found, and the fix (empty if nothing must be)."""
 
     name: str
     status: Status
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 def ok(name: str, found: str) -> Check:
     return Check(name=name, status="ok", found=found)
 
 
-def warning(name: str, found: str, mend: str) -> Check:
-    return Check(name=name, status="warning", found=found, mend=mend)
+def warning(name: str, found: str, fix: str) -> Check:
+    return Check(name=name, status="warning", found=found, fix=fix)
 
 
-def failure(name: str, found: str, mend: str) -> Check:
-    return Check(name=name, status="failure", found=found, mend=mend)
+def failure(name: str, found: str, fix: str) -> Check:
+    return Check(name=name, status="failure", found=found, fix=fix)
 
 
 def not_tried(name: str, why: str) -> Check:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from sparkgpu.doctor.check import Check, failure, ok, warning
+from sparkgpu.errors import DeviceError
+from sparkgpu.host.devices import Machine, choose_devices
 from sparkgpu.host.gpus import DENIED, Gpu, Survey
 from sparkgpu.words import gibibytes
 
@@ -17,6 +19,9 @@ _H2O_NEWEST_CODE = (8, 0)
 """H2O 3.46 carries XGBoost 1.6.1 of CUDA 11: machine code up to this capability, PTX for newer ones."""
 
 _BFLOAT16 = (8, 0)
+_OLDEST = (6, 0)
+_WHEEL_CUDA = (12, 6)
+"""Of the builds of torch for which we name the address."""
 
 
 def gpu_checks(found: Survey) -> Iterator[Check]:
@@ -29,49 +34,84 @@ def gpu_checks(found: Survey) -> Iterator[Check]:
         return
     cuda = f", CUDA up to {_dotted(found.cuda)}" if found.cuda else ""
     yield ok("GPU driver", f"{found.driver or 'of unknown version'}{cuda}")
-    yield from (_gpu(gpu) for gpu in found.gpus)
+    yield from _gpus(found)
     if any(gpu.problem is None for gpu in found.gpus):
         yield _torch(found)
         yield from _h2o(found)
         yield _xgboost()
 
 
-def _gpu(gpu: Gpu) -> Check:
-    kind = "slice" if gpu.is_slice else "GPU"
-    name = f"{kind} {gpu.index}"
-    memory = gibibytes(gpu.memory_bytes) if gpu.memory_bytes else "memory not told"
+def _gpus(found: Survey) -> Iterator[Check]:
+    """Each device; those that can be used have the numbers that ``--gpus`` takes."""
+    number = 0
+    for gpu in found.gpus:
+        if gpu.problem is None:
+            yield _usable(f"GPU {number}", gpu)
+            number += 1
+        else:
+            yield _unusable(gpu)
+
+
+def _usable(name: str, gpu: Gpu) -> Check:
+    memory = gibibytes(gpu.memory_bytes) if gpu.memory_bytes else "memory unknown"
     capability = f", compute capability {_dotted(gpu.compute_capability)}" if gpu.compute_capability else ""
-    found = f"{gpu.title}, {memory}{capability}"
-    if gpu.problem == DENIED:
-        return warning(name, gpu.problem, "ask the batch system for it, or leave it to others")
-    if gpu.problem:
-        return failure(name, f"{gpu.title}: {gpu.problem}", "runs skip it; use --gpus to choose others")
+    kind = "a slice of card" if gpu.is_slice else "card"
+    found = f"{gpu.title}, {memory}{capability} ({kind} {gpu.index} of nvidia-smi, {gpu.uuid})"
     if gpu.alone:
         return warning(
             name,
             f"{found}; it takes one process at a time (EXCLUSIVE_PROCESS), so trees and network take turns",
             "nvidia-smi -c 0",
         )
+    if gpu.compute_capability and gpu.compute_capability < _OLDEST:
+        return warning(
+            name, f"{found}; older than its libraries support", "use another card, or --cpu-lanes 1"
+        )
     if gpu.compute_capability and gpu.compute_capability < _BFLOAT16:
         return ok(name, f"{found}; it has no bfloat16, so networks train in float16")
     return ok(name, found)
 
 
+def _unusable(gpu: Gpu) -> Check:
+    """A card that runs skip."""
+    name, problem = f"card {gpu.index} of nvidia-smi", gpu.problem or ""
+    what = f"{gpu.title}: {problem}" if gpu.uuid else problem
+    if problem == DENIED:
+        return warning(name, what, "ask the batch system for it, or leave it to others")
+    command = re.search(r"`(nvidia-smi [^`]*)`", problem)
+    return failure(name, what, command[1] if command else "nvidia-smi -r, or reboot; runs skip this card")
+
+
+def run_check(machine: Machine, environ: Mapping[str, str]) -> Check:
+    """What a run without --gpus would train on, with the variables of this shell."""
+    name = "a run here"
+    try:
+        devices = choose_devices(machine, gpus=None, cpu_lanes=None, environ=environ)
+    except DeviceError as error:
+        return failure(name, str(error), "see above; --cpu-lanes 1 trains on the CPU")
+    return ok(name, "trains on " + ", ".join(f"{device.name} ({device.title})" for device in devices))
+
+
 def _torch(found: Survey) -> Check:
-    name = "torch"
-    cuda = torch_cuda()
+    name, cuda, driver = "torch", torch_cuda(), found.cuda
+    if driver and driver[0] < _WHEEL_CUDA[0]:
+        newer = f"install a driver for CUDA {_WHEEL_CUDA[0]} first"
+        what = f"built for CUDA {_dotted(cuda)}" if cuda else "a build without CUDA"
+        return failure(name, f"{what}, and the driver runs CUDA up to {_dotted(driver)}", newer)
     if cuda is None:
+        version = importlib.metadata.version("torch")
+        wheel = f"cu{_WHEEL_CUDA[0]}{_WHEEL_CUDA[1]}"
         return failure(
             name,
-            f"{importlib.metadata.version('torch')} is a build without CUDA",
-            "pip install torch --index-url https://download.pytorch.org/whl/cu126",
+            f"{version} is a build without CUDA",
+            f"pip install --force-reinstall torch=={version.partition('+')[0]} --index-url "
+            f"https://download.pytorch.org/whl/{wheel}",
         )
-    if found.cuda and cuda[0] > found.cuda[0]:
+    if driver and cuda[0] > driver[0]:
         return failure(
             name,
-            f"built for CUDA {_dotted(cuda)}, and the driver runs up to {_dotted(found.cuda)}",
-            "install a newer driver, or a torch for CUDA "
-            f"{found.cuda[0]} (pip install torch --index-url https://download.pytorch.org/whl/...)",
+            f"built for CUDA {_dotted(cuda)}, and the driver runs up to {_dotted(driver)}",
+            f"install a driver for CUDA {cuda[0]}",
         )
     return ok(name, f"built for CUDA {_dotted(cuda)}")
 

@@ -50,10 +50,10 @@ def as_markdown(report: DoctorReport) -> str:
 
 def _table(title: str, checks: Sequence[Check]) -> list[str]:
     rows = [
-        f"| {_cell(check.name)} | {_SIGNS[check.status]} | {_cell(check.found)} | {_cell(check.mend)} |"
+        f"| {_cell(check.name)} | {_SIGNS[check.status]} | {_cell(check.found)} | {_cell(check.fix)} |"
         for check in checks
     ]
-    return [f"## {title}", "", "| what | | found | what mends it |", "|---|---|---|---|", *rows]
+    return [f"## {title}", "", "| what | | found | the fix |", "|---|---|---|---|", *rows]
 
 
 def _cell(text: str) -> str:

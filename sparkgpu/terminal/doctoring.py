@@ -27,7 +27,7 @@ class Line(Protocol):
     @property
     def found(self) -> str: ...
     @property
-    def mend(self) -> str: ...
+    def fix(self) -> str: ...
 
 
 class Shown:
@@ -43,9 +43,9 @@ class Shown:
         line.append(f"{clean(check.name):<{_WIDTH}} ", style="bold")
         line.append(clean(check.found), style="")
         self._console.print(line, soft_wrap=True)
-        if check.mend:
+        if check.fix:
             self._console.print(
-                Text(f"{'':<10}{'':<{_WIDTH}} mend: {clean(check.mend)}", style=style), soft_wrap=True
+                Text(f"{'':<10}{'':<{_WIDTH}} fix: {clean(check.fix)}", style=style), soft_wrap=True
             )
 
     def begin(self, what: str) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.doctor.check import Check
-from sparkgpu.doctor.gpu_checks import gpu_checks, torch_cuda
+from sparkgpu.doctor.gpu_checks import gpu_checks, run_check, torch_cuda
 from sparkgpu.doctor.page import DoctorReport, as_markdown
+from sparkgpu.host.devices import Machine
 from sparkgpu.host.gpus import DENIED, Gpu, Survey
 
 GIB = 2**30
@@ -57,12 +58,44 @@ def test_a_failure_has_its_command_and_status_3(tmp_path: Path) -> None:
         )
     found = json.loads(doctor("--json", cwd=tmp_path, code=3, environ=environ))
     failed = [check for check in found["machine"] if check["status"] == "failure"]
-    assert failed and all(check["mend"] for check in failed)
+    assert failed and all(check["fix"] for check in failed)
 
 
-def test_options_of_the_deep_form_alone_are_refused(tmp_path: Path) -> None:
-    text = doctor("--cpu-lanes", "1", cwd=tmp_path, code=2)
-    assert text == "sparkgpu: --gpus and --cpu-lanes: without --deep nothing is trained. Add --deep.\n"
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--cpu-lanes", "1"],
+            "--gpus, --cpu-lanes and --out: without --deep nothing is trained. Add --deep.",
+        ),
+        (["--deep", "--cpu-lanes", "0"], "configuration: devices.cpu_lanes = 0 does not fit: "),
+        (
+            ["--deep", "--cpu-lanes", "1", "--gpus", "0"],
+            "configuration: both GPUs and cpu_lanes are asked for",
+        ),
+        (
+            ["--deep", "--out", "none"],
+            "--out none: it is not a folder that you may write to. Name another one.",
+        ),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_tried(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    text = doctor(*options, cwd=tmp_path, code=2)
+    assert text.startswith(f"sparkgpu: {message}") and text.count("\n") == 1
+
+
+def test_no_device_at_all_is_refused_as_a_run_refuses_it(tmp_path: Path) -> None:
+    text = doctor("--deep", "--gpus", "", cwd=tmp_path, code=3)
+    assert "no device is named" in text.splitlines()[-1]
+
+
+def test_it_says_what_a_run_would_train_on(tmp_path: Path) -> None:
+    machine = Machine(cores=8, memory_bytes=GIB)
+    assert run_check(machine, {}).found == "trains on cpu (CPU)"
+    hidden = run_check(machine, {"CUDA_VISIBLE_DEVICES": "0"})
+    assert hidden.status == "failure" and "CUDA_VISIBLE_DEVICES=0 names a GPU" in hidden.found
 
 
 def survey(**changes: object) -> Survey:
@@ -77,15 +110,18 @@ def found(survey: Survey) -> dict[str, Check]:
 def test_each_state_of_a_gpu_has_its_line() -> None:
     def one(**changes: object) -> Check:
         card = Gpu(**{"index": 3, "uuid": "GPU-3", "title": "Board", "memory_bytes": GIB, **changes})  # type: ignore[arg-type]
-        return found(Survey(gpus=(card,), driver="550", cuda=(12, 4)))["GPU 3"]
+        lines = found(Survey(gpus=(card,), driver="550", cuda=(12, 4)))
+        return lines.get("GPU 0") or lines["card 3 of nvidia-smi"]
 
-    assert one().status == "ok"
+    assert one().status == "ok" and "card 3 of nvidia-smi, GPU-3" in one().found
     assert "no bfloat16" in one(compute_capability=(7, 5)).found
-    assert "memory not told" in one(memory_bytes=None).found
-    assert (one(alone=True).status, one(alone=True).mend) == ("warning", "nvidia-smi -c 0")
+    assert "older than its libraries support" in one(compute_capability=(3, 7)).found
+    assert "memory unknown" in one(memory_bytes=None).found
+    assert (one(alone=True).status, one(alone=True).fix) == ("warning", "nvidia-smi -c 0")
     assert one(problem=DENIED).status == "warning"
     lost = one(problem="the driver says: GPU is lost")
-    assert lost.status == "failure" and "GPU is lost" in lost.found
+    assert lost.status == "failure" and "GPU is lost" in lost.found and "reboot" in lost.fix
+    assert one(problem="its compute mode is PROHIBITED; ... `nvidia-smi -c 0`").fix == "nvidia-smi -c 0"
     assert found(Survey(problem="the driver is silent"))["GPU driver"].status == "failure"
     assert found(Survey())["GPUs"].status == "ok"
 
@@ -117,7 +153,7 @@ def test_the_page_is_a_table_that_text_cannot_break() -> None:
     report = DoctorReport(
         sparkgpu="1", at="now", system="here", seconds=3.2,
         machine=(Check(name="a|b", status="ok", found="two\nlines"),),
-        deep=(Check(name="c", status="failure", found="no", mend="yes"),),
+        deep=(Check(name="c", status="failure", found="no", fix="yes"),),
     )  # fmt: skip
     assert report.status == "failure"
     lines = as_markdown(report).splitlines()
