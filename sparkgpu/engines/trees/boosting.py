@@ -118,7 +118,7 @@ class BoostingEngine(ABC):
             most_steps=ntrees,
             native_parameters=fitted.native_parameters,
             device_proof=fitted.device_proof,
-            on_gpu=str(fitted.device_proof["device"]).startswith("cuda"),
+            on_gpu=str(fitted.device_proof.get("device")).startswith("cuda"),
             parameters=trial.parameters.model_dump(mode="json"),
         )
 
