@@ -407,11 +407,14 @@ def test_the_check_stops_at_the_first_tool_that_fails(project: Project) -> None:
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
-        ("--fast -k blend", "-m|pytest|-m|not spark and not process|-k|blend|"),
+        ("--fast -k blend", "-m|pytest|-n|2|--dist|loadfile|-m|not spark and not process|-k|blend|"),
         ("--slow tests/score", "-m|pytest|--slow|tests/score|"),
+        ("", "-m|pytest|-n|2|--dist|loadfile|"),
     ],
 )
-def test_the_fast_check_leaves_out_jvms_and_whole_runs(project: Project, asked: str, given: str) -> None:
+def test_the_check_hands_its_arguments_to_pytest_and_the_fast_one_leaves_out_jvms(
+    project: Project, asked: str, given: str
+) -> None:
     project.source()
     for name in ("ruff", "lint-imports", "mypy"):
         program(project.root / ".venv" / "bin" / name, "#!/bin/sh\n")
