@@ -208,6 +208,12 @@ def _why_none(machine: Machine, environ: Mapping[str, str]) -> str | None:
     if machine.gpu_problem:
         return machine.gpu_problem
     if value is not None:
+        first = value.split(",")[0].strip()
+        slices = [gpu.uuid for gpu in machine.gpus if gpu.older_name.startswith(f"MIG-{first}")]
+        if slices:
+            return (
+                f"{_VISIBLE}={value} names a card that MIG has cut into slices ({listed(slices)}); name these"
+            )
         what = "no GPU of this machine" if machine.gpus else "a GPU, and NVIDIA's driver is not here"
         return f"{_VISIBLE}={value} names {what}"
     if machine.gpus:

@@ -104,6 +104,11 @@ def test_slices_are_devices_and_the_card_that_they_cut_is_none(simulate) -> None
     assert lanes(dry_run(simulate(*cut))) == [f"cuda:0 {title}", f"cuda:1 {title}"]
     for name in ("MIG-bbbb", "MIG-GPU-0000-00/2/0"):
         assert lanes(dry_run(simulate(*cut, CUDA_VISIBLE_DEVICES=name))) == [f"cuda:0 {title}"]
+    text = dry_run(simulate(*cut, CUDA_VISIBLE_DEVICES="GPU-0000"), code=3)
+    assert text.startswith(
+        "sparkgpu: CUDA_VISIBLE_DEVICES=GPU-0000 names a card that MIG has cut into slices (MIG-aaaa, "
+        "MIG-bbbb); name these. "
+    )
     text = dry_run(simulate(gpu(0, mig=1)), code=3)
     assert "GPU 0: MIG is on and no slice is made" in text
     text = dry_run(simulate(*cut, CUDA_VISIBLE_DEVICES="MIG-cccc"), code=3)
