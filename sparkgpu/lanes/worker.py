@@ -122,6 +122,7 @@ class _Worker:
                 scratch=self.scratch,
                 cores_are_free=self._other_branch_ended,
                 beside_bytes=self.plan.bytes_of_trees(spec, resolved.trees, schema),
+                may_wait=self.plan.master is None,
             )
             record = self._run_with_room(engines[spec.engine], trial)
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
@@ -133,7 +134,10 @@ class _Worker:
         try:
             return engine.run(trial)
         except Exception as error:
-            if not (self.branch == "trees" and trial.parameters.on_gpu and _GPU_MEMORY.search(str(error))):
+            lacks_memory = (
+                self.branch == "trees" and trial.parameters.on_gpu and _GPU_MEMORY.search(str(error))
+            )
+            if not (lacks_memory and trial.may_wait):
                 raise
             traceback.print_exc()
             if not wait_for_network(self.paths, self.lane.index, self.events):

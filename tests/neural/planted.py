@@ -143,7 +143,13 @@ def lane_on(device: str, threads: int = 1) -> LanePlan:
 
 
 def made_trial(
-    paths: RunPaths, schema: TableSchema, spec: TrialSpec, device: str, **settings: Any
+    paths: RunPaths,
+    schema: TableSchema,
+    spec: TrialSpec,
+    device: str,
+    *,
+    may_wait: bool = True,
+    **settings: Any,
 ) -> NeuralTrial:
     """A trial as a lane's worker hands it to the engine."""
     lane = paths.lane(0)
@@ -155,6 +161,7 @@ def made_trial(
         lane=lane_on(device),
         events=EventWriter(lane.events("neural"), lane.phases("neural")),
         scratch=paths.root,
+        may_wait=may_wait,
     )
 
 

@@ -137,6 +137,16 @@ def test_a_trial_follows_its_plan_and_records_it(
     torch.testing.assert_close(torch.from_numpy(found.test), torch.from_numpy(whole.test), atol=1e-5, rtol=0)
 
 
+def test_where_nobody_marks_the_end_of_the_trees_the_trial_ends_and_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, schema = plant(tmp_path, "binary")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (PROCESS_BYTES, PROCESS_BYTES))
+    monkeypatch.setattr(trial, "_card", lambda device, beside: Card(device, 700 * 2**20))
+    with pytest.raises(TrialError, match="on a cluster neither waits for the other: train one of them"):
+        fit(paths, schema, epochs=1, may_wait=False)
+
+
 def test_the_wait_for_the_trees_of_all_lanes_of_a_gang_is_a_phase_with_signs_of_life(tmp_path: Path) -> None:
     run = RunPaths(root=tmp_path)
     events = EventWriter(run.lane(0).events("neural"), run.lane(0).phases("neural"))

@@ -45,8 +45,16 @@ def worker(tmp_path: Path) -> tuple[_Worker, RunPaths]:
     return made, made.paths
 
 
-def trial(*, on_gpu: bool) -> Any:
-    return SimpleNamespace(parameters=SimpleNamespace(on_gpu=on_gpu))
+def trial(*, on_gpu: bool, may_wait: bool = True) -> Any:
+    return SimpleNamespace(parameters=SimpleNamespace(on_gpu=on_gpu), may_wait=may_wait)
+
+
+def test_on_a_cluster_they_fail_at_once_since_nobody_marks_the_end_of_the_network(tmp_path: Path) -> None:
+    made, _ = worker(tmp_path)
+    engine = Engine(MESSAGE)
+    with pytest.raises(RuntimeError):
+        made._run_with_room(engine, trial(on_gpu=True, may_wait=False))
+    assert engine.runs == 1
 
 
 def test_they_grow_again_after_the_network(tmp_path: Path) -> None:

@@ -20,6 +20,12 @@ _LEAST_ROWS = 32
 """If the trees leave less than micro-batches of so many rows, the network waits for their end."""
 
 
+_NO_ROOM = (
+    "the GPU's memory does not hold the network beside the trees, and on a cluster neither waits for the "
+    "other: train one of them with `models`, or give the executors larger GPUs."
+)
+
+
 class Card:
     """One GPU: `budget_bytes` are for the network's tensors, `beside_bytes` for trees at the same time."""
 
@@ -40,11 +46,11 @@ class Card:
         *,
         table_bytes: int,
         evaluated_rows: int,
-        wait: Callable[[], None],
+        wait: Callable[[], None] | None,
     ) -> MemoryRecord:
         """Plan, and hold torch to the budget. Where the trees leave too little, `wait` for their end first.
 
-        Raises `TrialError` if the network does not fit the card alone.
+        Raises `TrialError` if the network does not fit the card alone, or if nobody tells when the trees end.
         """
 
         def planned() -> MemoryRecord:
@@ -69,6 +75,8 @@ class Card:
             plan = None
         least = min(_LEAST_ROWS, config.micro_batch_size)
         if self.beside_bytes and self._any(strategy, plan is None or plan.micro_rows < least):
+            if wait is None:
+                raise TrialError(_NO_ROOM)
             wait()
             self.notes.append("trained after the trees: the GPU's memory does not hold both at once")
             self.beside_bytes, self.budget_bytes = 0, network_budget(self._total, 0)

@@ -166,6 +166,7 @@ def _run(
             events=events,
             scratch=folder,
             beside_bytes=beside_bytes,
+            may_wait=plan.master is None,
         ),
         strategy,
         lambda metric: _reporter(heartbeat, events, spec, metric, leads=strategy.leads),

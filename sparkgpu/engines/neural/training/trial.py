@@ -244,6 +244,10 @@ def _planned(
 ) -> NeuralParameters:
     """The parameters with micro-batches that fit the card; the strategy gets its chunks of evaluation."""
     config = trial.parameters
+
+    def wait() -> None:
+        wait_for_trees(trial.run, trial.spec.gang, trial.events, strategy.beat)
+
     plan = card.plan_for(
         TabularModel(copy.deepcopy(fitted.transform).cpu(), net, fitted.objective),
         len(fitted.shape.num_levels),
@@ -251,7 +255,7 @@ def _planned(
         strategy,
         table_bytes=fitted.bytes_on_device(),
         evaluated_rows=max(len(fitted.valid), trial.schema.splits["test"]),
-        wait=lambda: wait_for_trees(trial.run, trial.spec.gang, trial.events, strategy.beat),
+        wait=wait if trial.may_wait else None,
     )
     strategy.eval_rows = plan.eval_rows
     return config.model_copy(update={"micro_batch_size": plan.micro_rows})
