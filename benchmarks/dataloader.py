@@ -14,7 +14,7 @@ import time
 
 import torch
 
-from sparkgpu.config.keys import DataLoaderConfig
+from sparkgpu.config.models import DataLoaderConfig
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.network import build_net
 from sparkgpu.engines.neural.nets.shape import InputShape

@@ -98,6 +98,7 @@ def run(
     repeats: int | None = None,
     strategy: str | None = None,
     preset: Literal["fast", "balanced", "best"] | None = None,
+    also: Sequence[str] | str | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -106,11 +107,13 @@ def run(
     """Train trees and a network on `data` side by side, and compare them; the same run as ``sparkgpu run``.
 
     `data` is a path (or ``table:NAME``), a Spark DataFrame, or a pandas, polars, pyarrow or other frame that
-    exports Arrow; None is the built-in demo. `config`
-    is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
-    ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
-    the devices and the strategy may change. Raises `sparkgpu.errors.SparkgpuError` (a ValueError) with a
-    short message if the run is impossible; if a trial fails, the run returns with `exit_code` 5.
+    exports Arrow; None is the built-in demo. `also` names further models for the same rows, such as
+    ``["lightgbm", "realmlp"]``. `config` is the path of a ``run.toml`` or a mapping of its keys
+    (``{"trees": {"ntrees": 200}}`` or ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out`
+    with its own configuration; only the devices and the strategy may change.
+
+    Raises `sparkgpu.errors.SparkgpuError` (a ValueError) with a short message if the run is impossible; if a
+    trial fails, the run returns with `exit_code` 5.
     """
     with _as_source(data) as source:
         options: dict[str, Any] = {
@@ -124,6 +127,7 @@ def run(
                 repeats=repeats,
                 strategy=strategy,
                 preset=preset,
+                also=also,
             ),
         }
         file = Path(config) if isinstance(config, (str, Path)) else None

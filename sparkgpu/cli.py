@@ -60,6 +60,13 @@ def run(
         ),
     ] = None,
     preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
+    also: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Further models on the same rows, such as lightgbm,catboost,xgboost,realmlp,resnet.",
+        ),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
     assignments: Annotated[
         list[str] | None,
@@ -89,7 +96,7 @@ def run(
         check_mlflow()
     options = keyed(
         source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
-        strategy=strategy, preset=preset,
+        strategy=strategy, preset=preset, also=also,
     )  # fmt: skip
     if resume:
         if config is not None:

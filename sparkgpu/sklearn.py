@@ -128,7 +128,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
             strategy="single",
             size=TableSize.of(schema),
             device="cpu",
-            tree_device="cpu",
+            tree_device=lambda engine: "cpu",
         )
         spec = TrialSpec(
             name=_TRIAL,

@@ -76,7 +76,8 @@ def plan(lanes: int = 2, repeats: int = 2) -> Plan:
         ),
         trials=tuple(
             TrialSpec.model_validate(
-                {"name": f"{model}-s{7 + i}", "model": model, "engine": "x", "seed": 7 + i, "fold": None,
+                {"name": f"{model}-s{7 + i}", "model": model,
+                 "engine": "xgboost" if model == "trees" else "torch", "seed": 7 + i, "fold": None,
                  "lane": i % lanes, "gang": (i % lanes,)}
             )
             for i in range(repeats)

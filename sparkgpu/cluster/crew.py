@@ -19,13 +19,14 @@ from pathlib import Path
 
 from sparkgpu.cluster.settings import ClusterSettings
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.registry.engines import Branch
 from sparkgpu.errors import ExecutorLostError, SparkgpuError, TrialError, error_of_kind
 from sparkgpu.host.processes import end_groups
 from sparkgpu.host.watchdog import Vitals, leave_stacks
 from sparkgpu.lanes.crew import LaneCrew, Outcome
 from sparkgpu.lanes.launch import FAR, Worker, outside_environment
 from sparkgpu.plan.plan import Plan, prepares_table
-from sparkgpu.rundir.events import Branch, Event, EventReader
+from sparkgpu.rundir.events import Event, EventReader
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.unfinished import clear_unfinished

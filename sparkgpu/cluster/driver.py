@@ -21,19 +21,20 @@ from sparkgpu.cluster.executor_lanes import run_lanes
 from sparkgpu.cluster.signs_of_life import SignsOfLife
 from sparkgpu.config import toml
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.engines.engine import NeuralTrial, ParametersT, Platform, Trial, make_cluster_engine
+from sparkgpu.config.registry.engines import ENGINES, Branch
+from sparkgpu.engines.engine import NeuralTrial, Platform, Trial, make_cluster_engine
 from sparkgpu.engines.launchers import barrier
 from sparkgpu.engines.launchers.base import Launcher
 from sparkgpu.errors import ExecutorLostError, TrialError, described
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
+from sparkgpu.plan.defaults import Resolved
 from sparkgpu.plan.executors import Executor, make_cluster_plan
 from sparkgpu.plan.plan import Plan, TrialSpec
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.prepare.prepare import prepare
-from sparkgpu.rundir.events import Branch, Event, EventWriter
+from sparkgpu.rundir.events import Event, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
@@ -89,7 +90,7 @@ class _Application:
         )
         # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
         # while the table is prepared.
-        by_h2o = ENGINES.find(self.config.trees.engine_name).needs_h2o
+        by_h2o = any(ENGINES.find(spec.engine).needs_h2o for spec in trials["trees"])
         cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
         schema = self._table()
         resolved = plan.resolved(self.config, TableSize.of(schema))
@@ -100,7 +101,7 @@ class _Application:
                 context = cloud.result()
         launcher = barrier.Barrier(distributor)
         networks = InBackground(
-            lambda: self._run_trials("neural", plan, schema, resolved.neural, self._starting(launcher))
+            lambda: self._run_trials("neural", plan, schema, resolved, self._starting(launcher))
         )
         if trees_left:
             from sparkgpu.jvm.h2o_context import stopping
@@ -108,9 +109,14 @@ class _Application:
             with stopping(context) if context is not None else nullcontext():
                 workers = sum(executor.slots for executor in executors)
                 platform = Platform(session=self.session, on_cluster=True, num_workers=workers)
-                engine = make_cluster_engine(self.config.trees.engine_name, platform)
-                with self.signs.of(engine.gets_on):
-                    self._run_trials("trees", plan, schema, resolved.trees, engine.run)
+                engines = {
+                    name: make_cluster_engine(name, platform)
+                    for name in dict.fromkeys(spec.engine for spec in trials["trees"])
+                }
+                with self.signs.of(lambda: any(engine.gets_on() for engine in engines.values())):
+                    self._run_trials(
+                        "trees", plan, schema, resolved, lambda trial: engines[trial.spec.engine].run(trial)
+                    )
         networks.result()
 
     def _table(self) -> TableSchema:
@@ -153,13 +159,13 @@ class _Application:
         branch: Branch,
         plan: Plan,
         schema: TableSchema,
-        parameters: ParametersT,
-        run: Callable[[Trial[ParametersT]], FitRecord],
+        resolved: Resolved,
+        run: Callable[[Trial[Any]], FitRecord],
     ) -> None:
         def run_unless_lost(spec: TrialSpec) -> FitRecord:
-            trial = Trial(
+            trial: Trial[Any] = Trial(
                 spec=spec,
-                parameters=parameters,
+                parameters=resolved.of(spec.model),
                 schema=schema,
                 run=self.paths,
                 lane=plan.lanes[0],

@@ -10,57 +10,11 @@ from collections.abc import Mapping
 from datetime import time
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
-from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.config.registry.networks import NETWORKS
-from sparkgpu.config.registry.strategies import STRATEGIES
-
-Preset = Literal["fast", "balanced", "best"]
-Role = Literal["numeric", "categorical", "boolean", "timestamp", "ignore"]
-TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
-GrowPolicy = Literal["depthwise", "lossguide"]
-CategoricalEncoding = Literal["one_hot_internal", "label_encoder", "sort_by_response"]
-Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
-Schedule = Literal["constant", "cosine", "coslog4"]
-Model = Literal["trees", "neural"]
-
-Share = Annotated[float, Field(gt=0.0, lt=1.0)]
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0.0)]
-NotNegative = Annotated[float, Field(ge=0.0)]
-Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
-
-
-def _tree_engine(name: str) -> str:
-    if name == "auto":
-        return name
-    return ENGINES.find(name, lambda entry: entry.branch == "trees").name
-
-
-def _known_or_auto(name: str) -> str:
-    return name if name == "auto" else STRATEGIES.find(name).name
-
-
-def _ours(*names: str) -> WithJsonSchema:
-    """For editors: our own names to choose from, and any other name, which a package may add."""
-    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string"}]})
-
-
-AUTO_ENGINE = "h2o-xgboost"
-TreeEngine = Annotated[
-    str,
-    AfterValidator(_tree_engine),
-    _ours("auto", *(entry.name for entry in ENGINES.own() if entry.branch == "trees")),
-]
-Architecture = Annotated[
-    str,
-    AfterValidator(lambda name: NETWORKS.find(name).name),
-    _ours(*(entry.name for entry in NETWORKS.own())),
-]
-Strategy = Annotated[
-    str, AfterValidator(_known_or_auto), _ours("auto", *(entry.name for entry in STRATEGIES.own()))
-]
+from sparkgpu.config.models import OWN, Models, NeuralConfig, TreesConfig, TreesModel, model_name
+from sparkgpu.config.registry.engines import ENGINES, Branch
+from sparkgpu.config.values import Count, NotNegative, Preset, Role, Section, Share
 
 
 def _gpu_names(value: Any) -> Any:
@@ -92,12 +46,6 @@ def _spark_settings(value: Any) -> Any:
     }
 
 
-class Section(BaseModel):
-    """Base of the sections: immutable; refuses unknown keys and values of a wrong type."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
 class DataConfig(Section):
     """``[data]``. `source` None means the built-in demo; `roles` maps columns to roles.
 
@@ -111,7 +59,7 @@ class DataConfig(Section):
     ignore: tuple[str, ...] = ()
     weight: str | None = None
     class_weights: Literal["none", "balanced"] = "none"
-    roles: dict[str, Role] = {}
+    roles: dict[str, Role] = Field(default_factory=dict)
     max_categories: Count = 1000
     target_means: bool = True
 
@@ -152,7 +100,7 @@ class ClusterConfig(Section):
     """
 
     master: str | None = None
-    spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
+    spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = Field(default_factory=dict)
     lanes: Literal["cloud", "executors"] = "cloud"
     executors: Count | None = None
     nodes: Count = 1
@@ -180,100 +128,18 @@ class SlurmConfig(Section):
     notice_s: Count = 180
 
 
-class TreesConfig(Section):
-    """``[trees]``, with H2O's names. `tree_method="gpu_hist"` means hist on the lane's GPU.
-
-    `max_depth` 0 means no limit, as in the engines' documentation. `engine` "auto" is H2O's XGBoost; on a GPU
-    where that does not train it is the package xgboost, if that is installed with CUDA.
-    """
-
-    engine: TreeEngine = "auto"
-    ntrees: Count | None = None
-    grow_policy: GrowPolicy | None = None
-    max_depth: Annotated[int, Field(ge=0)] | None = None
-    max_leaves: Annotated[int, Field(ge=0)] | None = None
-    categorical_encoding: CategoricalEncoding | None = None
-    learn_rate: Positive | None = None
-    tree_method: TreeMethod = "auto"
-    early_stopping_rounds: Annotated[int, Field(ge=0)] | None = None
-    score_tree_interval: Count = 10
-    min_rows: NotNegative | None = None
-    sample_rate: Fraction | None = None
-    col_sample_rate: Fraction | None = None
-    col_sample_rate_per_tree: Fraction | None = None
-    reg_lambda: NotNegative | None = None
-    reg_alpha: NotNegative | None = None
-    max_bins: Annotated[int, Field(ge=2)] | None = None
-
-    @property
-    def engine_name(self) -> str:
-        """The engine, or the one with which "auto" begins."""
-        return AUTO_ENGINE if self.engine == "auto" else self.engine
-
-
-class DataLoaderConfig(Section):
-    """``[neural.dataloader]``, with torch's names."""
-
-    num_workers: Annotated[int, Field(ge=0)] = 0
-    pin_memory: bool = True
-    persistent_workers: bool = True
-    prefetch_factor: Count = 2
-
-
-class NeuralConfig(Section):
-    """``[neural]``.
-
-    `hidden` are the widths of the blocks. For tabm, `members` is the number of predictions per row (k in its
-    paper); `num_bins` and `embedding_dim` set its piecewise-linear embeddings of numbers; its hidden matrices
-    learn by Muon at `muon_learning_rate` (0: by AdamW like the rest). `schedule` is how the learning rates
-    change over `epochs`; `patience` is the number of epochs without gain before early
-    stopping (0: none). `batch_size` is that of a whole step, under every strategy; a device computes
-    `micro_batch_size` rows of it at once (None: all). `data` is the place of the training rows: on the
-    device, in the table's files, or behind a DataLoader for comparison. `compile` is torch.compile; it is off
-    because on the CPU compiling takes longer than it saves. With tp, pp and their hybrids, one copy of the
-    network is cut over `model_parallel` devices (None: all, or 2 in a hybrid). `checkpoint_minutes` is the
-    time between two checkpoints within an epoch; an epoch ends with a checkpoint if the last one is 10
-    seconds old. A rank without progress for `rank_timeout_s` seconds counts as hung. After a lost rank,
-    training starts again from its checkpoint, at most `max_restarts` times.
-    """
-
-    architecture: Architecture = "tabm"
-    hidden: tuple[Count, ...] | None = None
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
-    members: Count | None = None
-    num_bins: Annotated[int, Field(ge=1)] | None = None
-    embedding_dim: Count | None = None
-    epochs: Count | None = None
-    batch_size: Count | None = None
-    micro_batch_size: Count | None = None
-    learning_rate: Positive | None = None
-    muon_learning_rate: NotNegative | None = None
-    schedule: Schedule | None = None
-    weight_decay: NotNegative | None = None
-    patience: Annotated[int, Field(ge=0)] | None = None
-    precision: Precision = "auto"
-    activation_checkpointing: bool = False
-    compile: bool = False
-    data: Literal["auto", "resident", "stream", "dataloader"] = "auto"
-    dataloader: DataLoaderConfig = DataLoaderConfig()
-    strategy: Strategy = "auto"
-    model_parallel: Count | None = None
-    checkpoint_minutes: Positive = 10.0
-    rank_timeout_s: Annotated[float, Field(ge=5.0)] = 40.0
-    max_restarts: Annotated[int, Field(ge=0)] = 2
-
-
 class RunConfig(Section):
     """One run. `repeats` None means one per lane, `preset` None means fast on CPU and balanced on GPU.
 
-    `models` are the models to train; with only one there is no comparison and no blend. A worker that neither
+    `models` are the models to train: trees and neural, and further ones (`sparkgpu.config.models`); with only
+    one there is no comparison and no blend. A worker that neither
     reports, computes, reads nor writes for `hang_after_s` seconds counts as hung; 0 turns this off.
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 7
     repeats: Count | None = None
     preset: Preset | None = None
-    models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("trees", "neural")
+    models: Models = ("trees", "neural")
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
@@ -282,6 +148,36 @@ class RunConfig(Section):
     slurm: SlurmConfig = SlurmConfig()
     trees: TreesConfig = TreesConfig()
     neural: NeuralConfig = NeuralConfig()
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names of the models, in their order."""
+        return tuple(model_name(model) for model in self.models)
+
+    @property
+    def branches(self) -> frozenset[Branch]:
+        """The kinds of models to train."""
+        return frozenset(self.branch(name) for name in self.model_names)
+
+    def sections(self) -> tuple[TreesConfig | NeuralConfig, ...]:
+        """The settings of each model."""
+        return tuple(self.section(name) for name in self.model_names)
+
+    def branch(self, name: str) -> Branch:
+        """Whether the model called `name` consists of trees or is a network."""
+        return "trees" if isinstance(self.section(name), TreesConfig) else "neural"
+
+    def section(self, name: str) -> TreesConfig | NeuralConfig:
+        """The settings of the model called `name`: its own, and for the rest those of its branch."""
+        model = next((model for model in self.models if model_name(model) == name), name)
+        if isinstance(model, str):
+            return self.trees if model == OWN[0] else self.neural
+        own = {key: getattr(model, key) for key in model.model_fields_set - {"name"}}
+        if not isinstance(model, TreesModel):
+            return self.neural.model_copy(update=own)
+        if self.trees.tree_method == "gpu_hist" and not ENGINES.find(model.engine_name).on_gpu:
+            own = {"tree_method": "auto", **own}
+        return self.trees.model_copy(update=own)
 
 
 def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,6 +13,7 @@ OPTIONS = {
     "repeats": "repeats",
     "strategy": "neural.strategy",
     "preset": "preset",
+    "also": "also",
     "nodes": "cluster.nodes",
     "cpus_per_node": "slurm.cpus_per_node",
     "partition": "slurm.partition",

@@ -6,16 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sparkgpu.config.keys import (
+from sparkgpu.config.models import NeuralConfig, TreesConfig
+from sparkgpu.config.values import (
     CategoricalEncoding,
     Count,
     Fraction,
     GrowPolicy,
-    NeuralConfig,
     NotNegative,
     Positive,
     Schedule,
-    TreesConfig,
 )
 
 

@@ -16,6 +16,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.models import OWN, TreesConfig, with_models
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.errors import ConfigError
 from sparkgpu.words import nearest
@@ -29,18 +30,23 @@ def load(
     """Build the configuration of a run.
 
     `options` are dotted keys from the command line or the Python door (``{"data.target": "income"}``; None
-    values are skipped). `assignments` are ``KEY=VALUE`` texts of ``--set``; the value is TOML or, if it is
-    not valid TOML, a plain string. Raises `ConfigError` for anything that does not exist or fit.
+    values are skipped); ``also`` names models to be added to `models`. `assignments` are ``KEY=VALUE`` texts
+    of ``--set``; the value is TOML or, if it is not valid TOML, a plain string. Raises `ConfigError` for
+    anything that does not exist or fit.
     """
     values: dict[str, Any] = _read(file) if file else {}
-    for key, value in (options or {}).items():
-        if value is not None:
-            _assign(values, key, value, f"option {key}")
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    also = given.pop("also", ())
+    for key, value in given.items():
+        _assign(values, key, value, f"option {key}")
     for text in assignments:
         key, mark, value = text.partition("=")
         if not mark or not key.strip():
             raise ConfigError(f"--set {text}: expected KEY=VALUE, such as --set trees.ntrees=200.")
         _assign(values, key.strip(), _value(value.strip()), f"--set {text}")
+    if also:
+        names = also.split(",") if isinstance(also, str) else also
+        values["models"] = with_models(values.get("models"), [name.strip() for name in names])
     return check(values, origin=str(file) if file else "configuration")
 
 
@@ -59,9 +65,11 @@ def dump(config: RunConfig) -> str:
 
     Its first line names the schema in the same folder (`SCHEMA_FILE`) for editors.
     """
-    return f"#:schema ./{SCHEMA_FILE}\n" + tomli_w.dumps(
-        _plain(config.model_dump(mode="json", exclude_none=True))
-    )
+    values = config.model_dump(mode="json", exclude_none=True)
+    if config.models[: len(OWN)] == OWN:  # tables alone are added to these
+        further = values.pop("models")[len(OWN) :]
+        values |= {"models": further} if further else {}
+    return f"#:schema ./{SCHEMA_FILE}\n" + tomli_w.dumps(_plain(values))
 
 
 def _plain(value: Any) -> Any:
@@ -144,7 +152,7 @@ def _sentence(error: ValidationError) -> str:
 
 def _check_together(config: RunConfig, origin: str) -> None:
     """Check rules that involve several keys."""
-    split, devices, trees = config.split, config.devices, config.trees
+    split, devices = config.split, config.devices
     if split.test + split.valid >= 1.0:
         raise ConfigError(
             f"{origin}: split.test = {split.test} and split.valid = {split.valid} leave no rows to train on; "
@@ -170,13 +178,24 @@ def _check_together(config: RunConfig, origin: str) -> None:
             f"{origin}: cluster.nodes = {config.cluster.nodes} spreads one run's network over machines, and "
             f"cluster.master = {config.cluster.master!r} moves all of it to a Spark cluster; leave one out."
         )
-    on_cpu = devices.cpu_lanes is not None
-    if trees.tree_method == "gpu_hist" and on_cpu:
+    for name in config.model_names:
+        if isinstance(section := config.section(name), TreesConfig):
+            _check_trees(section, name, devices.cpu_lanes, origin)
+
+
+def _check_trees(trees: TreesConfig, name: str, cpu_lanes: int | None, origin: str) -> None:
+    entry = ENGINES.find(trees.engine_name)
+    if trees.tree_method == "gpu_hist" and cpu_lanes is not None:
         raise ConfigError(
-            f'{origin}: trees.tree_method = "gpu_hist" needs a GPU, but cpu_lanes = {devices.cpu_lanes} '
+            f'{origin}: {name}.tree_method = "gpu_hist" needs a GPU, but cpu_lanes = {cpu_lanes} '
             'asks for CPU lanes; set it to "hist" or name GPUs.'
         )
-    if trees.tree_method == "gpu_hist" and not ENGINES.find(trees.engine_name).on_gpu:
+    if trees.tree_method == "gpu_hist" and not entry.on_gpu:
         raise ConfigError(
-            f'{origin}: trees.engine = "{trees.engine}" trains on CPU only; choose tree_method "hist".'
+            f'{origin}: {name}.engine = "{trees.engine}" trains on CPU only; choose tree_method "hist".'
+        )
+    if trees.grow_policy is not None and trees.grow_policy not in entry.grows:
+        raise ConfigError(
+            f'{origin}: {name}.grow_policy = "{trees.grow_policy}": trees of {entry.name} grow '
+            f"{' or '.join(entry.grows)}; choose one of these."
         )

@@ -13,7 +13,7 @@ import time
 import torch
 
 from sparkgpu.config import toml
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.models import NeuralConfig
 from sparkgpu.engines.neural.nets.dropout import Place
 from sparkgpu.engines.neural.nets.network import build_net, find_network
 from sparkgpu.engines.neural.nets.shape import InputShape
@@ -41,7 +41,7 @@ def main() -> None:
     size = TableSize(task="binary", train_rows=_ROWS, num_features=_COLUMNS, num_classes=2)
     config = resolve(
         toml.load(), preset="fast" if arguments.cpu else "balanced", strategy="single", size=size,
-        device=str(device), tree_device="cpu",
+        device=str(device), tree_device=lambda engine: "cpu",
     ).neural  # fmt: skip
     torch.manual_seed(0)
     edges = torch.linspace(-2.0, 2.0, (config.num_bins or 1) + 1)

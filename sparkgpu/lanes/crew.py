@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Protocol
 
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.registry.engines import Branch
 from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
 from sparkgpu.host.processes import end_groups
 from sparkgpu.lanes.launch import Worker, start_lane
 from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.events import WAITING_FOR_NETWORK, WAITING_FOR_TREES, Branch, Event
+from sparkgpu.rundir.events import WAITING_FOR_NETWORK, WAITING_FOR_TREES, Event
 from sparkgpu.rundir.files import read_json, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.source import Source

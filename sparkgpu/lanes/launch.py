@@ -23,11 +23,12 @@ from pathlib import Path
 import psutil
 
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.registry.engines import Branch
 from sparkgpu.errors import TrialError
 from sparkgpu.host.processes import end_groups
 from sparkgpu.host.watchdog import Vitals, family, leave_stacks
 from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
-from sparkgpu.rundir.events import Branch, Event, EventReader, EventWriter
+from sparkgpu.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.source import Source

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkgpu.config import toml
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import DeviceError
@@ -28,7 +28,7 @@ from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.rundir.events import Branch, EventWriter
+from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
@@ -104,7 +104,6 @@ class _Worker:
         engines = {name: make_engine(name, platform) for name in {spec.engine for spec in self.trials}}
         schema = self._wait_for_table()
         resolved = self.plan.resolved(self.config, TableSize.of(schema))
-        parameters = resolved.trees if self.branch == "trees" else resolved.neural
 
         def run_trial(spec: TrialSpec) -> FitRecord:
             spec, note = self._after_probe(spec)
@@ -114,14 +113,14 @@ class _Worker:
                 wait_for_trees(self.paths, spec.gang, self.events)
             trial: Trial[Any] = Trial(
                 spec=spec,
-                parameters=parameters,
+                parameters=resolved.of(spec.model),
                 schema=schema,
                 run=self.paths,
                 lane=self.lane,
                 events=self.events,
                 scratch=self.scratch,
                 cores_are_free=self._other_branch_ended,
-                beside_bytes=self.plan.bytes_of_trees(spec, resolved.trees, schema),
+                beside_bytes=self.plan.bytes_of_trees(spec, resolved, schema),
                 may_wait=self.plan.master is None,
             )
             record = self._run_with_room(engines[spec.engine], trial)

@@ -6,15 +6,17 @@ trees).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from sparkgpu.config.keys import NeuralConfig, Preset, RunConfig, TreesConfig
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.models import NetworkModel, NeuralConfig, TreesConfig, TreesModel
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.networks import NETWORKS, Value
+from sparkgpu.config.values import Preset
 from sparkgpu.plan.tree_defaults import TableSize, tree_defaults
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
@@ -42,6 +44,11 @@ class Resolved:
     config: RunConfig
     trees: TreesParameters
     neural: NeuralParameters
+    others: Mapping[str, TreesParameters | NeuralParameters]
+
+    def of(self, model: str) -> TreesParameters | NeuralParameters:
+        """The parameters of one model of the run."""
+        return self.trees if model == "trees" else self.neural if model == "neural" else self.others[model]
 
 
 def resolve(
@@ -51,27 +58,74 @@ def resolve(
     strategy: str,
     size: TableSize,
     device: str,
-    tree_device: str,
+    tree_device: Callable[[str], str],
 ) -> Resolved:
-    """Fill in every open parameter of the engines. It never changes the user's values."""
-    trees = fill(config.trees, tree_defaults(config.trees, preset, size, tree_device))
+    """Fill in every open parameter of the models. It never changes the user's values.
+
+    `tree_device` gives the device on which a tree engine trains.
+    """
+
+    def trees(section: TreesConfig) -> TreesConfig:
+        return _filled_trees(section, preset, size, tree_device(section.engine_name))
+
+    def neural(section: NeuralConfig) -> NeuralConfig:
+        return _filled_neural(section, preset, strategy, size, device)
+
+    further = [model for model in config.models if not isinstance(model, str)]
+    sections = {model.name: config.section(model.name) for model in further}
+    others = {
+        name: _parameters(trees(section) if isinstance(section, TreesConfig) else neural(section))
+        for name, section in sections.items()
+    }
+    own_trees, own_neural = trees(config.trees), neural(config.neural)
+    update = {
+        "preset": preset,
+        "data": config.data.model_copy(update={"task": size.task}),
+        "trees": own_trees,
+        "neural": own_neural,
+        "models": tuple(
+            model if isinstance(model, str) else _resolved(model, others[model.name])
+            for model in config.models
+        ),
+    }
+    return Resolved(
+        config=config.model_copy(update=update),
+        trees=TreesParameters.model_validate(own_trees.model_dump(exclude_none=True)),
+        neural=NeuralParameters.model_validate(own_neural.model_dump(exclude_none=True)),
+        others=others,
+    )
+
+
+def _parameters(filled: TreesConfig | NeuralConfig) -> TreesParameters | NeuralParameters:
+    kind = TreesParameters if isinstance(filled, TreesConfig) else NeuralParameters
+    return kind.model_validate(filled.model_dump(exclude_none=True))
+
+
+def _filled_trees(config: TreesConfig, preset: Preset, size: TableSize, device: str) -> TreesConfig:
+    trees = fill(config, tree_defaults(config, preset, size, device))
     if trees.tree_method == "auto":
-        on_gpu = tree_device.startswith("cuda") and ENGINES.find(trees.engine_name).on_gpu
+        on_gpu = device.startswith("cuda") and ENGINES.find(trees.engine_name).on_gpu
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if on_gpu else "hist"})
-    defaults = neural_defaults(config.neural, preset, device, size)
-    trees = trees.model_copy(update={"engine": trees.engine_name})
-    neural = fill(config.neural, defaults)
+    return trees.model_copy(update={"engine": trees.engine_name})
+
+
+def _filled_neural(
+    config: NeuralConfig, preset: Preset, strategy: str, size: TableSize, device: str
+) -> NeuralConfig:
+    neural = fill(config, neural_defaults(config, preset, device, size))
     if neural.micro_batch_size is None:
         neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
     if neural.strategy == "auto":
         neural = neural.model_copy(update={"strategy": strategy})
-    data = config.data.model_copy(update={"task": size.task})
-    update = {"preset": preset, "data": data, "trees": trees, "neural": neural}
-    return Resolved(
-        config=config.model_copy(update=update),
-        trees=TreesParameters.model_validate(trees.model_dump(exclude_none=True)),
-        neural=NeuralParameters.model_validate(neural.model_dump(exclude_none=True)),
-    )
+    return neural
+
+
+def _resolved(
+    model: TreesModel | NetworkModel, found: TreesParameters | NeuralParameters
+) -> TreesModel | NetworkModel:
+    """The model's own table with every value."""
+    values = {key: value for key, value in dict(found).items() if key in type(model).model_fields}
+    return type(model)(name=model.name, **values)
 
 
 def neural_defaults(

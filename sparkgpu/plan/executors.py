@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkgpu.config.keys import Preset, RunConfig
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.models import TreesConfig
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.strategies import STRATEGIES
+from sparkgpu.config.values import Preset
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, lay_out_trials, spread
 from sparkgpu.plan.trees import check_tree_device
@@ -59,11 +61,16 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
             "--conf spark.executor.resource.gpu.amount=1 --conf spark.task.resource.gpu.amount=1."
         )
     in_cloud = config.cluster.lanes == "cloud" and len(executors) > 1
-    engine = ENGINES.find(config.trees.engine_name)
+    for trees in (found for found in config.sections() if isinstance(found, TreesConfig)):
+        _check_engine(config, trees, in_cloud=in_cloud, num_executors=len(executors))
+
+
+def _check_engine(config: RunConfig, trees: TreesConfig, *, in_cloud: bool, num_executors: int) -> None:
+    engine = ENGINES.find(trees.engine_name)
     could = engine.gpu_in_cluster or config.cluster.h2o_gpus
-    if in_cloud and config.trees.tree_method == "gpu_hist" and not could:
+    if in_cloud and trees.tree_method == "gpu_hist" and not could:
         raise DeviceError(
-            f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost silently '
+            f'trees.tree_method = "gpu_hist": in a cloud of {num_executors} nodes H2O XGBoost silently '
             'uses the CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
             'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
         )
@@ -122,11 +129,12 @@ def _cloud(
         )
     if strategy == "single":
         num_ranks = 1
+    engines = [found.engine_name for found in config.sections() if isinstance(found, TreesConfig)]
     if (
         lanes[0].device != "cpu"
         and len(lanes) > 1
         and not config.cluster.h2o_gpus
-        and not ENGINES.find(config.trees.engine_name).gpu_in_cluster
+        and any(not ENGINES.find(engine).gpu_in_cluster for engine in engines)
     ):
         reasons["trees"] = (
             "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "

@@ -7,18 +7,19 @@ so the parent and the workers need not exchange it.
 
 from __future__ import annotations
 
-from sparkgpu.config.keys import AUTO_ENGINE, Preset, RunConfig
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.models import AUTO_ENGINE, NeuralConfig, TreesConfig
 from sparkgpu.config.parameters import TreesParameters
-from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.engines import ENGINES, Branch, branch_of
 from sparkgpu.config.registry.strategies import STRATEGIES
+from sparkgpu.config.values import Preset
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
 from sparkgpu.plan.gpu_memory import tree_bytes
-from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy
+from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy, weight_bytes
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trees import check_tree_device
-from sparkgpu.rundir.events import Branch
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
@@ -51,7 +52,7 @@ class LanePlan(Record):
 
 
 class TrialSpec(Record):
-    """One engine with one seed and one fold, on one lane or, as a gang, on the devices of several lanes.
+    """One model with one seed and one fold, on one lane or, as a gang, on the devices of several lanes.
 
     `lane` runs it; `gang` are the lanes whose devices it uses, on each of `nodes` machines. If it is
     `probed`, its engine is tried on the device first, and where that does not train there, `otherwise` takes
@@ -59,7 +60,7 @@ class TrialSpec(Record):
     """
 
     name: str
-    model: Branch
+    model: str
     engine: str
     seed: int
     fold: int | None
@@ -69,6 +70,11 @@ class TrialSpec(Record):
     nodes: int = 1
     probed: bool = False
     otherwise: str | None = None
+
+    @property
+    def branch(self) -> Branch:
+        """The kind of its model."""
+        return branch_of(self.engine)
 
     @property
     def num_ranks(self) -> int:
@@ -92,24 +98,30 @@ class Plan(Record):
     num_ranks: int = 1
     h2o_gpus: bool = False
 
-    @property
-    def tree_device(self) -> str:
-        """Where trees train: some engines cannot use GPUs, and H2O cannot in a cloud of several nodes."""
-        trees = [trial for trial in self.trials if trial.model == "trees"]
+    def tree_device(self, engine: str) -> str:
+        """Where a tree engine trains: some cannot use GPUs, and H2O cannot in a cloud of several nodes."""
+        entry = ENGINES.find(engine)
         in_cloud = (
             self.master is not None
             and not self.h2o_gpus
-            and any(len(trial.gang) > 1 and not ENGINES.find(trial.engine).gpu_in_cluster for trial in trees)
+            and not entry.gpu_in_cluster
+            and any(len(trial.gang) > 1 for trial in self.trials if trial.branch == "trees")
         )
-        on_gpu = all(ENGINES.find(trial.engine).on_gpu for trial in trees)
-        return self.lanes[0].device if on_gpu and not in_cloud else "cpu"
+        return self.lanes[0].device if entry.on_gpu and not in_cloud else "cpu"
 
-    def bytes_of_trees(self, network: TrialSpec, trees: TreesParameters, schema: TableSchema) -> int:
+    def bytes_of_trees(self, network: TrialSpec, resolved: Resolved, schema: TableSchema) -> int:
         """What trees take of a network's GPU at the same time."""
-        lanes = [self.lanes[lane] for lane in network.gang]
-        at_once = any(self.of(lane.index, "trees") and not lane.in_turn for lane in lanes)
-        on_gpu = self.tree_device.startswith("cuda") and network.model == "neural"
-        return tree_bytes(schema, trees) if at_once and on_gpu else 0
+        if network.branch != "neural":
+            return 0
+        lanes = [lane for lane in network.gang if not self.lanes[lane].in_turn]
+        beside = {trial.model: trial.engine for lane in lanes for trial in self.of(lane, "trees")}
+        taken = [
+            tree_bytes(schema, parameters)
+            for model, engine in beside.items()
+            if self.tree_device(engine).startswith("cuda")
+            and isinstance(parameters := resolved.of(model), TreesParameters)
+        ]
+        return max(taken, default=0)
 
     def devices(self, trial: TrialSpec) -> tuple[str, ...]:
         """The devices on which a trial is planned."""
@@ -118,7 +130,7 @@ class Plan(Record):
     @property
     def strategy(self) -> str:
         """How each network is spread."""
-        return next((trial.strategy for trial in self.trials if trial.model == "neural"), "single")
+        return next((trial.strategy for trial in self.trials if trial.branch == "neural"), "single")
 
     def visible_devices(self, lane: int, branch: Branch) -> str:
         """The devices that CUDA may see in a lane's worker: the lane's own, or all of its gang, in order."""
@@ -138,7 +150,7 @@ class Plan(Record):
 
     def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:
         """The trials of one branch of one lane, in the order in which they run."""
-        return tuple(trial for trial in self.trials if trial.lane == lane and trial.model == branch)
+        return tuple(trial for trial in self.trials if trial.lane == lane and trial.branch == branch)
 
 
 def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
@@ -171,8 +183,9 @@ def make_plan(
         f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
         f"{machine.memory_bytes / GIB:.0f} GiB"
     )
-    alone = on_gpu or len(set(config.models)) == 1  # no branch has to share the cores
-    both_on_gpu = len(set(config.models)) > 1 and ENGINES.find(config.trees.engine_name).on_gpu
+    alone = on_gpu or len(config.branches) == 1  # no branch has to share the cores
+    engines = {section.engine_name for section in config.sections() if isinstance(section, TreesConfig)}
+    both_on_gpu = len(config.branches) > 1 and any(ENGINES.find(engine).on_gpu for engine in engines)
     if both_on_gpu and any(device.alone for device in devices):
         reasons["turns"] = (
             "the network waits for the trees: the GPU takes one process at a time (compute mode "
@@ -204,8 +217,7 @@ def make_plan(
         trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
         memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
     )
-    probed = on_gpu and config.trees.engine == "auto" and "trees" in config.models
-    probed = probed and config.trees.tree_method in ("auto", "gpu_hist")
+    probed = tuple(name for name in config.model_names if on_gpu and _is_probed(config.section(name)))
     if probed:
         reasons["engine"] = f"{AUTO_ENGINE}, after a probe of its library on the GPU" + (
             f"; where that fails, {cuda_engine}" if cuda_engine else ""
@@ -217,7 +229,7 @@ def make_plan(
     if probed:
         trials = tuple(
             trial.model_copy(update={"probed": True, "otherwise": cuda_engine})
-            if trial.model == "trees"
+            if trial.model in probed
             else trial
             for trial in trials
         )
@@ -244,18 +256,37 @@ def spread(
     trials: int,
     memory_bytes: int | None,
 ) -> str:
-    """How each network is spread (see `choose_strategy`), checked; adds the reason if it was left open."""
-    neural = config.neural
-    hidden = neural.hidden or neural_defaults(neural, preset, device)["hidden"]
-    assert isinstance(hidden, tuple)
+    """How the networks are spread (see `choose_strategy`), checked; adds the reason if it was left open.
+
+    All networks of a run are spread in the same way, which the largest decides.
+    """
+    networks = [found for found in config.sections() if isinstance(found, NeuralConfig)] or [config.neural]
+    hidden = [_hidden(network, preset, device) for network in networks]
     strategy, reason = choose_strategy(
-        neural, hidden, num_devices=num_devices, nodes=nodes, trials=trials, memory_bytes=memory_bytes
-    )
+        config.neural, max(hidden, key=weight_bytes), num_devices=num_devices, nodes=nodes, trials=trials,
+        memory_bytes=memory_bytes,
+    )  # fmt: skip
     if config.neural.strategy == "auto":
         reasons["strategy"] = reason
-    check_strategy(neural, hidden, strategy, num_devices, nodes=nodes)
-    check_precision(config.neural, device)
+    for network, layers in zip(networks, hidden, strict=True):
+        check_strategy(network, layers, strategy, num_devices, nodes=nodes)
+        check_precision(network, device)
     return strategy
+
+
+def _hidden(network: NeuralConfig, preset: Preset, device: str) -> tuple[int, ...]:
+    hidden = network.hidden or neural_defaults(network, preset, device)["hidden"]
+    assert isinstance(hidden, tuple)
+    return hidden
+
+
+def _is_probed(section: TreesConfig | NeuralConfig) -> bool:
+    """Whether it is tried on the GPU first which engine trains these trees."""
+    return (
+        isinstance(section, TreesConfig)
+        and section.engine == "auto"
+        and section.tree_method in ("auto", "gpu_hist")
+    )
 
 
 def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int) -> tuple[int, str]:
@@ -284,30 +315,32 @@ def heap_bytes(machine: Machine, lanes: int) -> int:
 def lay_out_trials(
     config: RunConfig, repeats: int, lanes: int, strategy: str, *, nodes: int = 1, cloud: bool = False
 ) -> tuple[TrialSpec, ...]:
-    """The trials of each seed and fold, spread over the lanes; in a `cloud` each trial uses all lanes."""
+    """The trials of each seed and fold, spread over the lanes; in a `cloud` each trial uses all lanes.
+
+    The trials of a branch go to the lanes in turn, so that several lanes train several models at once.
+    """
     folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
+    next_lane: dict[Branch, int] = {"trees": 0, "neural": 0}
     trials = []
-    for position, (repeat, fold) in enumerate((r, f) for r in range(repeats) for f in folds):
+    for repeat, fold in ((r, f) for r in range(repeats) for f in folds):
         seed = config.seed + repeat
         suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
-        for model, engine in (("trees", config.trees.engine_name), ("neural", "torch")):
-            if model not in config.models:
-                continue
-            is_gang = cloud or (model == "neural" and STRATEGIES.find(strategy).is_gang)
-            lane = 0 if is_gang else position % lanes
+        for model in config.model_names:
+            section, branch = config.section(model), config.branch(model)
+            is_gang = cloud or (branch == "neural" and STRATEGIES.find(strategy).is_gang)
+            lane = 0 if is_gang else next_lane[branch] % lanes
+            next_lane[branch] += 1
             trials.append(
-                TrialSpec.model_validate(
-                    {
-                        "name": f"{model}-{suffix}",
-                        "model": model,
-                        "engine": engine,
-                        "seed": seed,
-                        "fold": fold,
-                        "lane": lane,
-                        "gang": tuple(range(lanes)) if is_gang else (lane,),
-                        "strategy": strategy if model == "neural" else "single",
-                        "nodes": nodes if is_gang else 1,
-                    }
+                TrialSpec(
+                    name=f"{model}-{suffix}",
+                    model=model,
+                    engine=section.engine_name if isinstance(section, TreesConfig) else "torch",
+                    seed=seed,
+                    fold=fold,
+                    lane=lane,
+                    gang=tuple(range(lanes)) if is_gang else (lane,),
+                    strategy=strategy if branch == "neural" else "single",
+                    nodes=nodes if is_gang else 1,
                 )
             )
     return tuple(trials)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.registry.networks import NETWORKS
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
-from sparkgpu.config.keys import GrowPolicy, Preset, TreesConfig
+from sparkgpu.config.models import TreesConfig
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.networks import Value
+from sparkgpu.config.values import GrowPolicy, Preset
 from sparkgpu.table.schema import TableSchema, Task
 
 _MAX_BINS = 256
@@ -108,7 +109,9 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     limits = _PRESETS[preset]
     on_gpu = device.startswith("cuda") and config.tree_method in ("auto", "gpu_hist")
     growth = _growth(config, size, on_gpu=on_gpu)
-    leaves = config.max_leaves or growth.max_leaves or 2 ** (config.max_depth or growth.max_depth)
+    entry = ENGINES.find(config.engine_name)
+    own = {**asdict(growth), **entry.defaults}
+    leaves = config.max_leaves or int(own["max_leaves"] or 2 ** (config.max_depth or int(own["max_depth"])))
     many_classes = size.num_classes >= _MANY_CLASSES
     if size.trees_per_round > 1:  # trees of classes with few rows stay small
         leaves = min(leaves, max(_WIDE_LEAVES, size.train_rows // size.num_classes // _ROWS_PER_LEAF))
@@ -118,7 +121,7 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     seconds *= _GPU_TIMES if on_gpu else 1.0
     is_wide = size.num_features >= _WIDE
     bins = config.max_bins or (_WIDE_BINS if is_wide else _MAX_BINS)
-    affordable = int(seconds / round_s(size, leaves, bins))
+    affordable = int(seconds / (entry.round_cost * round_s(size, leaves, bins)))
     rounds = min(max(affordable, _FEWEST_TREES), limits.most_rounds)
     step = limits.learn_rate * limits.most_rounds / (config.ntrees or rounds)
     largest = _LARGEST_STEP_OF_MANY if many_classes else _LARGEST_STEP
@@ -136,6 +139,7 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
         "ntrees": rounds,
         "learn_rate": learn_rate,
         "early_stopping_rounds": max(_LEAST_PATIENCE, round(patience)),
+        **entry.defaults,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.models import TreesConfig
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.errors import ConfigError, DeviceError
 
@@ -13,21 +14,30 @@ def check_tree_device(config: RunConfig, reasons: dict[str, str], *, on_gpu: boo
     The configuration itself refuses `gpu_hist` for an engine without a GPU form. Raises `ConfigError` if no
     model would use a GPU that was asked for, `DeviceError` if trees would leave the GPU.
     """
-    trees, entry = config.trees, ENGINES.find(config.trees.engine_name)
-    if not on_gpu or "trees" not in config.models:
+    if not on_gpu:
         return
-    if not entry.on_gpu:
-        if config.devices.gpus is not None and "neural" not in config.models:
-            raise ConfigError(
-                f'--gpus with trees.engine = "{entry.name}" alone: it has no GPU build here, so no model of '
-                'this run would use a GPU. Ask for --cpu-lanes, or set trees.engine = "xgboost" or '
-                '"h2o-xgboost".'
+    sections = zip(config.model_names, config.sections(), strict=True)
+    trees = {name: found for name, found in sections if isinstance(found, TreesConfig)}
+    could = any(ENGINES.find(found.engine_name).on_gpu for found in trees.values())
+    for name, found in trees.items():
+        engine = found.engine_name
+        if not ENGINES.find(engine).on_gpu:
+            if config.devices.gpus is not None and not could and "neural" not in config.branches:
+                raise ConfigError(
+                    f'--gpus with trees.engine = "{engine}" alone: it has no GPU build here, so no model of '
+                    'this run would use a GPU. Ask for --cpu-lanes, or set trees.engine = "xgboost" or '
+                    '"h2o-xgboost".'
+                )
+            reasons[name] = (
+                f"on the CPU: {engine} has no GPU build here; "
+                'trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
             )
-        reasons["trees"] = (
-            f"on the CPU: {entry.name} has no GPU build here; "
-            'trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
-        )
-        return
+        else:
+            _check_stays_on_gpu(found)
+
+
+def _check_stays_on_gpu(trees: TreesConfig) -> None:
+    entry = ENGINES.find(trees.engine_name)
     asked = trees.tree_method in ("auto", "gpu_hist")
     if asked and trees.grow_policy == "lossguide" and not entry.leafwise_on_gpu:
         raise DeviceError(

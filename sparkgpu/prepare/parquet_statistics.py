@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparkgpu.config.keys import Role
+from sparkgpu.config.values import Role
 from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet
 from sparkgpu.prepare.moments import varying_parts
 from sparkgpu.prepare.parquet_rows import BATCH_ROWS

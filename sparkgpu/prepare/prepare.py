@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.config.keys import Role, RunConfig
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.values import Role
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import SPLIT, refuse_reserved
 from sparkgpu.prepare.features import fit_pipeline, to_table, typed_columns

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sparkgpu.config.keys import Role
+from sparkgpu.config.values import Role
 from sparkgpu.errors import DataError
 from sparkgpu.table.schema import RESERVED_COLUMNS, DroppedColumn
 from sparkgpu.words import listed, nearest

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkgpu.config.keys import Role
+from sparkgpu.config.values import Role
 from sparkgpu.jvm.sql import quoted
 from sparkgpu.prepare.columns import own_columns
 from sparkgpu.prepare.moments import moment_figures, varying_parts

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sparkgpu.config.keys import Role
+from sparkgpu.config.values import Role
 from sparkgpu.jvm.sql import quoted, text_literal
 from sparkgpu.prepare.moments import moment_figures, varying_parts
 from sparkgpu.prepare.roles import FLOAT32_MAX, ColumnStatistics, Held

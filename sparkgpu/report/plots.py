@@ -22,6 +22,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sparkgpu.report.curves import LearningCurve, TestRows, confusion, roc
+from sparkgpu.score.metrics import primary, score
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import metric_title, number_text
 
@@ -40,6 +41,8 @@ _MORE_STYLES: tuple[_ModelStyle, ...] = (
 _PHASE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#666666")
 _MOST_DOTS = 3000  # up to this many rows a scatter shows more than a density
 _MOST_CLASSES = 30
+_MOST_PANELS = 4  # beside each other on a page
+_CURVES_ACROSS = 3
 _NAMED_CLASSES = 12  # up to this many classes the cells of a confusion matrix have room for figures
 _STYLE: Any = {  # the names of settings are a literal type in some releases of matplotlib
     "font.size": 9,
@@ -87,9 +90,17 @@ def quality(test: TestRows, schema: TableSchema, values: Mapping[str, float | No
     note = f" Drawn from every {test.every}th row." if test.every > 1 else ""
     if schema.task == "binary":
         return _roc_curves(test, schema, models, values, note)
+    if len(models) > _MOST_PANELS:
+        best = sorted(models, key=lambda model: -_score(schema, values[model]))[:_MOST_PANELS]
+        models = [model for model in models if model in best]
+        note += f" The best {_MOST_PANELS} of {len(values)} models."
     if schema.task == "multiclass":
         return _confusion_matrices(test, schema, models, note)
     return _predicted_against_true(test, schema, models, note)
+
+
+def _score(schema: TableSchema, value: float | None) -> float:
+    return -np.inf if value is None else score(primary(schema.task), value)
 
 
 def _styles(models: Iterable[str]) -> dict[str, _ModelStyle]:
@@ -207,11 +218,16 @@ def learning_curves(models: Mapping[str, list[LearningCurve]], networks: Collect
     if not models:
         return None
     styles = _styles(models)
-    width = 4.2 * len(models) + 0.4
+    across = min(len(models), _CURVES_ACROSS)
+    down = -(-len(models) // across)
+    width, height = 4.2 * across + 0.4, 3.0 * down
     figure, all_axes = _figure(
-        width, 3.0, len(models), left=0.75 / width, right=0.98, bottom=0.16, top=0.9, wspace=0.25
-    )
-    for axes, (model, curves) in zip(all_axes, models.items(), strict=True):
+        width, height, across, down, left=0.75 / width, right=0.98, bottom=0.48 / height,
+        top=1 - 0.3 / height, wspace=0.25, hspace=0.42,
+    )  # fmt: skip
+    for axes in all_axes[len(models) :]:
+        axes.remove()
+    for axes, (model, curves) in zip(all_axes, models.items(), strict=False):
         for number, curve in enumerate(curves):
             lines = ((curve.train, (0, (1, 1.2)), "train", 0.9), (curve.valid, "-", "valid", 1.4))
             for values, style, label, line_width in lines:
@@ -265,14 +281,14 @@ def timings(phases: dict[str, dict[str, float]]) -> Picture | None:
 
 
 def _figure(
-    width: float, height: float, columns: int, *, sharey: bool = False, **margins: float
+    width: float, height: float, columns: int, lines: int = 1, *, sharey: bool = False, **margins: float
 ) -> tuple[Figure, list[Axes]]:
     """Inches, and fixed margins as shares of them: an automatic layout takes longer than the drawing."""
     figure = Figure(figsize=(width, height), dpi=_DPI)
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, columns, squeeze=False, sharey=sharey)
+    axes = figure.subplots(lines, columns, squeeze=False, sharey=sharey)
     figure.subplots_adjust(**({"top": 0.9} | {key: value for key, value in margins.items() if value}))
-    return figure, list(axes[0])
+    return figure, list(axes.flat)
 
 
 def _picture(figure: Figure, name: str, caption: str) -> Picture:

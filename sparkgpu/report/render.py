@@ -16,6 +16,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from sparkgpu.config.registry.engines import branch_of
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
 from sparkgpu.report import cards, plots, tables
@@ -72,7 +73,7 @@ def _pictures(paths: RunPaths, schema: TableSchema, results: Results, test: Test
     for trial in results.trials:
         if curve := learning_curve(paths.trial(trial.name).learning_curve):
             curves.setdefault(trial.model, []).append(curve)
-    of_networks = {trial.model for trial in results.trials if trial.engine == "torch"}
+    of_networks = {trial.model for trial in results.trials if branch_of(trial.engine) == "neural"}
     with plots.plot_style():
         found = (
             plots.quality(test, schema, values),

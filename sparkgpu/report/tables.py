@@ -21,6 +21,7 @@ from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
 DASH = "–"
+_MOST_ACROSS = 4  # more models than these stand below each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,12 @@ def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
             rows.append((Cell(text=f"{metric_title(metric)} of the trials' averaged predictions"), *values))
     if split == "test" and rows:
         rows += _model_rows(found)
-    return Table(columns=(f"{split} split", *(model.name for model in found.models)), rows=tuple(rows))
+    names = tuple(model.name for model in found.models)
+    if len(names) <= _MOST_ACROSS:
+        return Table(columns=(f"{split} split", *names), rows=tuple(rows))
+    titles = (row[0].text.replace(" is better", "") for row in rows)
+    lines = ((Cell(text=name), *(row[place] for row in rows)) for place, name in enumerate(names, start=1))
+    return Table(columns=(f"{split} split", *titles), rows=tuple(lines))
 
 
 def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
@@ -77,7 +83,7 @@ def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
         took.append(seconds_text(sum(trial.fit_s for trial in done) / len(done)) if done else DASH)
         if model.weights:
             made.append(
-                " + ".join(f"{number_text(share, 2)} {name}" for name, share in model.weights.items())
+                " + ".join(f"{number_text(share, 2)} {name}" for name, share in model.weights.items() if share)
             )
         else:
             made.append((f"{model.engine}, " if model.engine else "") + counted(len(done), "trial"))

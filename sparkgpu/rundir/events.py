@@ -16,8 +16,6 @@ from typing import Any, Literal
 
 from sparkgpu.rundir.files import Record, write_json
 
-Branch = Literal["trees", "neural"]
-
 WAITING_FOR_TREES, WAITING_FOR_NETWORK = "waiting for the trees", "waiting for the network"
 """The phases of a branch whose device the other one uses first."""
 

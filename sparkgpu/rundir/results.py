@@ -71,8 +71,10 @@ class ModelResult(_Part):
     """One model of the run, under any name: the means over its finished trials.
 
     With several trials, `averaged` holds the metrics of their averaged predictions, which is what a blend
-    mixes and is compared with. `weights` are the shares of other models in a blend. ``partial`` means that
-    some of its trials failed. A model that the configuration leaves out was never planned and has no engine.
+    mixes and is compared with. `weights` are the shares of other models in a blend, and `gains` what each of
+    them adds to it: by how much the primary metric on the validation rows is better than without it.
+    ``partial`` means that some of its trials failed. A model that the configuration leaves out was never
+    planned and has no engine.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ModelResult(_Part):
     status: Literal["done", "partial", "failed", "left out"]
     trials: tuple[str, ...]
     weights: dict[str, float] | None = None
+    gains: dict[str, float] | None = None
     metrics: SplitMetrics
     std: Spread
     averaged: SplitMetrics | None = None

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sparkgpu.config.models import OWN
+from sparkgpu.config.registry.engines import branch_of
 from sparkgpu.rundir.results import DoneTrial
 from sparkgpu.runs.pool import Pooled
 from sparkgpu.score import metrics
@@ -13,7 +15,7 @@ from sparkgpu.score.predictions import Labels
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, metric_title, number_text
 
-_LIMITS = {"trees": ("tree", "trees.ntrees"), "neural": ("epoch", "neural.epochs")}
+_LIMITS = {"trees": ("tree", "ntrees"), "neural": ("epoch", "epochs")}
 _LOSS = {"binary": "log_loss", "multiclass": "log_loss", "regression": "rmse"}
 
 
@@ -31,12 +33,13 @@ def _cut_off(trials: Sequence[DoneTrial]) -> list[str]:
         short = [trial for trial in own if trial.still_improving]
         if not short:
             continue
-        unit, key = _LIMITS.get(model, ("step", f"{model}'s limit"))
+        unit, key = _LIMITS[branch_of(own[0].engine)]
+        limit = f"{model}.{key}" if model in OWN else f"{key} of {model}"
         most = max(trial.most_steps or 0 for trial in short)
         which = "" if len(own) == 1 else f" in {len(short)} of {counted(len(own), 'trial')}"
         found.append(
             f"{model}: training reached its limit of {counted(most, unit)}{which} while the validation rows "
-            f"still gained; a larger {key} or another preset may give a better model"
+            f"still gained; a larger {limit} or another preset may give a better model"
         )
     return found
 

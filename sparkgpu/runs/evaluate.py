@@ -7,7 +7,7 @@ of row weights, it weights every figure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
@@ -27,7 +27,7 @@ from sparkgpu.rundir.results import (
     Spread,
 )
 from sparkgpu.runs.caveats import caveats
-from sparkgpu.runs.pool import FoldPredictions, Pooled, mix, pool
+from sparkgpu.runs.pool import FoldPredictions, Pooled, gains, mix, pool
 from sparkgpu.score import compare, metrics
 from sparkgpu.score.predictions import LabelReader, Labels, trial_predictions
 from sparkgpu.table.schema import SplitName, TableSchema
@@ -76,7 +76,8 @@ def evaluate(
     averaged = {model: _compute(schema, labels, found) for model, found in pooled.items()}
     models = [_model(model, plan, scored, averaged.get(model)) for model in names]
     if len(pooled) > 1:
-        weights, pooled["blend"] = mix(schema.task, labels.all("valid"), pooled)
+        members = dict(pooled)
+        weights, pooled["blend"] = mix(schema.task, labels.all("valid"), members)
         averaged["blend"] = _compute(schema, labels, pooled["blend"])
         models.append(
             ModelResult(
@@ -85,6 +86,7 @@ def evaluate(
                 status="done",
                 trials=tuple(trial.spec.name for trial in scored),
                 weights=weights,
+                gains=gains(schema.task, labels.all("valid"), members, weights),
                 metrics=averaged["blend"],
                 std=Spread(test={}),
             )
@@ -101,7 +103,7 @@ def evaluate(
         comparison=ComparisonResult(
             metric=metric,
             leader=next(iter(leaders), None),
-            pairs=_pairs(schema, labels.all("test"), pooled, seed),
+            pairs=_pairs(schema, labels.all("test"), pooled, _first(metric, averaged), seed),
             caveats=caveats(schema, finished, pooled, labels.all("test")),
         ),
     )
@@ -202,13 +204,30 @@ def _failed_trial(spec: TrialSpec, plan: Plan, failed: Mapping[str, str]) -> Fai
     )
 
 
+def _first(metric: str, averaged: Mapping[str, SplitMetrics]) -> str | None:
+    """The best model but for the blend, on the validation rows."""
+    values = {model: found.valid[metric] for model, found in averaged.items() if model != "blend"}
+    return next(iter(metrics.best(metric, values)), None)
+
+
+def _paired(models: Sequence[str], first: str | None) -> Iterator[tuple[str, str]]:
+    """Trees and network, the best model with every other one, and the blend with each."""
+    own = [name for name in models if name in _ALWAYS]
+    alone = [name for name in models if name != "blend"]
+    against_first = ((first, name) for name in alone if first is not None and name != first)
+    seen: set[frozenset[str]] = set()
+    for a, b in (*combinations(own, 2), *against_first, *(("blend", name) for name in alone)):
+        if a in models and frozenset((a, b)) not in seen:
+            seen.add(frozenset((a, b)))
+            yield a, b
+
+
 def _pairs(
-    schema: TableSchema, test: Labels, pooled: Mapping[str, Pooled], seed: int
+    schema: TableSchema, test: Labels, pooled: Mapping[str, Pooled], first: str | None, seed: int
 ) -> tuple[PairResult, ...]:
-    """Every two models, and the blend with each, on the test rows."""
-    models = [name for name in pooled if name != "blend"]
+    """The pairs of models that a reader asks for, on the test rows."""
     pairs = []
-    for a, b in (*combinations(models, 2), *(("blend", name) for name in models if "blend" in pooled)):
+    for a, b in _paired(tuple(pooled), first):
         found = compare.compare(
             schema.task, test.label_N, pooled[a].test, pooled[b].test, seed, weight_N=test.weight_N
         )

@@ -40,7 +40,7 @@ def _in_training(paths: RunPaths, plan: Plan) -> list[TrialSpec]:
     """The first unfinished network on each lane."""
     found: dict[int, TrialSpec] = {}
     for spec in plan.trials:
-        if spec.model == "neural" and not _is_over(paths, spec):
+        if spec.branch == "neural" and not _is_over(paths, spec):
             found.setdefault(spec.lane, spec)
     return list(found.values())
 

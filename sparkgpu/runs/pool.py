@@ -57,12 +57,13 @@ def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[s
     """The blend of several models, with its weights from the validation rows.
 
     There it is never worse than its best member, neither by the loss that its weights minimise nor by the
-    task's primary metric: a member that is better by the latter is taken alone.
+    task's primary metric: a member that is better by the latter is taken alone. Models that do not help get
+    the weight 0.
     """
     has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
     rows = valid.where(has_valid_N)
     members = {name: found.valid[has_valid_N] for name, found in pooled.items()}
-    weights = blend.blend_weights(task, rows.label_N, members, weight_N=rows.weight_N)
+    weights = dict.fromkeys(members, 0.0) | _weights(task, rows, members)
     metric = metrics.primary(task)
     values = {
         name: metrics.compute(task, rows.label_N, prediction, rows.weight_N)[metric]
@@ -77,3 +78,35 @@ def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[s
         has_valid_N=has_valid_N,
     )
     return weights, mixed
+
+
+def gains(
+    task: Task, valid: Labels, pooled: Mapping[str, Pooled], weights: Mapping[str, float]
+) -> dict[str, float]:
+    """What each member adds to a blend: the gain in the primary metric over the blend of the others.
+
+    On the validation rows, which also fitted both blends; positive is better for every metric.
+    """
+    used = [name for name, weight in weights.items() if weight]
+    has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
+    rows = valid.where(has_valid_N)
+    members = {name: pooled[name].valid[has_valid_N] for name in used}
+    metric = metrics.primary(task)
+
+    def value(of_members: Mapping[str, FloatArray], shares: Mapping[str, float]) -> float:
+        mixed = blend.blend(of_members, shares)
+        return metrics.score(metric, metrics.compute(task, rows.label_N, mixed, rows.weight_N)[metric] or 0.0)
+
+    whole = value(members, {name: weights[name] for name in used})
+    added = {}
+    for name in used if len(used) > 1 else ():
+        rest = {other: found for other, found in members.items() if other != name}
+        without = blend.blend_weights(task, rows.label_N, rest, weight_N=rows.weight_N)
+        added[name] = whole - value(rest, without)
+    return added
+
+
+def _weights(task: Task, rows: Labels, members: Mapping[str, FloatArray]) -> dict[str, float]:
+    helping = blend.members_that_help(task, rows.label_N, members, weight_N=rows.weight_N)
+    kept = {name: members[name] for name in helping}
+    return blend.blend_weights(task, rows.label_N, kept, weight_N=rows.weight_N)

@@ -11,7 +11,7 @@ from sparkgpu.rundir.records import DetailedHostRecord, EnvironmentRecord, GpuRe
 
 _PACKAGES = (
     "sparkgpu", "pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "xgboost", "xgboost-cpu", "lightgbm",
-    "numpy", "pandas", "pyarrow", "scikit-learn", "py4j",
+    "catboost",     "numpy", "pandas", "pyarrow", "scikit-learn", "py4j",
 )  # fmt: skip
 
 
@@ -24,12 +24,6 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def engine_with_cuda() -> str | None:
-    """The tree engine "xgboost" if its package is installed in the build with CUDA."""
-    found = versions()
-    return "xgboost" if "xgboost" in found and "xgboost-cpu" not in found else None
 
 
 def host(machine: Machine) -> HostRecord:

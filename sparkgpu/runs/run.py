@@ -38,9 +38,9 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
 from sparkgpu.runs.evaluate import evaluate
 from sparkgpu.runs.finish import Trained, finish
+from sparkgpu.runs.installed import check_engines, engine_with_cuda
 from sparkgpu.runs.new_folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
-from sparkgpu.runs.provenance import engine_with_cuda
 from sparkgpu.runs.resume import for_cpu
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
 from sparkgpu.table.schema import read_schema
@@ -79,6 +79,7 @@ def run(
 
     Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
+    check_engines(config)
     found, source = _found(config, title, has_table=resume and _has_table(out))
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sparkgpu.config.registry.engines import branch_of
 from sparkgpu.rundir.results import ModelResult, Results
 from sparkgpu.score.metrics import best
 from sparkgpu.words import counted
@@ -73,4 +74,4 @@ def training(found: Results, model: str) -> str | None:
         return None
     steps, trial = max(known, key=lambda pair: pair[0])
     still = "+" if any(trial.still_improving for _, trial in known) else ""
-    return f"{steps:,} of {counted(trial.most_steps or 0, _UNITS.get(model, 'step'))}{still}"
+    return f"{steps:,} of {counted(trial.most_steps or 0, _UNITS[branch_of(trial.engine)])}{still}"

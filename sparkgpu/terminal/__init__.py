@@ -28,8 +28,9 @@ from sparkgpu.words import clean, clock_text, seconds_text
 if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer than importing the terminal
     from rich.live import Live
 
+    from sparkgpu.config.registry.engines import Branch
     from sparkgpu.plan.plan import Plan
-    from sparkgpu.rundir.events import Branch, Event
+    from sparkgpu.rundir.events import Event
     from sparkgpu.rundir.paths import RunPaths
     from sparkgpu.rundir.results import Results
     from sparkgpu.table.schema import TableSchema

@@ -64,8 +64,16 @@ def facts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
     return grid
 
 
+MOST_ACROSS = 4
+"""More models than these stand below each other, with fewer metrics."""
+
+_METRICS_ACROSS = 3  # as many as 80 columns hold beside the rest
+
+
 def results_table(results: Results) -> RenderableType:
-    """Metrics down, models across: 80 columns hold three models, but not six metrics."""
+    """The scores: metrics down and models across or, of many models, the models down, the best first."""
+    if len(results.models) > MOST_ACROSS:
+        return _models_down(results)
     from rich.box import SIMPLE_HEAD
 
     # These load numpy, which the start of a run does not need.
@@ -101,6 +109,50 @@ def results_table(results: Results) -> RenderableType:
     if set(states) - {"done"}:
         table.add_row("status", *(f"{state}  " for state in states))
     return Group("", table, Text("* best of the row", style="dim"))
+
+
+def _models_down(results: Results) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+
+    from sparkgpu.score.metrics import score
+    from sparkgpu.score.standings import averaged, standings, training
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    found = standings(results.models, "test")
+    primary = results.comparison.metric
+    if of_averages := averaged(results):  # what is compared, and what the blend is made of
+        found = {primary: of_averages, **{name: found[name] for name in found if name != primary}}
+    shown = list(found)[:_METRICS_ACROSS]
+    table.add_column("test split")
+    for metric in shown:
+        table.add_column(metric_title(metric), justify="right")
+    for title in ("fit", "trained"):
+        table.add_column(title, justify="right", no_wrap=True)
+
+    def value(place: int) -> float:
+        scored = found[primary][place].value
+        return float("-inf") if scored is None else score(primary, scored)
+
+    for place in sorted(range(len(results.models)), key=value, reverse=True):
+        model = results.models[place]
+        if model.status == "left out":
+            continue
+        cells = [
+            Text(
+                number_text(found[metric][place].value) + (" *" if found[metric][place].is_best else "  "),
+                style="bold" if found[metric][place].is_best else "",
+            )
+            for metric in shown
+        ]
+        done = results.done(model.name)
+        fit = seconds_text(sum(trial.fit_s for trial in done) / len(done)) if done else "–"
+        state = "" if model.status == "done" else f" ({model.status})"
+        trained = (training(results, model.name) or "–").removesuffix(" trees").removesuffix(" epochs")
+        table.add_row(clean(model.name) + state, *cells, fit, trained)
+    note = "* best of the column" + (
+        f"; {metric_title(primary)} of each model's averaged trials" if of_averages else ""
+    )
+    return Group("", table, Text(note, style="dim"))
 
 
 def _devices(names: list[str]) -> str:

@@ -13,7 +13,8 @@ from rich.text import Text
 from sparkgpu.words import clean, clock_text, metric_title, number_text
 
 if TYPE_CHECKING:
-    from sparkgpu.rundir.events import Branch, Event
+    from sparkgpu.config.registry.engines import Branch
+    from sparkgpu.rundir.events import Event
 
 BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 

@@ -20,7 +20,8 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
-from sparkgpu.rundir.events import Branch, EventReader
+from sparkgpu.config.registry.engines import Branch
+from sparkgpu.rundir.events import EventReader
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.demo import DEMO_TARGET, write_demo
 

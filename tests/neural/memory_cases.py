@@ -16,8 +16,8 @@ import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from sparkgpu.config import toml
-from sparkgpu.config.keys import Preset
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.config.values import Preset
 from sparkgpu.engines.neural.memory_plan import _Shadow, plan_memory
 from sparkgpu.engines.neural.model import TabularModel
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
@@ -82,7 +82,7 @@ class Found:
 def parameters_of(case: Case, schema: TableSchema) -> tuple[NeuralParameters, TreesParameters]:
     found = resolve(
         toml.load(options={"neural.architecture": case.architecture}), preset=case.preset, strategy="single",
-        size=TableSize.of(schema), device="cuda:0", tree_device="cuda:0",
+        size=TableSize.of(schema), device="cuda:0", tree_device=lambda engine: "cuda:0",
     )  # fmt: skip
     return found.neural, found.trees
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Place
 from sparkgpu.engines.neural.nets.network import build_net, find_network

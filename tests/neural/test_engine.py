@@ -14,7 +14,7 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.models import NeuralConfig
 from sparkgpu.engines.neural.model import load_model
 from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.errors import DeviceError, TrialError

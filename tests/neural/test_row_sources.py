@@ -12,7 +12,7 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.config.keys import DataLoaderConfig, NeuralConfig
+from sparkgpu.config.models import DataLoaderConfig, NeuralConfig
 from sparkgpu.engines.neural.preprocess import QuantileNormal
 from sparkgpu.engines.neural.rows import placement as residence
 from sparkgpu.engines.neural.rows.loader import LoadedSource

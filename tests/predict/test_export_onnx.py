@@ -70,7 +70,7 @@ def network(architecture: str, schema: TableSchema, rows: Rows) -> TabularModel:
         asked |= {"neural.members": 3, "neural.num_bins": 8, "neural.embedding_dim": 4}
     parameters = resolve(
         config_io.load(options=asked), preset="fast", strategy="single", size=TableSize.of(schema),
-        device="cpu", tree_device="cpu",
+        device="cpu", tree_device=lambda engine: "cpu",
     ).neural  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     transform = find_network(parameters).transform.fit(torch.from_numpy(rows.numeric_NF), generator=generator)

@@ -76,8 +76,8 @@ def test_a_switch_lets_h2o_try_the_gpus_of_a_cloud() -> None:
 def test_one_xgboost_model_over_the_executors_uses_their_gpus() -> None:
     plan = plan_of("trees.engine=xgboost", on=executors(2, gpus=1))
     assert "trees" not in plan.reasons
-    resolved = plan.resolved(config_io.load(), SMALL)
-    assert resolved.trees.tree_method == "gpu_hist"
+    asked = config_io.load(assignments=["trees.engine=xgboost"])
+    assert plan.resolved(asked, SMALL).trees.tree_method == "gpu_hist"
 
 
 def test_lanes_on_executors_are_as_many_repeats_each_on_its_own_gpu() -> None:

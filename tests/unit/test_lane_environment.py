@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sparkgpu.config.registry.engines import Branch
 from sparkgpu.lanes.launch import lane_environment
 from sparkgpu.plan.plan import LanePlan
-from sparkgpu.rundir.events import Branch
 
 LANE = LanePlan(
     index=1, device="cuda:1", cuda_visible_devices="GPU-4f", device_name="NVIDIA H200",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.models import NeuralConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.strategy import check_strategy, choose_strategy, ways
 

@@ -36,7 +36,7 @@ def resolved(asked: RunConfig, **settings: Any) -> Resolved:
     given = {"preset": "fast", "strategy": "single", "device": "cpu"} | {
         key: settings.pop(key) for key in ("preset", "strategy", "device") if key in settings
     }
-    return resolve(asked, tree_device=given["device"], size=size_of(**settings), **given)
+    return resolve(asked, tree_device=lambda engine: given["device"], size=size_of(**settings), **given)
 
 
 def size_of(task: Task = "binary", train_rows: int = 1000, num_features: int = 10) -> TableSize:
@@ -263,7 +263,7 @@ def test_lightgbm_on_a_gpu_lane_says_that_it_trains_on_the_cpu() -> None:
     assert plan.reasons["trees"] == (
         'on the CPU: lightgbm has no GPU build here; trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
     )
-    found = plan.resolved(config_io.load(), size_of())
+    found = plan.resolved(config_io.load(assignments=["trees.engine=lightgbm"]), size_of())
     assert found.trees.tree_method == "hist"
     assert "trees" not in plan_of("trees.engine=xgboost", gpus=2).reasons
     assert "trees" not in plan_of("trees.engine=lightgbm").reasons

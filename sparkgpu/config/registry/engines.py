@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Literal
 
 from sparkgpu.config.registry.entries import Entry, Registry
+
+Branch = Literal["trees", "neural"]
+"""The kinds of models; each trains in a worker of its own in every lane."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,22 +18,36 @@ class EngineEntry(Entry):
     """An engine; `load` names its class (`sparkgpu.engines.engine.Engine`), `branch` its kind of model.
 
     `on_gpu` tells whether it trains on GPUs; with trees deeper than `most_gpu_depth`, or with trees that grow
-    leaf by leaf unless `leafwise_on_gpu`, it would leave the GPU.
-    With `needs_h2o` its worker starts Spark and H2O first. `package` is the package that pip must install for
-    it. `fitted` names the function that loads a fitted model, as the engine's own `load` does, where that
-    needs less than the engine itself. `on_cluster` names the class that trains one model over the executors
-    of a Spark cluster (None: the engine cannot), and `gpu_in_cluster` tells whether that uses GPUs.
+    leaf by leaf unless `leafwise_on_gpu`, it would leave the GPU. `grows` are the ways in which its trees can
+    grow. With `needs_h2o` its worker starts Spark and H2O first. `package` is the package that pip must
+    install for it, and `library` the module of that package. `fitted` names the function that loads a fitted
+    model, as the engine's own `load` does, where that needs less than the engine itself. `on_cluster` names
+    the class that trains one model over the executors of a Spark cluster (None: the engine cannot), and
+    `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before those of
+    `sparkgpu.plan.tree_defaults`, with the keys of ``[trees]``, and `round_cost` is the time of a round in
+    times that of XGBoost.
     """
 
-    branch: Literal["trees", "neural"] = "trees"
+    branch: Branch = "trees"
     on_gpu: bool = False
     most_gpu_depth: int | None = None
     leafwise_on_gpu: bool = True
+    grows: tuple[str, ...] = ("depthwise", "lossguide")
     needs_h2o: bool = False
     package: str | None = None
+    library: str | None = None
     fitted: str | None = None
     on_cluster: str | None = None
     gpu_in_cluster: bool = False
+    defaults: Mapping[str, float | str] = field(default_factory=dict)
+    round_cost: float = 1.0
+
+    @property
+    def missing(self) -> str | None:
+        """The command that installs its library, if that is not here."""
+        if self.library is None or find_spec(self.library) is not None:
+            return None
+        return f"pip install '{self.package}'"
 
 
 ENGINES: Registry[EngineEntry] = Registry(
@@ -50,6 +69,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             load="sparkgpu.engines.trees.xgboost_library:XGBoost",
             on_gpu=True,
             package="sparkgpu[xgboost]",
+            library="xgboost",
             on_cluster="sparkgpu.engines.trees.spark_xgboost:SparkXGBoost",
             gpu_in_cluster=True,
         ),
@@ -57,6 +77,24 @@ ENGINES: Registry[EngineEntry] = Registry(
             name="lightgbm",
             load="sparkgpu.engines.trees.lightgbm_library:LightGBM",
             package="sparkgpu[lightgbm]",
+            library="lightgbm",
+        ),
+        EngineEntry(
+            name="catboost",
+            load="sparkgpu.engines.trees.catboost_library:CatBoost",
+            on_gpu=True,
+            package="sparkgpu[catboost]",
+            library="catboost",
+            grows=("symmetric", "depthwise", "lossguide"),
+            defaults={
+                "grow_policy": "symmetric",
+                "max_depth": 6,
+                "max_leaves": 0,
+                "reg_lambda": 3.0,
+                "col_sample_rate_per_tree": 1.0,
+                "max_bins": 255,
+            },
+            round_cost=6.0,
         ),
         EngineEntry(
             name="torch",
@@ -66,3 +104,11 @@ ENGINES: Registry[EngineEntry] = Registry(
         ),
     ),
 )
+
+
+def branch_of(engine: str) -> Branch:
+    """The kind of models that an engine makes, also if the package that added the engine is gone."""
+    try:
+        return ENGINES.find(engine).branch
+    except ValueError:
+        return "trees"

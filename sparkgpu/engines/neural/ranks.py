@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from sparkgpu.config import toml
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.engines.engine import Trial
@@ -150,8 +150,8 @@ def _run(
     schema = read_schema(paths)
     beside_bytes = 0
     if device.type == "cuda":
-        trees = plan.resolved(toml.load(file=paths.config), TableSize.of(schema)).trees
-        beside_bytes = plan.bytes_of_trees(spec, trees, schema)
+        resolved = plan.resolved(toml.load(file=paths.config), TableSize.of(schema))
+        beside_bytes = plan.bytes_of_trees(spec, resolved, schema)
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = heartbeat.beat
     strategy.slow_work = heartbeat.slow_work

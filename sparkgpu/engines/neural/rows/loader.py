@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from sparkgpu.config.keys import DataLoaderConfig
+from sparkgpu.config.models import DataLoaderConfig
 from sparkgpu.engines.neural.rows.resident import ResidentRows, row_order
 
 

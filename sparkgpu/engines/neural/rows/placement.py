@@ -10,7 +10,7 @@ from typing import Literal
 import psutil
 import torch
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.table.schema import TableSchema
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sparkgpu.config.keys import NeuralConfig
+from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import DeviceError
 from sparkgpu.plan.strategy import check_precision
