@@ -99,6 +99,7 @@ def run(
     strategy: str | None = None,
     preset: Literal["fast", "balanced", "best"] | None = None,
     also: Sequence[str] | str | None = None,
+    time_limit: str | float | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -108,9 +109,10 @@ def run(
 
     `data` is a path (or ``table:NAME``), a Spark DataFrame, or a pandas, polars, pyarrow or other frame that
     exports Arrow; None is the built-in demo. `also` names further models for the same rows, such as
-    ``["lightgbm", "realmlp"]``. `config` is the path of a ``run.toml`` or a mapping of its keys
-    (``{"trees": {"ntrees": 200}}`` or ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out`
-    with its own configuration; only the devices and the strategy may change.
+    ``["lightgbm", "realmlp"]``, and `time_limit` is the time for the whole run (``"10m"``, or seconds).
+    `config` is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
+    ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
+    the devices and the strategy may change.
 
     Raises `sparkgpu.errors.SparkgpuError` (a ValueError) with a short message if the run is impossible; if a
     trial fails, the run returns with `exit_code` 5.
@@ -128,6 +130,7 @@ def run(
                 strategy=strategy,
                 preset=preset,
                 also=also,
+                time_limit=time_limit,
             ),
         }
         file = Path(config) if isinstance(config, (str, Path)) else None

@@ -67,6 +67,10 @@ def run(
             help="Further models on the same rows, such as lightgbm,catboost,xgboost,realmlp,resnet.",
         ),
     ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Time for the whole run, such as 90s, 10m or 1h30m; it is used."),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
     assignments: Annotated[
         list[str] | None,
@@ -96,7 +100,7 @@ def run(
         check_mlflow()
     options = keyed(
         source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
-        strategy=strategy, preset=preset, also=also,
+        strategy=strategy, preset=preset, also=also, time_limit=time_limit,
     )  # fmt: skip
     if resume:
         if config is not None:

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from sparkgpu.config.models import OWN, Models, NeuralConfig, TreesConfig, TreesModel, model_name
 from sparkgpu.config.registry.engines import ENGINES, Branch
-from sparkgpu.config.values import Count, NotNegative, Preset, Role, Section, Share
+from sparkgpu.config.values import Count, Duration, NotNegative, Preset, Role, Section, Share
 
 
 def _gpu_names(value: Any) -> Any:
@@ -132,7 +132,8 @@ class RunConfig(Section):
     """One run. `repeats` None means one per lane, `preset` None means fast on CPU and balanced on GPU.
 
     `models` are the models to train: trees and neural, and further ones (`sparkgpu.config.models`); with only
-    one there is no comparison and no blend. A worker that neither
+    one there is no comparison and no blend. `time_limit` is for the whole run, in seconds or in words such as
+    ``10m``: training ends early enough, and `repeats` None means as many as fit. A worker that neither
     reports, computes, reads nor writes for `hang_after_s` seconds counts as hung; 0 turns this off.
     """
 
@@ -140,6 +141,7 @@ class RunConfig(Section):
     repeats: Count | None = None
     preset: Preset | None = None
     models: Models = ("trees", "neural")
+    time_limit: Duration | None = None
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()

@@ -14,6 +14,7 @@ OPTIONS = {
     "strategy": "neural.strategy",
     "preset": "preset",
     "also": "also",
+    "time_limit": "time_limit",
     "nodes": "cluster.nodes",
     "cpus_per_node": "slurm.cpus_per_node",
     "partition": "slurm.partition",

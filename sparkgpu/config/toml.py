@@ -16,7 +16,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.models import OWN, TreesConfig, with_models
+from sparkgpu.config.models import OWN, NetworkModel, TreesConfig, TreesModel, with_models
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.errors import ConfigError
 from sparkgpu.words import nearest
@@ -111,7 +111,7 @@ def _value(text: str) -> Any:
 def _tuples(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _tuples(item) for key, item in value.items()}
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _keys(path: tuple[str, ...]) -> list[str]:
@@ -137,12 +137,17 @@ def _sentence(error: ValidationError) -> str:
     # A union reports one error per member; the shortest path is the key that the user set.
     first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", len(item["loc"])))
     path = tuple(str(part) for part in first["loc"])
+    tables: dict[str, type[BaseModel]] = {"trees": TreesModel, "network": NetworkModel}
+    table = tables.get(path[2]) if path[0] == "models" and len(path) > 3 else None
+    if table is not None:  # pydantic puts the number and the kind of the model before its key
+        path = path[3:]
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
         section = path[:-1]
-        names = _keys(section)
+        names = list(table.model_fields) if table is not None else _keys(section)
         dotted = [".".join((*section, name)) for name in names]
-        place = f"[{'.'.join(section)}]" if section else "The configuration"
+        own = f"[{'.'.join(section)}]" if section else "The configuration"
+        place = "A table of [[models]]" if table is not None else own
         return f"unknown key {key!r}.{nearest(key, dotted)} {place} has {', '.join(names)}."
     found = json.dumps(first["input"], default=str, ensure_ascii=False)
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")

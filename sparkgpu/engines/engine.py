@@ -39,7 +39,8 @@ class Trial(Generic[ParametersT]):
     `parameters` are the resolved ones of the engine's branch. `scratch` is a temporary folder of the run,
     which all machines of a cluster see. `cores_are_free` tells whether the lane's other branch no longer
     needs its cores. `beside_bytes` are what the trees take of the same GPU at the same time, and `may_wait`
-    tells whether somebody marks their end: the crew of one machine does, that of a Spark cluster does not.
+    tells whether somebody marks their end: the crew of one machine does, that of a Spark cluster does not. If
+    the run has a time limit, it has to be done at `until`, in seconds since the epoch.
     """
 
     spec: TrialSpec
@@ -52,6 +53,7 @@ class Trial(Generic[ParametersT]):
     cores_are_free: Callable[[], bool] = lambda: False
     beside_bytes: int = 0
     may_wait: bool = False
+    until: float | None = None
 
     @property
     def name(self) -> str:

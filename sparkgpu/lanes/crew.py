@@ -127,7 +127,7 @@ class LaneCrew:
 
     def _undone(self, worker: Worker) -> bool:
         trials = self.plan.of(worker.lane.index, worker.branch)
-        return any(trial.name not in worker.done | worker.failed.keys() for trial in trials)
+        return any(trial.name not in worker.over | worker.failed.keys() for trial in trials)
 
     def leave_stacks_of_silent(self) -> None:
         """Before an interruption: let workers that may hang write their stacks."""
@@ -169,7 +169,7 @@ class LaneCrew:
         end_groups([worker.process])
         write_text(self._paths.lane(worker.lane.index).ended(worker.branch), "")
         trials = self.plan.of(worker.lane.index, worker.branch)
-        left = [trial.name for trial in trials if trial.name not in worker.done | worker.failed.keys()]
+        left = [trial.name for trial in trials if trial.name not in worker.over | worker.failed.keys()]
         if not left and (table_is_there or not worker.prepares):
             return
         lane = self._paths.lane(worker.lane.index)

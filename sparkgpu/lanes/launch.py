@@ -72,7 +72,7 @@ class Worker:
 
     `vitals` are its signs of life; without any for `patience_s` seconds it counts as hung. `start` starts
     another process in its place (None: its trials share a process with others). `phase` is its last reported
-    activity, `faults` the description of each hang or crash.
+    activity, `over` names its trials that are done or left out, and `faults` describes each hang or crash.
     """
 
     lane: LanePlan
@@ -83,7 +83,7 @@ class Worker:
     vitals: Vitals
     patience_s: float
     start: Callable[[], subprocess.Popen[bytes]] | None = None
-    done: set[str] = field(default_factory=set)
+    over: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     phase: str = "starting"
     faults: list[str] = field(default_factory=list)
@@ -137,8 +137,8 @@ class Worker:
         self.vitals.heard()
         if event.kind == "phase" and not event.text.endswith(_RESTARTED):
             self.phase = event.text
-        elif event.kind == "trial_done" and event.trial:
-            self.done.add(event.trial)
+        elif event.kind in ("trial_done", "trial_left") and event.trial:
+            self.over.add(event.trial)
         elif event.kind == "trial_failed" and event.trial:
             self.failed[event.trial] = event.text
 

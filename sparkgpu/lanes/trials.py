@@ -24,13 +24,22 @@ def run_trials(
     paths: RunPaths,
     events: EventWriter,
     run_trial: Callable[[TrialSpec], FitRecord],
+    fits: Callable[[TrialSpec], bool] = lambda spec: True,
 ) -> bool:
-    """Run the trials that are not done yet, also after a failed one. Returns whether all are done now."""
+    """Run the trials that are not done yet, also after a failed one; those that do not fit are left out.
+
+    Returns whether none failed.
+    """
     all_done = True
     for spec in trials:
         trial = paths.trial(spec.name)
         if trial.done.exists():  # by the run that this one resumes
             events.trial_done(spec.name)
+            continue
+        if not fits(spec):
+            trial.root.mkdir(parents=True, exist_ok=True)
+            write_text(trial.left_out, "")
+            events.trial_left(spec.name)
             continue
         try:
             record = run_trial(spec)

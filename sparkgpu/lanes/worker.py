@@ -25,6 +25,7 @@ from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import DeviceError
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
+from sparkgpu.lanes.time_shares import TimeShares
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
@@ -104,6 +105,7 @@ class _Worker:
         engines = {name: make_engine(name, platform) for name in {spec.engine for spec in self.trials}}
         schema = self._wait_for_table()
         resolved = self.plan.resolved(self.config, TableSize.of(schema))
+        shares = TimeShares(self.trials, self.plan.training_ends(schema))
 
         def run_trial(spec: TrialSpec) -> FitRecord:
             spec, note = self._after_probe(spec)
@@ -122,11 +124,13 @@ class _Worker:
                 cores_are_free=self._other_branch_ended,
                 beside_bytes=self.plan.bytes_of_trees(spec, resolved, schema),
                 may_wait=self.plan.master is None,
+                until=shares.begin(spec),
             )
             record = self._run_with_room(engines[spec.engine], trial)
+            shares.end(spec)
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
-        self.failed = not run_trials(self.plan, self.trials, self.paths, self.events, run_trial)
+        self.failed = not run_trials(self.plan, self.trials, self.paths, self.events, run_trial, shares.fits)
 
     def _run_with_room(self, engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
         """Run a trial; trees that found too little memory beside the network on a GPU grow again after it."""

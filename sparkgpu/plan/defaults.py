@@ -59,14 +59,15 @@ def resolve(
     size: TableSize,
     device: str,
     tree_device: Callable[[str], str],
+    tree_seconds: float | None = None,
 ) -> Resolved:
     """Fill in every open parameter of the models. It never changes the user's values.
 
-    `tree_device` gives the device on which a tree engine trains.
+    `tree_device` gives the device on which a tree engine trains, `tree_seconds` the most that it may take.
     """
 
     def trees(section: TreesConfig) -> TreesConfig:
-        return _filled_trees(section, preset, size, tree_device(section.engine_name))
+        return _filled_trees(section, preset, size, tree_device(section.engine_name), tree_seconds)
 
     def neural(section: NeuralConfig) -> NeuralConfig:
         return _filled_neural(section, preset, strategy, size, device)
@@ -101,8 +102,10 @@ def _parameters(filled: TreesConfig | NeuralConfig) -> TreesParameters | NeuralP
     return kind.model_validate(filled.model_dump(exclude_none=True))
 
 
-def _filled_trees(config: TreesConfig, preset: Preset, size: TableSize, device: str) -> TreesConfig:
-    trees = fill(config, tree_defaults(config, preset, size, device))
+def _filled_trees(
+    config: TreesConfig, preset: Preset, size: TableSize, device: str, seconds: float | None
+) -> TreesConfig:
+    trees = fill(config, tree_defaults(config, preset, size, device, seconds))
     if trees.tree_method == "auto":
         on_gpu = device.startswith("cuda") and ENGINES.find(trees.engine_name).on_gpu
         trees = trees.model_copy(update={"tree_method": "gpu_hist" if on_gpu else "hist"})

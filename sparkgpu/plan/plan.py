@@ -18,11 +18,13 @@ from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
 from sparkgpu.plan.gpu_memory import tree_bytes
 from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy, weight_bytes
+from sparkgpu.plan.time_limit import MOST_REPEATS, planned_s, training_ends
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
+from sparkgpu.words import seconds_text
 
 GIB = 2**30
 
@@ -87,7 +89,7 @@ class Plan(Record):
 
     On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
     processes that train a network spread over them, and `h2o_gpus` lets an H2O cloud of several nodes use
-    their GPUs.
+    their GPUs. A run with a `time_limit` (in seconds) has to be over at `deadline` (since the epoch).
     """
 
     preset: Preset
@@ -97,6 +99,20 @@ class Plan(Record):
     master: str | None = None
     num_ranks: int = 1
     h2o_gpus: bool = False
+    time_limit: float | None = None
+    deadline: float | None = None
+
+    def training_ends(self, schema: TableSchema) -> float | None:
+        """When all trials have to be done, in seconds since the epoch."""
+        models = len({trial.model for trial in self.trials})
+        return None if self.deadline is None else training_ends(self.deadline, schema, models)
+
+    def _tree_seconds(self) -> float | None:
+        """The seconds for one model of trees, if time is limited."""
+        if self.time_limit is None:
+            return None
+        per_lane = [len({trial.model for trial in self.of(lane.index, "trees")}) for lane in self.lanes]
+        return planned_s(self.time_limit, max(per_lane))
 
     def tree_device(self, engine: str) -> str:
         """Where a tree engine trains: some cannot use GPUs, and H2O cannot in a cloud of several nodes."""
@@ -146,6 +162,7 @@ class Plan(Record):
             size=size,
             device=self.lanes[0].device,
             tree_device=self.tree_device,
+            tree_seconds=self._tree_seconds(),
         )
 
     def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:
@@ -165,10 +182,12 @@ def make_plan(
     ports: tuple[int, ...],
     *,
     cuda_engine: str | None = None,
+    started: float = 0.0,
 ) -> Plan:
     """Plan the run over `devices`, one lane each.
 
     `ports` holds one base per device, and `cuda_engine` names an installed tree engine with CUDA of its own.
+    `started` is the start of the run in seconds since the epoch, from which a time limit counts.
     Raises `DeviceError` if the machine is too small for that many lanes.
     """
     reasons: dict[str, str] = {}
@@ -214,7 +233,7 @@ def make_plan(
         device=devices[0].name,
         num_devices=nodes * len(lanes),
         nodes=nodes,
-        trials=(config.repeats or len(lanes)) * (config.split.folds or 1),
+        trials=(config.repeats or len(lanes)) * (config.split.folds or 1) * _num_networks(config),
         memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
     )
     probed = tuple(name for name in config.model_names if on_gpu and _is_probed(config.section(name)))
@@ -233,7 +252,21 @@ def make_plan(
             else trial
             for trial in trials
         )
-    return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons)
+    limit = config.time_limit
+    if limit is not None:
+        reasons["time limit"] = (
+            f"{seconds_text(limit)}: each model trains once, then with further seeds while they fit"
+            if config.repeats is None
+            else f"{seconds_text(limit)}: training ends in time for scores and report"
+        )
+    return Plan(
+        preset=preset,
+        lanes=lanes,
+        trials=trials,
+        reasons=reasons,
+        time_limit=limit,
+        deadline=None if limit is None else started + limit,
+    )
 
 
 def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> Preset:
@@ -280,6 +313,10 @@ def _hidden(network: NeuralConfig, preset: Preset, device: str) -> tuple[int, ..
     return hidden
 
 
+def _num_networks(config: RunConfig) -> int:
+    return max(1, sum(config.branch(name) == "neural" for name in config.model_names))
+
+
 def _is_probed(section: TreesConfig | NeuralConfig) -> bool:
     """Whether it is tried on the GPU first which engine trains these trees."""
     return (
@@ -293,6 +330,8 @@ def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int) -> tu
     """The number of seeds, and the reason if it was left open."""
     if config.repeats is not None:
         return config.repeats, "asked for"
+    if config.time_limit is not None and not config.split.folds:
+        return MOST_REPEATS, f"up to {MOST_REPEATS}, as many as fit in the time"
     if STRATEGIES.find(strategy).is_gang:
         return 1, "1: all devices train one network"
     if preset == "best" and lanes < _BEST_REPEATS:

@@ -104,8 +104,13 @@ _PRESETS: dict[Preset, _Limits] = {
 }
 
 
-def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: str) -> dict[str, Value]:
-    """Values for all open keys of ``[trees]`` except `tree_method`, in view of those set in `config`."""
+def tree_defaults(
+    config: TreesConfig, preset: Preset, size: TableSize, device: str, most_s: float | None = None
+) -> dict[str, Value]:
+    """Values for all open keys of ``[trees]`` except `tree_method`, in view of those set in `config`.
+
+    With `most_s`, there are not more trees than one core grows in so many seconds.
+    """
     limits = _PRESETS[preset]
     on_gpu = device.startswith("cuda") and config.tree_method in ("auto", "gpu_hist")
     growth = _growth(config, size, on_gpu=on_gpu)
@@ -118,6 +123,7 @@ def tree_defaults(config: TreesConfig, preset: Preset, size: TableSize, device: 
     seconds = limits.core_s
     if size.train_rows >= _MANY_ROWS:
         seconds = min(limits.row_s * size.train_rows, _MOST_TIMES * seconds)
+    seconds = min(seconds, most_s or math.inf)
     seconds *= _GPU_TIMES if on_gpu else 1.0
     is_wide = size.num_features >= _WIDE
     bins = config.max_bins or (_WIDE_BINS if is_wide else _MAX_BINS)

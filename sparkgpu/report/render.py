@@ -184,7 +184,7 @@ def _summary(schema: TableSchema, results: Results) -> list[tuple[str, str]]:
         ("host", ", ".join(text for text in machine if text)),
         ("peak memory", gibibytes(run.peak_rss_bytes) if run.peak_rss_bytes else ""),
         ("started", run.started_at.replace("T", " ").replace("Z", " UTC")),
-        ("wall time", seconds_text(run.wall_s)),
+        ("wall time", run.wall_text),
         ("device time", seconds_text(3600 * cost.device_hours)),
         ("GPU energy", f"{number_text(cost.energy_wh)} Wh" if cost.energy_wh is not None else ""),
         ("price", number_text(cost.price) if cost.price is not None else ""),

@@ -83,7 +83,9 @@ def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
         took.append(seconds_text(sum(trial.fit_s for trial in done) / len(done)) if done else DASH)
         if model.weights:
             made.append(
-                " + ".join(f"{number_text(share, 2)} {name}" for name, share in model.weights.items() if share)
+                " + ".join(
+                    f"{number_text(share, 2)} {name}" for name, share in model.weights.items() if share
+                )
             )
         else:
             made.append((f"{model.engine}, " if model.engine else "") + counted(len(done), "trial"))

@@ -24,12 +24,13 @@ class Event(Record):
     """One report of a worker.
 
     `kind` is ``phase`` (the activity `text` began), ``progress`` (share `done` of `trial`, with the step and,
-    if there is one, the validation metric), ``trial_done``, ``trial_failed`` (`text` is the reason) or
+    if there is one, the validation metric), ``trial_done``, ``trial_failed`` (`text` is the reason),
+    ``trial_left`` (there is no time for it) or
     ``alive`` (work was done that nothing else shows). `at` is in seconds since the epoch.
     """
 
     at: float
-    kind: Literal["phase", "progress", "trial_done", "trial_failed", "alive"]
+    kind: Literal["phase", "progress", "trial_done", "trial_failed", "trial_left", "alive"]
     text: str = ""
     trial: str | None = None
     done: float | None = None
@@ -86,6 +87,9 @@ class EventWriter:
 
     def trial_failed(self, trial: str, text: str) -> None:
         self.emit(Event(at=time.time(), kind="trial_failed", trial=trial, text=text))
+
+    def trial_left(self, trial: str) -> None:
+        self.emit(Event(at=time.time(), kind="trial_left", trial=trial))
 
     def alive(self) -> None:
         """Report that work continues elsewhere, such as on a cluster's executors; displays do not show it."""

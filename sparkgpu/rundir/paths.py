@@ -45,6 +45,11 @@ class TrialPaths:
     def done(self) -> Path:
         return self.root / "DONE"
 
+    @property
+    def left_out(self) -> Path:
+        """Is there if the trial did not begin, for lack of time."""
+        return self.root / "LEFT_OUT"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LanePaths:

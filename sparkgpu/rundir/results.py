@@ -15,6 +15,9 @@ from sparkgpu.errors import ConfigError
 from sparkgpu.rundir.files import Record, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import HostRecord
+from sparkgpu.words import seconds_text
+
+_LATE = 1.1
 
 MetricValues = dict[str, float | None]
 """Metrics by name, with their natural values; None if the rows do not define one."""
@@ -41,15 +44,28 @@ class Spread(_Part):
 
 
 class RunInfo(_Part):
-    """The run itself. `started_at` is in UTC, `sparkgpu` is the version that ran it."""
+    """The run itself.
+
+    `started_at` is in UTC, `sparkgpu` is the version that ran it, `time_limit_s` the time that it was given.
+    """
 
     name: str
     started_at: str
     wall_s: float
+    time_limit_s: float | None = None
     sparkgpu: str
     versions: dict[str, str]
     host: HostRecord
     peak_rss_bytes: int
+
+    @property
+    def wall_text(self) -> str:
+        """The wall time in words, beside the limit if there was one."""
+        wall = seconds_text(self.wall_s)
+        if self.time_limit_s is None:
+            return wall
+        late = ", too short for this table here" if self.wall_s > _LATE * self.time_limit_s else ""
+        return f"{wall}; the limit was {seconds_text(self.time_limit_s)}{late}"
 
 
 class DataInfo(_Part):
@@ -106,6 +122,7 @@ class DoneTrial(TrialResult):
 
     It trained `steps` trees or epochs of `most_steps` that it was allowed; `still_improving` tells whether it
     reached that limit while the validation rows still gained. All are None if its engine does not tell.
+    `out_of_time` tells whether the run's time limit ended it.
     """
 
     status: Literal["done"]
@@ -119,6 +136,7 @@ class DoneTrial(TrialResult):
     steps: int | None = None
     most_steps: int | None = None
     still_improving: bool | None = None
+    out_of_time: bool = False
     native_parameters: dict[str, str]
     device_proof: dict[str, object]
     notes: tuple[str, ...] = ()

@@ -34,9 +34,16 @@ def _cut_off(trials: Sequence[DoneTrial]) -> list[str]:
         if not short:
             continue
         unit, key = _LIMITS[branch_of(own[0].engine)]
+        which = "" if len(own) == 1 else f" in {len(short)} of {counted(len(own), 'trial')}"
+        if any(trial.out_of_time for trial in short):
+            reached = max(trial.steps or 0 for trial in short)
+            found.append(
+                f"{model}: the time limit ended training at {counted(reached, unit)}{which} while the "
+                "validation rows still gained; with more time it may be better"
+            )
+            continue
         limit = f"{model}.{key}" if model in OWN else f"{key} of {model}"
         most = max(trial.most_steps or 0 for trial in short)
-        which = "" if len(own) == 1 else f" in {len(short)} of {counted(len(own), 'trial')}"
         found.append(
             f"{model}: training reached its limit of {counted(most, unit)}{which} while the validation rows "
             f"still gained; a larger {limit} or another preset may give a better model"

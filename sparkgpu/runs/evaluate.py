@@ -65,7 +65,8 @@ def evaluate(
 ) -> Evaluation:
     """Score what finished. `failed` gives the reasons of failed trials, `notes` other notes on trials."""
     labels = LabelReader(paths, schema)
-    done = [spec for spec in plan.trials if paths.trial(spec.name).done.exists()]
+    tried = [spec for spec in plan.trials if not paths.trial(spec.name).left_out.exists()]
+    done = [spec for spec in tried if paths.trial(spec.name).done.exists()]
     scored = [_score(paths, schema, spec, labels) for spec in done]
     names = tuple(dict.fromkeys((*_ALWAYS, *(spec.model for spec in plan.trials))))
     pooled = {
@@ -74,7 +75,7 @@ def evaluate(
         if (own := [trial for trial in scored if trial.spec.model == model])
     }
     averaged = {model: _compute(schema, labels, found) for model, found in pooled.items()}
-    models = [_model(model, plan, scored, averaged.get(model)) for model in names]
+    models = [_model(model, tried, scored, averaged.get(model)) for model in names]
     if len(pooled) > 1:
         members = dict(pooled)
         weights, pooled["blend"] = mix(schema.task, labels.all("valid"), members)
@@ -98,7 +99,7 @@ def evaluate(
         models=tuple(models),
         trials=(
             *finished,
-            *(_failed_trial(spec, plan, failed) for spec in plan.trials if spec not in done),
+            *(_failed_trial(spec, plan, failed) for spec in tried if spec not in done),
         ),
         comparison=ComparisonResult(
             metric=metric,
@@ -133,9 +134,11 @@ def _score(paths: RunPaths, schema: TableSchema, spec: TrialSpec, labels: LabelR
     )
 
 
-def _model(model: str, plan: Plan, scored: Sequence[_Scored], averaged: SplitMetrics | None) -> ModelResult:
+def _model(
+    model: str, tried: Sequence[TrialSpec], scored: Sequence[_Scored], averaged: SplitMetrics | None
+) -> ModelResult:
     own = [trial for trial in scored if trial.spec.model == model]
-    planned = [spec for spec in plan.trials if spec.model == model]
+    planned = [spec for spec in tried if spec.model == model]
     means, spread = SplitMetrics(valid={}, test={}), Spread(test={})
     if own:
         valid, _ = metrics.mean_and_std([trial.metrics.valid for trial in own])
@@ -160,7 +163,7 @@ def _model(model: str, plan: Plan, scored: Sequence[_Scored], averaged: SplitMet
 def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str, str]) -> DoneTrial:
     spec, fit = trial.spec, trial.fit
     _, points = read_curve(paths.trial(spec.name).learning_curve)
-    most = fit.most_steps
+    most = points[-1].step if fit.out_of_time and points else fit.most_steps
     note = notes.get(spec.name)
     return DoneTrial(
         name=spec.name,
@@ -180,8 +183,9 @@ def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str,
         peak_device_bytes=fit.peak_device_bytes,
         best_iteration=fit.best_iteration,
         steps=points[-1].step if points else None,
-        most_steps=most,
+        most_steps=fit.most_steps,
         still_improving=None if most is None else still_improving(points, most),
+        out_of_time=fit.out_of_time,
         native_parameters=fit.native_parameters,
         device_proof=fit.device_proof,
         notes=(*fit.notes, *([note] if note else [])),

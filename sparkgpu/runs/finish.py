@@ -36,7 +36,7 @@ def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machin
 
     results = Results(
         schema_version=1,
-        run=_run_info(paths, trained, started, machine),
+        run=_run_info(paths, plan, trained, started, machine),
         data=_data_info(trained.schema),
         models=trained.found.models,
         trials=trained.found.trials,
@@ -62,8 +62,10 @@ def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machin
     return results
 
 
-def _run_info(paths: RunPaths, trained: Trained, started: float, machine: Machine) -> RunInfo:
+def _run_info(paths: RunPaths, plan: Plan, trained: Trained, started: float, machine: Machine) -> RunInfo:
+    limit = {} if plan.time_limit is None else {"time_limit_s": plan.time_limit}
     return RunInfo(
+        **limit,
         name=paths.root.name,
         started_at=datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         wall_s=round(time.time() - started, 3),

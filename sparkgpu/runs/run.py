@@ -87,6 +87,11 @@ def run(
     )  # fmt: skip
     find_java(environ)
     settings = cluster_settings(found.cluster, environ)
+    if settings is not None and found.time_limit is not None:
+        raise ConfigError(
+            "time_limit: a run on a Spark cluster cannot keep one yet. Leave it out, or set trees.ntrees and "
+            "neural.epochs."
+        )
     return _run_here(asked) if settings is None else _run_on_cluster(asked, settings)
 
 
@@ -136,7 +141,9 @@ def _run_here(asked: _Asked) -> RunOutcome:
         launcher_words(environ)  # refuse now, not when the table is ready
     with reserved_ports(len(devices)) as ports:
         cuda_engine = engine_with_cuda() if devices[0].kind == "cuda" else None
-        plan = make_plan(config, asked.machine, devices, ports, cuda_engine=cuda_engine)
+        plan = make_plan(
+            config, asked.machine, devices, ports, cuda_engine=cuda_engine, started=asked.started
+        )
         if asked.dry_run:
             asked.show(plan)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=asked.out or Path()), results=None)

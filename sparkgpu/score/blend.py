@@ -21,6 +21,7 @@ _FLAT = 1e-12  # mixtures with a smaller relative gain count as equal
 
 _FOLDS = 5
 _FEWEST_PER_FOLD = 20
+_NOTICEABLE = 2e-4
 _MOST_SELECTED = 20_000  # more rows change no choice, and cost seconds
 
 Objective = Callable[[FloatArray], tuple[float, FloatArray]]
@@ -60,7 +61,7 @@ def members_that_help(
     """The models without which a blend of the others is worse on rows that did not fit its weights.
 
     Of more than two models, one after the other is left out for as long as the blend of the rest has no
-    greater loss in a cross-validation over these rows. The order of `predictions` is kept.
+    noticeably greater loss in a cross-validation over these rows. The order of `predictions` is kept.
     """
     names = list(predictions)
     label_N = np.asarray(label_N)
@@ -79,9 +80,9 @@ def members_that_help(
     while len(names) > 1:
         without = {name: loss([other for other in names if other != name]) for name in names}
         worst = min(without, key=lambda name: without[name])
-        if without[worst] > least:
+        if without[worst] > (1 + _NOTICEABLE) * least:
             break
-        least = without[worst]
+        least = min(least, without[worst])
         names.remove(worst)
     return tuple(names)
 

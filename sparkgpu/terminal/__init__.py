@@ -115,7 +115,7 @@ class Display:
         for trial in results.failed:
             self._line(f"{clean(trial.name)} failed: {clean(trial.error)}", "red")
         self._console.print()
-        self._line(f"run     {paths.root}  ({seconds_text(results.run.wall_s)})", whole=True)
+        self._line(f"run     {paths.root}  ({results.run.wall_text})", whole=True)
         self._line(f"report  {paths.report / 'index.html'}", whole=True)
 
     def error(self, message: str) -> None:

@@ -48,6 +48,9 @@ class Progress:
             if event.value is not None:
                 self.metric, self.value = event.metric, event.value
             self._estimate = self._estimated(event, now)
+        elif event.kind == "trial_left":
+            self.text, self._estimate = "no time for more", None
+            self.ended.add(event.trial or "")
         elif event.trial:
             self.ended.add(event.trial)
             self.done = 1.0 if event.kind == "trial_done" else self.done

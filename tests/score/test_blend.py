@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from sparkgpu.score.blend import blend, blend_weights
+from sparkgpu.score.blend import blend, blend_weights, members_that_help
 from sparkgpu.score.metrics import compute
 
 
@@ -137,3 +137,28 @@ def test_unusable_blends_are_refused():
         blend_weights("binary", [0, 1, 0, 1], {"a": p, "b": p * np.nan})
     with pytest.raises(ValueError, match="different numbers of classes"):
         blend_weights("multiclass", [0, 1, 0, 1], {"a": p, "b": np.full((4, 4), 0.25)})
+
+
+def test_models_that_do_not_help_on_unseen_rows_are_left_out():
+    rng = np.random.default_rng(11)
+    label = rng.normal(size=2000)
+    good = {name: label + rng.normal(size=2000) for name in ("a", "b")}  # their errors are independent
+    copy = good["a"] + 0.01 * rng.normal(size=2000)
+    noise = 20 * rng.normal(size=2000)
+    found = members_that_help("regression", label, {**good, "copy": copy, "noise": noise})
+    assert "noise" not in found and "b" in found
+    assert len({"a", "copy"} & set(found)) == 1
+
+
+def test_all_models_that_help_stay_and_two_are_never_cut():
+    rng = np.random.default_rng(12)
+    label = rng.normal(size=3000)
+    models = {f"m{i}": label + rng.normal(size=3000) for i in range(4)}
+    assert members_that_help("regression", label, models) == tuple(models)
+    poor = {"a": label, "b": rng.normal(size=3000)}
+    assert members_that_help("regression", label, poor) == ("a", "b")
+
+
+def test_few_rows_choose_no_models():
+    label, predictions = classes(np.random.default_rng(13), 60, 3, 4)
+    assert members_that_help("multiclass", label, predictions) == tuple(predictions)

@@ -25,6 +25,7 @@ from sparkgpu.engines.launchers.gang_files import (
     loss,
     rank_arguments,
     refusal,
+    write_trial,
 )
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.rundir.files import write_text
@@ -100,7 +101,7 @@ class Barrier:
         folder.mkdir()
         if kept is not None:
             write_text(smaller, kept)
-        write_text(folder / "config.json", trial.parameters.model_dump_json())
+        write_trial(trial, folder)
         arguments = [*rank_arguments(trial, folder), "--meet", "agent"]
         failure: Exception | None = None
         try:

@@ -14,8 +14,11 @@ from pathlib import Path
 from sparkgpu.engines.engine import NeuralTrial
 from sparkgpu.engines.launchers.heartbeat import ended_file, read_sign
 from sparkgpu.errors import SparkgpuError, error_of_kind
-from sparkgpu.rundir.files import read_json
+from sparkgpu.rundir.files import read_json, write_json, write_text
 from sparkgpu.rundir.records import FitRecord
+
+UNTIL = "until.json"
+"""When the trial has to be done, in seconds since the epoch; absent without a time limit."""
 
 SMALLER = "smaller.json"
 """The micro-batches for the next attempt, written by a rank that ran out of memory."""
@@ -32,6 +35,19 @@ def rank_arguments(trial: NeuralTrial, folder: Path) -> list[str]:
         "-m", "sparkgpu.engines.neural.ranks", "--run-dir", str(trial.run.root), "--trial", trial.name,
         "--folder", str(folder),
     ]  # fmt: skip
+
+
+def write_trial(trial: NeuralTrial, folder: Path) -> None:
+    """What the ranks read of their trial."""
+    write_text(folder / "config.json", trial.parameters.model_dump_json())
+    if trial.until is not None:
+        write_json(folder / UNTIL, {"until": trial.until})
+
+
+def read_until(folder: Path) -> float | None:
+    """When the trial has to be done."""
+    file = folder / UNTIL
+    return float(read_json(file)["until"]) if file.exists() else None
 
 
 def refusal(folder: Path) -> SparkgpuError | None:

@@ -23,10 +23,16 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from sparkgpu.engines.engine import NeuralTrial
-from sparkgpu.engines.launchers.gang_files import blame, finished_record, is_done, rank_arguments, refusal
+from sparkgpu.engines.launchers.gang_files import (
+    blame,
+    finished_record,
+    is_done,
+    rank_arguments,
+    refusal,
+    write_trial,
+)
 from sparkgpu.engines.launchers.heartbeat import STACK_SIGNAL, TRAINING, Sign, read_sign, stack_file
 from sparkgpu.errors import TrialError
-from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 
 _LOOK_EVERY_S = 0.1
@@ -44,7 +50,7 @@ class Local:
         num_ranks = len(spec.gang)
         folder = trial.scratch / f"gang-{trial.name}"
         folder.mkdir()
-        write_text(folder / "config.json", config.model_dump_json())
+        write_trial(trial, folder)
         logs.mkdir(parents=True, exist_ok=True)
         # Otherwise the agent would open its own store to the network for the ranks.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"

@@ -14,11 +14,17 @@ import subprocess
 from pathlib import Path
 
 from sparkgpu.engines.engine import NeuralTrial
-from sparkgpu.engines.launchers.gang_files import attempts, finished_record, loss, rank_arguments, refusal
+from sparkgpu.engines.launchers.gang_files import (
+    attempts,
+    finished_record,
+    loss,
+    rank_arguments,
+    refusal,
+    write_trial,
+)
 from sparkgpu.errors import TrialError
 from sparkgpu.host.rank_command import LAUNCHER, launcher_words
 from sparkgpu.plan.plan import TrialSpec
-from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 
 # The scratch folder and GPUs of this machine only; the launcher gives each machine its own.
@@ -34,7 +40,7 @@ class Machines:
         shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped
         folder.mkdir(parents=True)
         logs.mkdir(exist_ok=True)
-        write_text(folder / "config.json", trial.parameters.model_dump_json())
+        write_trial(trial, folder)
         launcher = launcher_words()
         arguments = [*rank_arguments(trial, folder), "--meet", "agent", "--output", str(logs)]
         output = logs / "launcher.log"

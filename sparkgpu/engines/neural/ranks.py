@@ -23,7 +23,7 @@ from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.engines.engine import Trial
-from sparkgpu.engines.launchers.gang_files import SMALLER
+from sparkgpu.engines.launchers.gang_files import SMALLER, read_until
 from sparkgpu.engines.launchers.heartbeat import FINISHING, TRAINING, Heartbeat
 from sparkgpu.engines.launchers.rendezvous import meet, restarts
 from sparkgpu.engines.neural.engine import usable_device
@@ -167,6 +167,7 @@ def _run(
             scratch=folder,
             beside_bytes=beside_bytes,
             may_wait=plan.master is None,
+            until=read_until(folder),
         ),
         strategy,
         lambda metric: _reporter(heartbeat, events, spec, metric, leads=strategy.leads),

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Model, Platform, TreesTrial
 from sparkgpu.engines.trees.curve import curve_as_csv
+from sparkgpu.engines.trees.time_limit import fit_until
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.rundir.files import write_text
@@ -58,6 +59,24 @@ class Fitted:
     """`device` is ``cpu``, or begins with ``cuda``."""
 
 
+class Progress:
+    """Told after each round, it reports the number of trees now and then and says when time is up."""
+
+    def __init__(self, trial: TreesTrial) -> None:
+        self._trial = trial
+        self._until = fit_until(trial)
+        self.out_of_time = False
+
+    def __call__(self, trees: int) -> bool:
+        """Whether training has to end after so many rounds."""
+        trial = self._trial
+        if (trees - 1) % trial.parameters.score_tree_interval == 0:
+            trial.events.progress(trial.name, trees / trial.parameters.ntrees, step=trees)
+        if self._until is not None and trees < trial.parameters.ntrees and time.time() >= self._until:
+            self.out_of_time = True
+        return self.out_of_time
+
+
 class BoostingEngine(ABC):
     """An engine (`sparkgpu.engines.engine.Engine`) around a library of gradient boosting."""
 
@@ -69,9 +88,9 @@ class BoostingEngine(ABC):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int], None],
+        progress: Callable[[int], bool],
     ) -> Fitted:
-        """Train on split train and stop early by split valid; `progress` receives the number of trees."""
+        """Train on split train and stop early by split valid, or as soon as `progress` says so."""
 
     @staticmethod
     @abstractmethod
@@ -91,9 +110,8 @@ class BoostingEngine(ABC):
             splits = {split: _split(found, schema) for split, found in rows.items()}
         with events.phase("training", trial.name):
             start = time.perf_counter()
-            fitted = self.fit(
-                trial, splits, lambda trees: events.progress(trial.name, trees / ntrees, step=trees)
-            )
+            progress = Progress(trial)
+            fitted = self.fit(trial, splits, progress)
             fit_s = time.perf_counter() - start
         with events.phase("predicting", trial.name):
             start = time.perf_counter()
@@ -116,6 +134,7 @@ class BoostingEngine(ABC):
             peak_host_bytes=peak_resident_bytes(),
             best_iteration=fitted.best_iteration,
             most_steps=ntrees,
+            out_of_time=progress.out_of_time,
             native_parameters=fitted.native_parameters,
             device_proof=fitted.device_proof,
             on_gpu=str(fitted.device_proof.get("device")).startswith("cuda"),

@@ -30,7 +30,7 @@ class CatBoost(BoostingEngine):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int], None],
+        progress: Callable[[int], bool],
     ) -> Fitted:
         config, schema = trial.parameters, trial.schema
         loss = _LOSSES[schema.task]
@@ -40,7 +40,7 @@ class CatBoost(BoostingEngine):
             for found in (splits["train"], splits["valid"])
         )
         # CatBoost calls nobody back from a GPU.
-        callbacks = None if config.on_gpu else [_Progress(progress, config.score_tree_interval)]
+        callbacks = None if config.on_gpu else [_Progress(progress)]
         try:
             model.fit(train, eval_set=valid, callbacks=callbacks)
         except catboost.CatBoostError as error:
@@ -80,15 +80,12 @@ class CatBoost(BoostingEngine):
 
 
 class _Progress:
-    def __init__(self, progress: Callable[[int], None], every: int) -> None:
+    def __init__(self, progress: Callable[[int], bool]) -> None:
         self._progress = progress
-        self._every = every
 
     def after_iteration(self, info: Any) -> bool:
         """Whether to go on; CatBoost counts iterations from 1."""
-        if info.iteration % self._every == 1 % self._every:
-            self._progress(info.iteration)
-        return True
+        return not self._progress(info.iteration)
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:

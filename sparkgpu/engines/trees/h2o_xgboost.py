@@ -29,6 +29,7 @@ from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
 from sparkgpu.engines.trees.level_order import ordered_levels
 from sparkgpu.engines.trees.mojo import MOJO, load_mojo
 from sparkgpu.engines.trees.mojo_levels import name_levels
+from sparkgpu.engines.trees.time_limit import fit_until
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.jvm.h2o_context import native_predictions
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.15
 _MOST_POLL_S = 1.0
+_LEAST_S = 0.5
+_LAST_TREE_S = 2.0
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 
@@ -90,10 +93,13 @@ class H2OXGBoost:
         start = time.perf_counter()
         with self._predicting(trial):
             with events.phase("training", trial.name):
+                until = fit_until(trial)
+                if until is not None:
+                    parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
                 model = _start(trial, parameters, train, valid)
                 test = tables.coded("test", fold, order)  # H2O parses it while the first trees grow
                 job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
-                is_scoring = _grow(job, trial)
+                is_scoring = _grow(job, trial, until)
             if is_scoring:
                 # H2O scores all training and validation rows; with many classes this can take as long as the
                 # trees.
@@ -109,6 +115,7 @@ class H2OXGBoost:
         best, curve = _learning_curve(output, schema)
         notes = [one_node] if one_node else []
         grown = _num_trees(output)
+        out_of_time = until is not None and _ended_by_time(grown, best, trial)
         if trial.parameters.early_stopping_rounds and 0 < best < grown:
             if self._cloud is None:
                 self._cut_back(model, best, schema)
@@ -142,6 +149,7 @@ class H2OXGBoost:
             peak_host_bytes=peak_resident_bytes(),
             best_iteration=best,
             most_steps=trial.parameters.ntrees,
+            out_of_time=out_of_time,
             native_parameters=native,
             device_proof={
                 "tree_method": native.get("tree_method"),
@@ -232,7 +240,12 @@ def _start(
     return model
 
 
-def _grow(job: H2OJob, trial: TreesTrial) -> bool:
+def _ended_by_time(grown: int, best: int, trial: TreesTrial) -> bool:
+    patience = trial.parameters.early_stopping_rounds
+    return grown < trial.parameters.ntrees and not (patience and grown - best >= patience)
+
+
+def _grow(job: H2OJob, trial: TreesTrial, until: float | None) -> bool:
     """Report the number of trees until all are grown. Returns whether H2O still works on the model then.
 
     This is unknown for a model that stops early: its progress does not change any more.
@@ -240,9 +253,11 @@ def _grow(job: H2OJob, trial: TreesTrial) -> bool:
     told, grown = -1.0, time.monotonic()
     while (done := job.done()) is not None:
         if done != told:
-            trial.events.progress(trial.name, done, step=round(done * trial.parameters.ntrees))
+            # With a time limit, H2O tells the share of the time.
+            step = round(done * trial.parameters.ntrees) if until is None else None
+            trial.events.progress(trial.name, done, step=step)
             told, grown = done, time.monotonic()
-        if done >= 1.0:
+        if done >= 1.0 or (until is not None and time.time() > until + _LAST_TREE_S):
             return True
         # Ask less often about slow trees: each question is work for the node that trains.
         time.sleep(max(_POLL_S, min(_MOST_POLL_S, (time.monotonic() - grown) / 10)))

@@ -35,7 +35,7 @@ class LightGBM(BoostingEngine):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int], None],
+        progress: Callable[[int], bool],
     ) -> Fitted:
         config, schema = trial.parameters, trial.schema
         metric = _METRICS[schema.task]
@@ -51,8 +51,8 @@ class LightGBM(BoostingEngine):
         every = config.score_tree_interval
 
         def report(env: Any) -> None:
-            if env.iteration % every == 0:
-                progress(env.iteration + 1)
+            if progress(env.iteration + 1):
+                raise lightgbm.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
 
         callbacks: list[Any] = [lightgbm.record_evaluation(log), report]
         if config.early_stopping_rounds:

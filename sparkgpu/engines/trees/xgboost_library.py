@@ -36,7 +36,7 @@ class XGBoost(BoostingEngine):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int], None],
+        progress: Callable[[int], bool],
     ) -> Fitted:
         config, schema, threads = trial.parameters, trial.schema, trial.lane.tree_threads
         if config.tree_method == "exact" and config.max_depth == 0:
@@ -59,7 +59,7 @@ class XGBoost(BoostingEngine):
             evals=[(train, "train"), (valid, "valid")],
             evals_result=log,
             early_stopping_rounds=config.early_stopping_rounds or None,
-            callbacks=[_Progress(progress, config.score_tree_interval)],
+            callbacks=[_Progress(progress)],
             verbose_eval=False,
         )
         used = json.loads(booster.save_config())["learner"]["generic_param"]
@@ -86,15 +86,12 @@ class XGBoost(BoostingEngine):
 
 
 class _Progress(xgboost.callback.TrainingCallback):
-    def __init__(self, progress: Callable[[int], None], every: int) -> None:
+    def __init__(self, progress: Callable[[int], bool]) -> None:
         super().__init__()
         self._progress = progress
-        self._every = every
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        if epoch % self._every == 0:
-            self._progress(epoch + 1)
-        return False
+        return self._progress(epoch + 1)
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:

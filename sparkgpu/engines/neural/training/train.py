@@ -27,6 +27,7 @@ from sparkgpu.engines.neural.training.memory import (
     release,
 )
 from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer, set_progress
+from sparkgpu.engines.neural.training.time_limit import TimeLimit
 from sparkgpu.errors import TrialError
 
 _EVAL_BATCHES = 4  # micro-batches that are evaluated at once: without gradients a row takes less
@@ -44,6 +45,7 @@ class Training:
     kept_epoch: int
     optimizer: str
     notes: tuple[str, ...] = field(default=())
+    out_of_time: bool = False
 
 
 def train(
@@ -56,12 +58,16 @@ def train(
     seed: int,
     report: Report,
     checkpoints: Checkpoints | None = None,
+    limit: TimeLimit | None = None,
 ) -> Training:
     """Train the network that `strategy` holds.
 
     With `patience` p > 0 it stops after p epochs without a better validation metric and keeps the weights of
     the best epoch. With 0 it runs all epochs and keeps the last weights. It continues from the last
-    checkpoint if there is one. Raises `TrialError` if the loss becomes NaN before any good epoch.
+    checkpoint if there is one. At the `limit` it ends within an epoch, and what it learned there counts;
+    learning rates follow the time if that passes faster than the epochs.
+
+    Raises `TrialError` if the loss becomes NaN before any good epoch.
     """
     epochs, patience = config.epochs, config.patience
     optimizer = make_optimizer(strategy.module, config, recipe)
@@ -75,15 +81,20 @@ def train(
             if found.asked_rows != config.micro_batch_size:  # what was found by running out of memory is void
                 found.micro_rows = found.asked_rows = config.micro_batch_size
             progress = found
-    loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress)
+    limit = limit or TimeLimit(None)
+    loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress, limit)
     metric_of = strategy.objective.metric_of
     counts_errors = recipe.keeps_least_error and strategy.objective.task != "regression"
+    out_of_time = False
     while progress.epoch < epochs and not progress.ended:
         loop.epoch()
+        begin = time.perf_counter()
+        valid = loop.mean_loss(valid_rows)
+        limit.validated(time.perf_counter() - begin)
         point = CurvePoint(
             epoch=progress.epoch + 1,
             train=metric_of(strategy.sum_over_parts(loop.total) / loop.rows),
-            valid=metric_of(loop.mean_loss(valid_rows)),
+            valid=metric_of(valid),
             error=loop.mean_loss(valid_rows, errors=True) if counts_errors else None,
             elapsed_s=loop.elapsed_s(),
         )
@@ -107,6 +118,9 @@ def train(
                 progress.best_weights = strategy.snapshot() if patience else {}
         elif patience and point.epoch - progress.best.epoch >= patience:
             progress.ended = True
+        if limit.is_over and not progress.ended and progress.epoch < epochs:
+            progress.ended = out_of_time = True
+            progress.notes.append(_time_note(loop, progress.epoch))
         if checkpoints is not None and checkpoints.due_after_epoch():
             with strategy.slow_work():
                 checkpoints.save(strategy, optimizer, progress)
@@ -120,7 +134,13 @@ def train(
         kept_epoch=progress.best.epoch if patience else progress.curve[-1].epoch,
         optimizer="AdamW (fused)" + (", Muon" if any(g["muon"] for g in optimizer.param_groups) else ""),
         notes=tuple(progress.notes),
+        out_of_time=out_of_time,
     )
+
+
+def _time_note(loop: _Loop, epoch: int) -> str:
+    seen = f" after {loop.rows:,} of {loop.whole_rows:,} rows" if loop.rows < loop.whole_rows else ""
+    return f"the time limit ended training in epoch {epoch}{seen}"
 
 
 class _Loop:
@@ -137,7 +157,9 @@ class _Loop:
         report: Report,
         checkpoints: Checkpoints | None,
         progress: TrainingState,
+        limit: TimeLimit,
     ) -> None:
+        self._limit = limit
         self._strategy = strategy
         self._source = source
         self._optimizer = optimizer
@@ -149,8 +171,10 @@ class _Loop:
         self._progress = progress
         rows, size = len(source), config.batch_size
         self._steps = max(1, rows // size) if recipe.drops_partial_batch else -(-rows // size)
-        self.rows = min(rows, self._steps * size)
+        self.whole_rows = min(rows, self._steps * size)
         """The rows of an epoch's batches."""
+        self.rows = self.whole_rows
+        """Those that this epoch has seen, if time ended it."""
         self._start = time.perf_counter() - (progress.curve[-1].elapsed_s if progress.curve else 0.0)
         self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
         """The summed loss over this epoch's rows so far, on this process."""
@@ -181,7 +205,7 @@ class _Loop:
                 break
             batch, rows = found
             step = progress.epoch * steps + progress.step
-            done = step / (steps * config.epochs)
+            done = min(1.0, max(step / (steps * config.epochs), self._limit.share))
             set_progress(self._optimizer, config, self._recipe, done)
             if self._recipe.dropout is not None:
                 strategy.scale_dropout(self._recipe.dropout(done))
@@ -189,7 +213,11 @@ class _Loop:
             strategy.step(self._optimizer, self._recipe.most_gradient_norm)
             progress.step += 1
             done = (progress.epoch + progress.step / steps) / config.epochs
-            self._report(done, progress.epoch, last)
+            self._report(min(1.0, max(done, self._limit.share)), progress.epoch, last)
+            self._limit.after_step(strategy, rows)
+            if self._limit.is_over:
+                self.rows = min(self.whole_rows, progress.step * config.batch_size)
+                return
             if self._checkpoints is not None and progress.step < steps and self._checkpoints.due(step):
                 progress.total = strategy.sum_over_parts(self.total)
                 with strategy.slow_work():

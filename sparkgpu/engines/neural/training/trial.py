@@ -33,6 +33,7 @@ from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint
 from sparkgpu.engines.neural.training.memory import is_out_of_memory, release
 from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.engines.neural.training.time_limit import TimeLimit
 from sparkgpu.engines.neural.training.train import Report, Training, train
 from sparkgpu.engines.turns import wait_for_trees
 from sparkgpu.errors import TrialError
@@ -109,6 +110,7 @@ def run_rank(
         peak_device_bytes=max(found["device_bytes"] for found in resources) if on_gpu else None,
         best_iteration=training.best_epoch,
         most_steps=parameters.epochs,
+        out_of_time=training.out_of_time,
         native_parameters=_native_parameters(model, training),
         device_proof=_device_proof(strategy, trial.lane, resources),
         on_gpu=all(name.startswith("cuda") for found in resources for name in found["parameters_device"]),
@@ -216,6 +218,11 @@ def _train(
             seed=trial.spec.seed,
             report=report(fitted.objective.metric),
             checkpoints=checkpoints,
+            limit=TimeLimit(
+                trial.until,
+                valid_rows=len(fitted.valid),
+                predicted_rows=len(fitted.valid) + trial.schema.splits["test"],
+            ),
         )
     except TrialError as error:
         raise TrialError(f"{trial.name}: {error}") from None

@@ -1,0 +1,83 @@
+"""Runs of several models, and runs with a time limit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from running import COMMAND, SMALL, finished
+
+import sparkgpu
+from sparkgpu.report.cards import card_path
+from sparkgpu.rundir.results import read_results
+from sparkgpu.runs.resume import resumed_config
+
+pytestmark = pytest.mark.spark
+
+
+def test_five_models_meet_on_the_same_rows_and_one_that_fails_harms_no_other(
+    wine: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("catboost")
+    failing = tmp_path / "contest.toml"
+    failing.write_text(
+        '[[models]]\nname = "refused"\nengine = "xgboost"\ntree_method = "exact"\nmax_depth = 0\n'
+    )
+    run = finished(
+        [*COMMAND, "run", wine, "--target", "target", "--task", "multiclass", "--cpu-lanes", "2",
+         "--repeats", "1", "--config", failing, "--also", "lightgbm,catboost,resnet", *SMALL],
+        tmp_path / "run", tmp_path, code=5,
+    )  # fmt: skip
+    results = read_results(run.paths)
+    state = {model.name: model.status for model in results.models}
+    assert state == {
+        "trees": "done", "neural": "done", "refused": "failed", "lightgbm": "done", "catboost": "done",
+        "resnet": "done", "blend": "done",
+    }  # fmt: skip
+    assert "needs a depth" in results.failed[0].error
+    lanes = {trial.model: trial.lane for trial in results.trials}
+    assert len({lanes[name] for name in ("trees", "refused", "lightgbm", "catboost")}) == 2
+    assert lanes["neural"] != lanes["resnet"]
+
+    # Pairs: the question, the best against every other model, the blend against each.
+    finished_models = [name for name, status in state.items() if status == "done" and name != "blend"]
+    pairs = {frozenset((pair.a, pair.b)) for pair in results.comparison.pairs}
+    assert {frozenset(("trees", "neural"))} < pairs
+    assert {frozenset(("blend", name)) for name in finished_models} < pairs
+    blend = next(model for model in results.models if model.name == "blend")
+    assert blend.weights is not None and sum(blend.weights.values()) == pytest.approx(1)
+    assert blend.weights.keys() == set(finished_models)
+    metric = results.comparison.metric
+    of_valid = {model.name: model.metrics.valid[metric] for model in results.models if model.trials}
+    assert all(of_valid["blend"] <= value + 1e-9 for value in of_valid.values() if value is not None)
+
+    # Each can be used afterwards, and the run can be repeated.
+    frame = pd.read_parquet(wine)
+    for name in (*finished_models, "blend"):
+        assert sparkgpu.load(run.paths.root, name).predict_proba(frame).shape == (len(frame), 3)
+    config = resumed_config(run.paths.root, {})
+    assert config.model_names == ("trees", "neural", "refused", "lightgbm", "catboost", "resnet")
+    assert all(card_path(run.paths, name).exists() for name in finished_models)
+
+
+def test_a_run_ends_in_its_time_and_uses_it_for_further_seeds(wine: Path, tmp_path: Path) -> None:
+    run = finished(
+        [*COMMAND, "run", wine, "--target", "target", "--task", "multiclass", "--cpu-lanes", "1",
+         "--time-limit", "22s", "--set", "neural.epochs=150", "--set", "neural.patience=0"],
+        tmp_path / "run", tmp_path,
+    )  # fmt: skip
+    results = read_results(run.paths)
+    assert results.run.time_limit_s == 22.0
+    assert results.failed == ()
+    trees, neural = (next(m for m in results.models if m.name == name) for name in ("trees", "neural"))
+    assert trees.status == neural.status == "done"
+    assert (trees.metrics.test["accuracy"] or 0) > 0.8
+    # A machine may be so slow that only the first seeds fit; what does not begin is no failure.
+    planned = json.loads(run.paths.plan.read_text())["trials"]
+    begun = {trial.name for trial in results.trials}
+    left = {trial["name"] for trial in planned} - begun
+    assert left and all(run.paths.trial(name).left_out.exists() for name in left)
+    assert not run.left_behind()
