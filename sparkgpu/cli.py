@@ -163,9 +163,12 @@ def export(
     ] = None,
 ) -> None:
     """Write a model of a finished run in a format that other programs read, and check it."""
+    from sparkgpu.predict.export import MLFLOW, temperature_of
     from sparkgpu.predict.export import export as write
 
     typer.echo(write(run_dir, model, format, out))
+    if format != MLFLOW and (by := temperature_of(run_dir, model)) is not None:
+        _say(f"note: the file gives probabilities at temperature 1; this run predicts at {by:.4f}.")
 
 
 @app.command()

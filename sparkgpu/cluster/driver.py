@@ -179,7 +179,10 @@ class _Application:
                 time.sleep(barrier.RESTART_S)
                 raise
 
-        if not run_trials(plan, plan.of(0, branch), self.paths, self.events[branch], run_unless_lost):
+        if not run_trials(
+            plan, plan.of(0, branch), self.paths, self.events[branch], run_unless_lost,
+            calibrates=self.config.calibrates(schema.task),
+        ):  # fmt: skip
             self.failed = True
 
 

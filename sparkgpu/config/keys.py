@@ -133,7 +133,9 @@ class RunConfig(Section):
 
     `models` are the models to train: trees and neural, and further ones (`sparkgpu.config.models`); with only
     one there is no comparison and no blend. `time_limit` is for the whole run, in seconds or in words such as
-    ``10m``: training ends early enough, and `repeats` None means as many as fit. A worker that neither
+    ``10m``: training ends early enough, and `repeats` None means as many as fit. With `calibrate`,
+    probabilities are scaled by a temperature fitted on the validation rows (None: with more than two classes,
+    whose models are compared by log loss). A worker that neither
     reports, computes, reads nor writes for `hang_after_s` seconds counts as hung; 0 turns this off.
     """
 
@@ -142,6 +144,7 @@ class RunConfig(Section):
     preset: Preset | None = None
     models: Models = ("trees", "neural")
     time_limit: Duration | None = None
+    calibrate: bool | None = None
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
@@ -155,6 +158,10 @@ class RunConfig(Section):
     def model_names(self) -> tuple[str, ...]:
         """The names of the models, in their order."""
         return tuple(model_name(model) for model in self.models)
+
+    def calibrates(self, task: str) -> bool:
+        """Whether probabilities of this task are scaled."""
+        return task == "multiclass" if self.calibrate is None else self.calibrate and task != "regression"
 
     @property
     def branches(self) -> frozenset[Branch]:

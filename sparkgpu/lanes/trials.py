@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from sparkgpu.engines.saved_model import check_saved_model
 from sparkgpu.errors import described
+from sparkgpu.lanes.calibrate import calibrate
 from sparkgpu.plan.plan import Plan, TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
@@ -25,10 +26,12 @@ def run_trials(
     events: EventWriter,
     run_trial: Callable[[TrialSpec], FitRecord],
     fits: Callable[[TrialSpec], bool] = lambda spec: True,
+    *,
+    calibrates: bool = False,
 ) -> bool:
     """Run the trials that are not done yet, also after a failed one; those that do not fit are left out.
 
-    Returns whether none failed.
+    With `calibrates`, probabilities are scaled by a temperature. Returns whether none failed.
     """
     all_done = True
     for spec in trials:
@@ -43,7 +46,10 @@ def run_trials(
             continue
         try:
             record = run_trial(spec)
-            saved = check_saved_model(record, paths, read_schema(paths))
+            schema = read_schema(paths)
+            saved = check_saved_model(record, paths, schema)
+            if calibrates:
+                record = calibrate(spec, record, paths, schema)
             devices = plan.devices(spec) if record.on_gpu else ("cpu",) * len(spec.gang)
             update = {"saved_model": saved, "devices": devices}
             write_json(trial.fit, record.model_copy(update=update))

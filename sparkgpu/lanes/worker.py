@@ -130,7 +130,10 @@ class _Worker:
             shares.end(spec)
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
-        self.failed = not run_trials(self.plan, self.trials, self.paths, self.events, run_trial, shares.fits)
+        calibrates = self.config.calibrates(schema.task)
+        self.failed = not run_trials(
+            self.plan, self.trials, self.paths, self.events, run_trial, shares.fits, calibrates=calibrates
+        )
 
     def _run_with_room(self, engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
         """Run a trial; trees that found too little memory beside the network on a GPU grow again after it."""

@@ -82,6 +82,7 @@ def resolve(
     update = {
         "preset": preset,
         "data": config.data.model_copy(update={"task": size.task}),
+        "calibrate": config.calibrates(size.task),
         "trees": own_trees,
         "neural": own_neural,
         "models": tuple(

@@ -95,6 +95,13 @@ def export(run_dir: str | Path, model: str, format: str, out: str | Path | None 
     return target
 
 
+def temperature_of(run_dir: str | Path, model: str) -> float | None:
+    """The temperature at which the run predicts with a model, which an exported file does not contain."""
+    results = finished_results(RunPaths(root=Path(run_dir).expanduser().resolve()))
+    members = weights_of(results, model_name(results, model, str(run_dir)))
+    return next((trial.temperature for trial in results.done() if trial.name in members), None)
+
+
 def _export_mlflow(paths: RunPaths, model: str, where: str, out: str | Path | None) -> Path:
     """Any model, the blend included, with the files of the run that it needs."""
     from sparkgpu.predict.mlflow_model import check_mlflow, save_model

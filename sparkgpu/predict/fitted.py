@@ -21,6 +21,7 @@ from sparkgpu.prepare.level_means import load_means
 from sparkgpu.prepare.roles import BROKEN_TYPES, WHOLE_TYPES
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results
+from sparkgpu.score.calibration import scaled
 from sparkgpu.table.schema import TableSchema, read_schema
 
 if TYPE_CHECKING:
@@ -50,9 +51,13 @@ class FittedModel:
         self._means = load_means(paths.table, self._schema.features)
         self._encoder = self.encoder()
         self.members = weights_of(results, self.name)
-        engines = {trial.name: trial.engine for trial in results.done()}
-        self._models: list[tuple[float, Model]] = [
-            (weight, load_fitted(engines[trial], paths.trial(trial).root, self._schema))
+        done = {trial.name: trial for trial in results.done()}
+        self._models: list[tuple[float, float | None, Model]] = [
+            (
+                weight,
+                done[trial].temperature,
+                load_fitted(done[trial].engine, paths.trial(trial).root, self._schema),
+            )
             for trial, weight in self.members.items()
         ]
 
@@ -87,7 +92,7 @@ class FittedModel:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how this model is applied here."""
-        found = (getattr(model, "note", None) for _, model in self._models)
+        found = (getattr(model, "note", None) for *_, model in self._models)
         return tuple(dict.fromkeys(note for note in found if note))
 
     def encoder(self) -> Encoder:
@@ -128,7 +133,10 @@ class FittedModel:
         if batch.num_rows == 0:
             return np.empty((0, len(self._schema.classes)) if self._schema.classes else 0)
         total = np.asarray(
-            sum(weight * np.asarray(model.predict(rows), np.float64) for weight, model in self._models)
+            sum(
+                weight * _calibrated(np.asarray(model.predict(rows), np.float64), temperature)
+                for weight, temperature, model in self._models
+            )
         )
         # Trees give 32-bit probabilities, whose sum is one in fewer digits.
         return total / total.sum(axis=1, keepdims=True) if self._schema.classes else total
@@ -146,6 +154,10 @@ class FittedModel:
 
     def __repr__(self) -> str:
         return f"<{self.name} of {self.run_dir}: predicts {self.target!r} ({self.task})>"
+
+
+def _calibrated(values: NDArray[np.float64], temperature: float | None) -> NDArray[np.float64]:
+    return values if temperature is None else scaled(values, temperature)
 
 
 def load(run_dir: str | Path, model: str = BEST) -> FittedModel:

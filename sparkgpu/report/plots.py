@@ -22,6 +22,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sparkgpu.report.curves import LearningCurve, TestRows, confusion, roc
+from sparkgpu.score.calibration import reliability
 from sparkgpu.score.metrics import primary, score
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import metric_title, number_text
@@ -133,6 +134,31 @@ def _roc_curves(
     lines = " One line for each trial." if any(len(test.trials[model]) > 1 for model in models) else ""
     caption = f"ROC curves on the test split; positive class: {schema.classes[1]}.{lines}{note}"
     return _picture(figure, "roc_curves", caption)
+
+
+def reliability_curves(
+    test: TestRows, schema: TableSchema, values: Mapping[str, float | None]
+) -> Picture | None:
+    """How often what each model predicts comes true, by its probability; None for a regression."""
+    models = [model for model in values if model in test.trials]
+    if schema.task == "regression" or not models or not test.labels.counts().any():
+        return None
+    figure, (axes,) = _figure(5.2, 4.6, 1, left=0.11, right=0.97, bottom=0.11, top=0.97)
+    axes.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
+    for model in models:
+        found = reliability(schema.task, test.labels.label_N, test.mean(model), test.labels.weight_N, 10)
+        colour, line = _styles(values)[model]
+        axes.plot(
+            found.probability_B, found.share_B, color=colour, linestyle=line, marker="o", markersize=3,
+            label=model,
+        )  # fmt: skip
+    of_class = f"of {_short(schema.classes[1])}" if schema.task == "binary" else "of the predicted class"
+    around = (-0.02, 1.02)
+    axes.set(xlabel=f"probability {of_class}", ylabel="share that came true", xlim=around, ylim=around)
+    axes.legend(loc="upper left", handlelength=3)
+    note = f" Drawn from every {test.every}th row." if test.every > 1 else ""
+    caption = f"Reliability on the test split: on the line, what is predicted comes true as often.{note}"
+    return _picture(figure, "reliability", caption)
 
 
 def _confusion_matrices(test: TestRows, schema: TableSchema, models: Sequence[str], note: str) -> Picture:

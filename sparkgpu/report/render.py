@@ -27,7 +27,9 @@ from sparkgpu.rundir.results import PairResult, Results, read_results
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
-PICTURES = ("roc_curves", "confusion_matrix", "predicted_vs_true", "learning_curves", "timings")
+PICTURES = (
+    "roc_curves", "confusion_matrix", "predicted_vs_true", "reliability", "learning_curves", "timings",
+)  # fmt: skip
 
 
 def build(paths: RunPaths) -> Path:
@@ -77,6 +79,7 @@ def _pictures(paths: RunPaths, schema: TableSchema, results: Results, test: Test
     with plots.plot_style():
         found = (
             plots.quality(test, schema, values),
+            plots.reliability_curves(test, schema, values),
             plots.learning_curves(curves, of_networks),
             plots.timings(results.phases_s),
         )
@@ -90,6 +93,12 @@ _NOTES = {
     "comparison": "The comparison uses each model's predictions averaged over its trials, row by row. A pair "
     "is a tie if its interval contains zero. The interval is about other rows like these, with the same "
     "fitted models.",
+    "calibration": "The calibration error is the mean distance between a probability and how often it came "
+    "true, over 15 bins: of the positive class, or of the predicted one of several. The temperature is "
+    "fitted on the validation rows; below 1 it makes a model surer. With calibrate = true in run.toml, "
+    "predictions are scaled; with more than two classes they are unless it is false.",
+    "blend_parts": "A gain is what the blend loses on the validation rows without this member; models that "
+    "do not help have no part.",
     "trials": "A step is a tree for the trees and an epoch for the network. Rows per second count each "
     "training row once per step, so they do not compare trees with networks. Predict is the time for the "
     "validation and test rows.",
@@ -124,6 +133,8 @@ def _content(schema: TableSchema, plan: Plan, results: Results) -> dict[str, obj
         "validation": tables.results(results, "valid"),
         "comparison": tables.comparison(results),
         "comparison_metric": metric_title(metric),
+        "calibration": tables.calibration(results),
+        "blend_parts": tables.blend_parts(results),
         "failures": tables.failures(results),
         "trials": tables.trials(results, metric),
         "timings": tables.timings(results),

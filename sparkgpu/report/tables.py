@@ -97,6 +97,46 @@ def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
     ]
 
 
+def calibration(found: Results) -> Table:
+    """How honest each model's probabilities are, before and after temperature scaling."""
+    rows = tuple(
+        (
+            Cell(text=model.name),
+            _number(one.error_before),
+            _number(one.error_after),
+            _number(one.brier_before),
+            _number(one.brier_after),
+            Cell(text=number_text(one.temperature, 3), number=True),
+            Cell(text="yes" if one.applied else "no"),
+        )
+        for model in found.models
+        if (one := model.calibration) is not None
+    )
+    columns = (
+        "test split", "calibration error", "after scaling", "Brier score", "after scaling", "temperature",
+        "scaled here",
+    )  # fmt: skip
+    return Table(columns=columns, rows=rows)
+
+
+def blend_parts(found: Results) -> Table:
+    """The members of the blend: their shares, and what each adds on the validation rows."""
+    blend = next((model for model in found.models if model.weights), None)
+    if blend is None or not blend.gains:
+        return Table(columns=(), rows=())
+    title = metric_title(found.comparison.metric)
+    rows = tuple(
+        (
+            Cell(text=name),
+            Cell(text=number_text(share, 3), number=True),
+            Cell(text=_signed((blend.gains or {}).get(name), None), number=True),
+        )
+        for name, share in (blend.weights or {}).items()
+        if share
+    )
+    return Table(columns=("member of the blend", "weight", f"gain in {title}, valid"), rows=rows)
+
+
 def comparison(found: Results) -> Table:
     """Each pair of models: the difference, its interval and the verdict."""
     rows = []

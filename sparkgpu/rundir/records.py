@@ -44,7 +44,8 @@ class FitRecord(Record):
     """``fit.json``: an engine's record of one trial. The units are seconds, bytes and rows per second.
 
     `most_steps` is the number of trees or epochs after which training ends in any case, and `out_of_time`
-    tells whether the run's time limit ended it before. `native_parameters`
+    tells whether the run's time limit ended it before. If the run calibrates, the predictions are those at
+    `temperature`, and the saved model's own are those at 1. `native_parameters`
     are the parameters that the native library reports, `device_proof` shows the device on which it ran,
     `on_gpu` says what that proves, `devices` names the devices, and
     `parameters` are the requested settings with the engine's names.
@@ -61,6 +62,7 @@ class FitRecord(Record):
     best_iteration: int
     most_steps: int | None = None
     out_of_time: bool = False
+    temperature: float | None = None
     native_parameters: dict[str, str] = Field(default_factory=dict)
     device_proof: dict[str, object] = Field(default_factory=dict)
     on_gpu: bool = False

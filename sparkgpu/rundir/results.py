@@ -83,6 +83,21 @@ class DataInfo(_Part):
     weighted: bool = False
 
 
+class CalibrationResult(_Part):
+    """How honest a model's probabilities are on the test rows, before and after temperature scaling.
+
+    `error` is the expected calibration error. The `temperature` was fitted on the validation rows; it is the
+    mean over trials, each of which has its own. `applied` tells whether predictions and metrics are scaled.
+    """
+
+    temperature: float
+    error_before: float
+    error_after: float
+    brier_before: float
+    brier_after: float
+    applied: bool
+
+
 class ModelResult(_Part):
     """One model of the run, under any name: the means over its finished trials.
 
@@ -102,6 +117,7 @@ class ModelResult(_Part):
     metrics: SplitMetrics
     std: Spread
     averaged: SplitMetrics | None = None
+    calibration: CalibrationResult | None = None
 
 
 class TrialResult(_Part):
@@ -122,7 +138,8 @@ class DoneTrial(TrialResult):
 
     It trained `steps` trees or epochs of `most_steps` that it was allowed; `still_improving` tells whether it
     reached that limit while the validation rows still gained. All are None if its engine does not tell.
-    `out_of_time` tells whether the run's time limit ended it.
+    `out_of_time` tells whether the run's time limit ended it. If the run calibrates, `temperature` is that of
+    its probabilities.
     """
 
     status: Literal["done"]
@@ -137,6 +154,7 @@ class DoneTrial(TrialResult):
     most_steps: int | None = None
     still_improving: bool | None = None
     out_of_time: bool = False
+    temperature: float | None = None
     native_parameters: dict[str, str]
     device_proof: dict[str, object]
     notes: tuple[str, ...] = ()

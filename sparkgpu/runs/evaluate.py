@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 from sparkgpu.plan.plan import Plan, TrialSpec
 from sparkgpu.rundir.curve import read_curve, still_improving
@@ -18,6 +18,7 @@ from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.rundir.results import (
+    CalibrationResult,
     ComparisonResult,
     DoneTrial,
     FailedTrial,
@@ -26,9 +27,11 @@ from sparkgpu.rundir.results import (
     SplitMetrics,
     Spread,
 )
+from sparkgpu.runs.calibrated import Calibrated, calibration_of
 from sparkgpu.runs.caveats import caveats
 from sparkgpu.runs.pool import FoldPredictions, Pooled, gains, mix, pool
 from sparkgpu.score import compare, metrics
+from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import LabelReader, Labels, trial_predictions
 from sparkgpu.table.schema import SplitName, TableSchema
 
@@ -53,6 +56,7 @@ class _Scored:
     fit: FitRecord
     metrics: SplitMetrics
     predictions: FoldPredictions
+    calibrated: Calibrated | None
 
 
 def evaluate(
@@ -76,6 +80,13 @@ def evaluate(
     }
     averaged = {model: _compute(schema, labels, found) for model, found in pooled.items()}
     models = [_model(model, tried, scored, averaged.get(model)) for model in names]
+    if schema.classes:
+        test = labels.all("test")
+        models = [
+            model.model_copy(update={"calibration": found}) if found else model
+            for model in models
+            for found in (_calibration(schema, model.name, scored, test),)
+        ]
     if len(pooled) > 1:
         members = dict(pooled)
         weights, pooled["blend"] = mix(schema.task, labels.all("valid"), members)
@@ -90,6 +101,7 @@ def evaluate(
                 gains=gains(schema.task, labels.all("valid"), members, weights),
                 metrics=averaged["blend"],
                 std=Spread(test={}),
+                **_calibration_of_blend(schema, pooled["blend"], labels),
             )
         )
     finished = tuple(_done_trial(paths, trial, plan, notes) for trial in scored)
@@ -119,18 +131,43 @@ def _compute(schema: TableSchema, labels: LabelReader, pooled: Pooled) -> SplitM
     )
 
 
+def _calibration(
+    schema: TableSchema, model: str, scored: Sequence[_Scored], test: Labels
+) -> CalibrationResult | None:
+    of_model = [trial for trial in scored if trial.spec.model == model]
+    applied = any(trial.fit.temperature is not None for trial in of_model)
+    own = [trial.calibrated for trial in of_model if trial.calibrated]
+    return calibration_of(schema.task, own, test, applied=applied) if own else None
+
+
+def _calibration_of_blend(schema: TableSchema, blend: Pooled, labels: LabelReader) -> dict[str, Any]:
+    """Only said: its members have a temperature if the run calibrates, and a second one gained nothing."""
+    if not schema.classes:
+        return {}
+    has_N = blend.has_valid_N
+    found = Calibrated.fit(schema.task, labels.all("valid").where(has_N), blend.valid[has_N], blend.test)
+    return {"calibration": calibration_of(schema.task, [found], labels.all("test"), applied=False)}
+
+
 def _score(paths: RunPaths, schema: TableSchema, spec: TrialSpec, labels: LabelReader) -> _Scored:
     own: dict[SplitName, Labels] = {split: labels.of(split, spec.fold) for split in _SPLITS}
     values = trial_predictions(paths, schema, spec.name, own)
+    fit = read_record(paths.trial(spec.name).fit, FitRecord)
+    calibrated = None
+    if fit.temperature is not None:
+        calibrated = Calibrated(temperature=fit.temperature, test=scaled(values["test"], 1 / fit.temperature))
+    elif schema.classes:
+        calibrated = Calibrated.fit(schema.task, own["valid"], values["valid"], values["test"])
     found = {
         split: metrics.compute(schema.task, rows.label_N, values[split], rows.weight_N)
         for split, rows in own.items()
     }
     return _Scored(
         spec=spec,
-        fit=read_record(paths.trial(spec.name).fit, FitRecord),
+        fit=fit,
         metrics=SplitMetrics(valid=found["valid"], test=found["test"]),
         predictions=FoldPredictions(fold=spec.fold, valid=values["valid"], test=values["test"]),
+        calibrated=calibrated,
     )
 
 
@@ -186,6 +223,7 @@ def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str,
         most_steps=fit.most_steps,
         still_improving=None if most is None else still_improving(points, most),
         out_of_time=fit.out_of_time,
+        **({} if fit.temperature is None else {"temperature": fit.temperature}),
         native_parameters=fit.native_parameters,
         device_proof=fit.device_proof,
         notes=(*fit.notes, *([note] if note else [])),

@@ -31,7 +31,10 @@ def _python(version: str) -> str | None:
 def _outside(folder: Path) -> dict[str, str]:
     """The environment of a user who knows nothing of this checkout."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("VIRTUAL_ENV", "PYTHON"))}
-    return {**kept, "HOME": str(folder), "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", "")}
+    # pip's downloads may be used again; they would otherwise be looked for below the new HOME.
+    asked = [sys.executable, "-m", "pip", "cache", "dir"]
+    cache = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    return {**kept, "HOME": str(folder), "PIP_CACHE_DIR": cache}
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +59,7 @@ def test_a_wheel_in_a_new_environment_trains_and_predicts(
         pytest.skip(f"there is no Python {version} on this machine")
     subprocess.run([python, "-m", "venv", str(tmp_path / "venv")], check=True)
     own = tmp_path / "venv" / "bin"
-    # Its caches would otherwise be found again below HOME.
-    cache = subprocess.run([own / "python", "-m", "pip", "cache", "dir"], capture_output=True, text=True)
-    environment = {**_outside(tmp_path), "PIP_CACHE_DIR": cache.stdout.strip()}
+    environment = _outside(tmp_path)
 
     def in_order(*command: str | Path) -> str:
         done = subprocess.run(
