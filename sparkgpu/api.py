@@ -100,6 +100,7 @@ def run(
     preset: Literal["fast", "balanced", "best"] | None = None,
     also: Sequence[str] | str | None = None,
     time_limit: str | float | None = None,
+    search: int | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -109,7 +110,8 @@ def run(
 
     `data` is a path (or ``table:NAME``), a Spark DataFrame, or a pandas, polars, pyarrow or other frame that
     exports Arrow; None is the built-in demo. `also` names further models for the same rows, such as
-    ``["lightgbm", "realmlp"]``, and `time_limit` is the time for the whole run (``"10m"``, or seconds).
+    ``["lightgbm", "realmlp"]``, `time_limit` is the time for the whole run (``"10m"``, or seconds), and
+    `search` the number of settings to try for each model.
     `config` is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
     ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
     the devices and the strategy may change.
@@ -131,6 +133,7 @@ def run(
                 preset=preset,
                 also=also,
                 time_limit=time_limit,
+                search=search,
             ),
         }
         file = Path(config) if isinstance(config, (str, Path)) else None

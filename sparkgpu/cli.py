@@ -71,6 +71,9 @@ def run(
         str | None,
         typer.Option(metavar="TIME", help="Time for the whole run, such as 90s, 10m or 1h30m; it is used."),
     ] = None,
+    search: Annotated[
+        int | None, typer.Option(metavar="N", help="Try N settings for each model; the best join in.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
     assignments: Annotated[
         list[str] | None,
@@ -101,6 +104,7 @@ def run(
     options = keyed(
         source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
         strategy=strategy, preset=preset, also=also, time_limit=time_limit,
+        search=search,
     )  # fmt: skip
     if resume:
         if config is not None:

@@ -36,8 +36,9 @@ from sparkgpu.engines.engine import Model, Platform, Trial, load_fitted, make_en
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import find_machine
 from sparkgpu.plan.defaults import resolve
-from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.plan.plan import LanePlan
 from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.predict.frames import as_reader
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.frame_table import early_stop_split, frame_features, write_frame_table

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.plan.plan import LanePlan, Plan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import Event
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results

@@ -31,8 +31,9 @@ from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.defaults import Resolved
 from sparkgpu.plan.executors import Executor, make_cluster_plan
-from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.prepare.prepare import prepare
 from sparkgpu.rundir.events import Event, EventWriter
 from sparkgpu.rundir.files import read_json, write_json

@@ -135,7 +135,8 @@ class RunConfig(Section):
     one there is no comparison and no blend. `time_limit` is for the whole run, in seconds or in words such as
     ``10m``: training ends early enough, and `repeats` None means as many as fit. With `calibrate`,
     probabilities are scaled by a temperature fitted on the validation rows (None: with more than two classes,
-    whose models are compared by log loss). A worker that neither
+    whose models are compared by log loss). `search` is the number of settings to try for each model; the best
+    take part as models of their own. A worker that neither
     reports, computes, reads nor writes for `hang_after_s` seconds counts as hung; 0 turns this off.
     """
 
@@ -145,6 +146,7 @@ class RunConfig(Section):
     models: Models = ("trees", "neural")
     time_limit: Duration | None = None
     calibrate: bool | None = None
+    search: Count | None = None
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()

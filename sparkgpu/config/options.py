@@ -15,6 +15,7 @@ OPTIONS = {
     "preset": "preset",
     "also": "also",
     "time_limit": "time_limit",
+    "search": "search",
     "nodes": "cluster.nodes",
     "cpus_per_node": "slurm.cpus_per_node",
     "partition": "slurm.partition",

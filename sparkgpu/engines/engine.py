@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.errors import DeviceError
-from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.plan.plan import LanePlan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.paths import RunPaths, TrialPaths
 from sparkgpu.rundir.records import FitRecord
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 ParametersT = TypeVar("ParametersT", TreesParameters, NeuralParameters)
 
 
+class PrunedError(TrialError):
+    """A search gives up a setting in the middle of its training."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial(Generic[ParametersT]):
     """One trial: what to train, on which table, with which parameters, and where its files go.
@@ -40,7 +45,8 @@ class Trial(Generic[ParametersT]):
     which all machines of a cluster see. `cores_are_free` tells whether the lane's other branch no longer
     needs its cores. `beside_bytes` are what the trees take of the same GPU at the same time, and `may_wait`
     tells whether somebody marks their end: the crew of one machine does, that of a Spark cluster does not. If
-    the run has a time limit, it has to be done at `until`, in seconds since the epoch.
+    the run has a time limit, it has to be done at `until`, in seconds since the epoch. In a search, `watch`
+    is told the loss on the validation rows after some steps, and may raise `PrunedError`.
     """
 
     spec: TrialSpec
@@ -54,6 +60,7 @@ class Trial(Generic[ParametersT]):
     beside_bytes: int = 0
     may_wait: bool = False
     until: float | None = None
+    watch: Callable[[int, float], None] | None = None
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkgpu.plan.plan import TrialSpec
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.score.calibration import scaled, temperature

@@ -1,7 +1,7 @@
 """The time of a worker's trials if the run has a time limit.
 
 Each model's first trials are carried out in any case and share the time that is left. Trials with further
-seeds only begin if they are likely to end in time.
+seeds begin only if enough time is left for a model that is worth having.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from sparkgpu.plan.plan import TrialSpec
+from sparkgpu.plan.trial_spec import TrialSpec
 
-_LONGER = 1.15
-"""A trial may take so many times as long as the one before it."""
+_SEARCH_SHARE = 3
+"""A search gets so many times the time of a single trial."""
+_ENOUGH = 0.6
+"""A further seed begins if so much is left of the time that the one before it took; it then learns faster."""
 
 
 class TimeShares:
@@ -24,7 +26,9 @@ class TimeShares:
         self._ends = ends
         self._clock = clock
         first_seed = min((spec.seed for spec in trials), default=0)
-        self._first = [spec.name for spec in trials if spec.seed == first_seed]
+        self._first = {
+            spec.name: _SEARCH_SHARE if spec.settings else 1 for spec in trials if spec.seed == first_seed
+        }
         self._took_s: dict[str, float] = {}
         self._began = 0.0
 
@@ -33,15 +37,17 @@ class TimeShares:
         if self._ends is None or spec.name in self._first:
             return True
         took_s = self._took_s.get(spec.model)
-        return took_s is not None and self._clock() + _LONGER * took_s <= self._ends
+        return took_s is not None and self._clock() + _ENOUGH * took_s <= self._ends
 
     def begin(self, spec: TrialSpec) -> float | None:
         """The trial begins; returns when it has to be done, in seconds since the epoch."""
         self._began = self._clock()
         if self._ends is None or spec.name not in self._first:
             return self._ends
-        left = len(self._first) - self._first.index(spec.name)
-        return self._began + (self._ends - self._began) / left
+        own = self._first[spec.name]
+        names = list(self._first)
+        left = sum(self._first[name] for name in names[names.index(spec.name) :])
+        return self._began + (self._ends - self._began) * own / left
 
     def end(self, spec: TrialSpec) -> None:
         """The trial is over."""

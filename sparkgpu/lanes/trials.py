@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from sparkgpu.engines.saved_model import check_saved_model
 from sparkgpu.errors import described
 from sparkgpu.lanes.calibrate import calibrate
-from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths

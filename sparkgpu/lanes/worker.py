@@ -11,14 +11,16 @@ import argparse
 import re
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkgpu.config import toml
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
@@ -27,8 +29,9 @@ from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.time_shares import TimeShares
 from sparkgpu.lanes.trials import run_trials
-from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec, prepares_table
+from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import RunPaths
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
 
+    from sparkgpu.lanes.search import Searches
     from sparkgpu.prepare.parquet_statistics import ParquetScan
 
 _WAIT_S = 0.05
@@ -108,6 +112,26 @@ class _Worker:
         shares = TimeShares(self.trials, self.plan.training_ends(schema))
 
         def run_trial(spec: TrialSpec) -> FitRecord:
+            until = shares.begin(spec)
+            if spec.settings:
+                record = searches().run(spec, resolved.of(spec.model), until)
+            else:
+                record = run_setting(spec, resolved.of(spec.model), until, None)
+            shares.end(spec)
+            return record
+
+        @cache
+        def searches() -> Searches:
+            from sparkgpu.lanes.search import Searches  # loads Optuna
+
+            return Searches(self.trials, self.paths, schema, run_setting)
+
+        def run_setting(
+            spec: TrialSpec,
+            parameters: TreesParameters | NeuralParameters,
+            until: float | None,
+            watch: Callable[[int, float], None] | None,
+        ) -> FitRecord:
             spec, note = self._after_probe(spec)
             if spec.engine not in engines:
                 engines[spec.engine] = make_engine(spec.engine, platform)
@@ -115,7 +139,7 @@ class _Worker:
                 wait_for_trees(self.paths, spec.gang, self.events)
             trial: Trial[Any] = Trial(
                 spec=spec,
-                parameters=resolved.of(spec.model),
+                parameters=parameters,
                 schema=schema,
                 run=self.paths,
                 lane=self.lane,
@@ -124,10 +148,10 @@ class _Worker:
                 cores_are_free=self._other_branch_ended,
                 beside_bytes=self.plan.bytes_of_trees(spec, resolved, schema),
                 may_wait=self.plan.master is None,
-                until=shares.begin(spec),
+                until=until,
+                watch=watch,
             )
             record = self._run_with_room(engines[spec.engine], trial)
-            shares.end(spec)
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
         calibrates = self.config.calibrates(schema.task)

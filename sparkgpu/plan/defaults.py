@@ -17,6 +17,7 @@ from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.networks import NETWORKS, Value
 from sparkgpu.config.values import Preset
+from sparkgpu.plan.search_space import TUNED, free_keys
 from sparkgpu.plan.tree_defaults import TableSize, tree_defaults
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
@@ -47,7 +48,8 @@ class Resolved:
     others: Mapping[str, TreesParameters | NeuralParameters]
 
     def of(self, model: str) -> TreesParameters | NeuralParameters:
-        """The parameters of one model of the run."""
+        """The parameters of one model of the run; a search begins with those of the model it is for."""
+        model = model.removesuffix(TUNED)
         return self.trees if model == "trees" else self.neural if model == "neural" else self.others[model]
 
 
@@ -83,10 +85,10 @@ def resolve(
         "preset": preset,
         "data": config.data.model_copy(update={"task": size.task}),
         "calibrate": config.calibrates(size.task),
-        "trees": own_trees,
-        "neural": own_neural,
+        "trees": _searchable(config, config.trees, own_trees),
+        "neural": _searchable(config, config.neural, own_neural),
         "models": tuple(
-            model if isinstance(model, str) else _resolved(model, others[model.name])
+            model if isinstance(model, str) else _resolved(config, model, others[model.name])
             for model in config.models
         ),
     }
@@ -124,11 +126,21 @@ def _filled_neural(
     return neural
 
 
+def _searchable(config: RunConfig, before: SectionT, filled: SectionT) -> SectionT:
+    """`filled`, but what a search may change stays open, so that the written run can be repeated."""
+    return filled.model_copy(update=dict.fromkeys(free_keys(before) if config.search else ()))
+
+
 def _resolved(
-    model: TreesModel | NetworkModel, found: TreesParameters | NeuralParameters
+    config: RunConfig, model: TreesModel | NetworkModel, found: TreesParameters | NeuralParameters
 ) -> TreesModel | NetworkModel:
     """The model's own table with every value."""
-    values = {key: value for key, value in dict(found).items() if key in type(model).model_fields}
+    open_keys = free_keys(config.section(model.name)) if config.search else ()
+    values = {
+        key: value
+        for key, value in dict(found).items()
+        if key in type(model).model_fields and key not in open_keys
+    }
     return type(model)(name=model.name, **values)
 
 

@@ -10,7 +10,8 @@ from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.config.values import Preset
 from sparkgpu.errors import ConfigError, DeviceError
-from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, lay_out_trials, spread
+from sparkgpu.plan.layout import lay_out_trials
+from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, spread
 from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.files import Record
 from sparkgpu.words import counted

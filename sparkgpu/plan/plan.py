@@ -10,17 +10,19 @@ from __future__ import annotations
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import AUTO_ENGINE, NeuralConfig, TreesConfig
 from sparkgpu.config.parameters import TreesParameters
-from sparkgpu.config.registry.engines import ENGINES, Branch, branch_of
+from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.config.values import Preset
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
 from sparkgpu.plan.gpu_memory import tree_bytes
+from sparkgpu.plan.layout import base_model, lay_out_trials
 from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy, weight_bytes
 from sparkgpu.plan.time_limit import MOST_REPEATS, planned_s, training_ends
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trees import check_tree_device
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
@@ -51,37 +53,6 @@ class LanePlan(Record):
     heap_bytes: int
     port_base: int
     in_turn: bool = False
-
-
-class TrialSpec(Record):
-    """One model with one seed and one fold, on one lane or, as a gang, on the devices of several lanes.
-
-    `lane` runs it; `gang` are the lanes whose devices it uses, on each of `nodes` machines. If it is
-    `probed`, its engine is tried on the device first, and where that does not train there, `otherwise` takes
-    its place.
-    """
-
-    name: str
-    model: str
-    engine: str
-    seed: int
-    fold: int | None
-    lane: int
-    gang: tuple[int, ...]
-    strategy: str = "single"
-    nodes: int = 1
-    probed: bool = False
-    otherwise: str | None = None
-
-    @property
-    def branch(self) -> Branch:
-        """The kind of its model."""
-        return branch_of(self.engine)
-
-    @property
-    def num_ranks(self) -> int:
-        """The number of processes that train it together, if its strategy uses several."""
-        return self.nodes * len(self.gang)
 
 
 class Plan(Record):
@@ -248,7 +219,7 @@ def make_plan(
     if probed:
         trials = tuple(
             trial.model_copy(update={"probed": True, "otherwise": cuda_engine})
-            if trial.model in probed
+            if base_model(trial.model) in probed
             else trial
             for trial in trials
         )
@@ -349,37 +320,3 @@ def heap_bytes(machine: Machine, lanes: int) -> int:
             "Java heap for each, and H2O needs at least 0.75; ask for fewer lanes."
         )
     return heap
-
-
-def lay_out_trials(
-    config: RunConfig, repeats: int, lanes: int, strategy: str, *, nodes: int = 1, cloud: bool = False
-) -> tuple[TrialSpec, ...]:
-    """The trials of each seed and fold, spread over the lanes; in a `cloud` each trial uses all lanes.
-
-    The trials of a branch go to the lanes in turn, so that several lanes train several models at once.
-    """
-    folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
-    next_lane: dict[Branch, int] = {"trees": 0, "neural": 0}
-    trials = []
-    for repeat, fold in ((r, f) for r in range(repeats) for f in folds):
-        seed = config.seed + repeat
-        suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
-        for model in config.model_names:
-            section, branch = config.section(model), config.branch(model)
-            is_gang = cloud or (branch == "neural" and STRATEGIES.find(strategy).is_gang)
-            lane = 0 if is_gang else next_lane[branch] % lanes
-            next_lane[branch] += 1
-            trials.append(
-                TrialSpec(
-                    name=f"{model}-{suffix}",
-                    model=model,
-                    engine=section.engine_name if isinstance(section, TreesConfig) else "torch",
-                    seed=seed,
-                    fold=fold,
-                    lane=lane,
-                    gang=tuple(range(lanes)) if is_gang else (lane,),
-                    strategy=strategy if branch == "neural" else "single",
-                    nodes=nodes if is_gang else 1,
-                )
-            )
-    return tuple(trials)

@@ -16,6 +16,7 @@ from typing import Literal
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.score.metrics import greater_is_better
+from sparkgpu.score.metrics import score as metric_score
 from sparkgpu.score.standings import averaged, standings, training
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
@@ -135,6 +136,33 @@ def blend_parts(found: Results) -> Table:
         if share
     )
     return Table(columns=("member of the blend", "weight", f"gain in {title}, valid"), rows=rows)
+
+
+def searches(found: Results) -> Table:
+    """What each search tried and chose."""
+    rows = []
+    for trial in found.done():
+        one = trial.search
+        if one is None:
+            continue
+        counts = f"{one.tried} ({one.pruned} given up, {one.failed} failed)"
+        chosen = ", ".join(f"{key} {value}" for key, value in one.setting.items())
+        before, after = (
+            None if score is None else metric_score(one.metric, score)
+            for score in (one.default_score, one.best_score)
+        )
+        rows.append(
+            (
+                Cell(text=trial.name),
+                Cell(text=counts),
+                _number(before),
+                _number(after),
+                Cell(text="the defaults" if one.best == 0 else chosen),
+            )
+        )
+    title = metric_title(found.comparison.metric)
+    columns = ("search", "settings", f"defaults, {title}, valid", "chosen", "chosen settings")
+    return Table(columns=columns, rows=tuple(rows))
 
 
 def comparison(found: Results) -> Table:

@@ -46,6 +46,11 @@ class TrialPaths:
         return self.root / "DONE"
 
     @property
+    def search(self) -> Path:
+        """The history of a search: a line for each setting that was tried."""
+        return self.root / "search.csv"
+
+    @property
     def left_out(self) -> Path:
         """Is there if the trial did not begin, for lack of time."""
         return self.root / "LEFT_OUT"

@@ -40,6 +40,19 @@ class MemoryRecord(Record):
         return self.table_bytes + self.lasting_bytes + max(self.step_bytes, self.evaluation_bytes)
 
 
+class SearchRecord(Record):
+    """What a search of settings tried, and the setting that it chose; scores are on the validation rows."""
+
+    tried: int
+    pruned: int
+    failed: int
+    best: int
+    setting: dict[str, object]
+    metric: str
+    default_score: float | None
+    best_score: float | None
+
+
 class FitRecord(Record):
     """``fit.json``: an engine's record of one trial. The units are seconds, bytes and rows per second.
 
@@ -70,6 +83,7 @@ class FitRecord(Record):
     parameters: dict[str, object] = Field(default_factory=dict)
     saved_model: SavedModelRecord | None = None
     memory_plan: MemoryRecord | None = None
+    search: SearchRecord | None = None
     notes: tuple[str, ...] = ()
 
 

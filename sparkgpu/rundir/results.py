@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from sparkgpu.errors import ConfigError
 from sparkgpu.rundir.files import Record, write_json
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import HostRecord
+from sparkgpu.rundir.records import HostRecord, SearchRecord
 from sparkgpu.words import seconds_text
 
 _LATE = 1.1
@@ -155,6 +155,7 @@ class DoneTrial(TrialResult):
     still_improving: bool | None = None
     out_of_time: bool = False
     temperature: float | None = None
+    search: SearchRecord | None = None
     native_parameters: dict[str, str]
     device_proof: dict[str, object]
     notes: tuple[str, ...] = ()

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
-from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.curve import read_curve, still_improving
 from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
@@ -202,7 +203,9 @@ def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str,
     _, points = read_curve(paths.trial(spec.name).learning_curve)
     most = points[-1].step if fit.out_of_time and points else fit.most_steps
     note = notes.get(spec.name)
+    found: dict[str, Any] = {"temperature": fit.temperature, "search": fit.search}
     return DoneTrial(
+        **{key: value for key, value in found.items() if value is not None},
         name=spec.name,
         model=spec.model,
         engine=fit.engine,
@@ -223,7 +226,6 @@ def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str,
         most_steps=fit.most_steps,
         still_improving=None if most is None else still_improving(points, most),
         out_of_time=fit.out_of_time,
-        **({} if fit.temperature is None else {"temperature": fit.temperature}),
         native_parameters=fit.native_parameters,
         device_proof=fit.device_proof,
         notes=(*fit.notes, *([note] if note else [])),

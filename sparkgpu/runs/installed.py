@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import TreesConfig
 from sparkgpu.config.registry.engines import ENGINES
@@ -14,6 +16,10 @@ def check_engines(config: RunConfig) -> None:
 
     Raises `DeviceError` with the command that installs it.
     """
+    if config.search is not None and find_spec("optuna") is None:
+        raise DeviceError(
+            "--search: the package optuna is not installed here. Run `pip install 'sparkgpu[search]'`."
+        )
     for name, section in zip(config.model_names, config.sections(), strict=True):
         if isinstance(section, TreesConfig) and (command := ENGINES.find(section.engine_name).missing):
             raise DeviceError(

@@ -87,12 +87,19 @@ def run(
     )  # fmt: skip
     find_java(environ)
     settings = cluster_settings(found.cluster, environ)
-    if settings is not None and found.time_limit is not None:
-        raise ConfigError(
-            "time_limit: a run on a Spark cluster cannot keep one yet. Leave it out, or set trees.ntrees and "
-            "neural.epochs."
-        )
+    if settings is not None:
+        _check_on_cluster(found)
     return _run_here(asked) if settings is None else _run_on_cluster(asked, settings)
+
+
+def _check_on_cluster(config: RunConfig) -> None:
+    """Refuse what a run on a Spark cluster cannot do yet. Raises `ConfigError`."""
+    for key, instead in (
+        ("time_limit", "set trees.ntrees and neural.epochs"),
+        ("search", "search on one machine, and give its settings to this run"),
+    ):
+        if getattr(config, key) is not None:
+            raise ConfigError(f"{key}: a run on a Spark cluster has none yet. Leave it out, or {instead}.")
 
 
 @dataclass(frozen=True, kw_only=True)

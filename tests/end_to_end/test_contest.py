@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from running import COMMAND, SMALL, finished
+from running import COMMAND, SMALL, finished, write_table
 
 import sparkgpu
 from sparkgpu.report.cards import card_path
-from sparkgpu.rundir.results import read_results
+from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.runs.resume import resumed_config
 
 pytestmark = pytest.mark.spark
@@ -81,3 +81,54 @@ def test_a_run_ends_in_its_time_and_uses_it_for_further_seeds(wine: Path, tmp_pa
     left = {trial["name"] for trial in planned} - begun
     assert left and all(run.paths.trial(name).left_out.exists() for name in left)
     assert not run.left_behind()
+
+
+SEARCHED = (
+    "--target", "target", "--cpu-lanes", "1", "--search", "6", "--set", 'models=["neural", "lightgbm"]',
+    "--set", "neural.architecture=mlp", "--set", "neural.epochs=12", "--set", "trees.ntrees=60",
+)  # fmt: skip
+
+
+def searched(table: Path, folder: Path, *more: str) -> tuple[Results, dict[str, list[list[str]]]]:
+    """The results of a search, and each history without its seconds."""
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("optuna")
+    folder.mkdir()
+    run = finished([*COMMAND, "run", table, *SEARCHED, *more], folder / "run", folder)
+    histories = {}
+    for file in (run.paths.root / "trials").glob("*-tuned-*/search.csv"):
+        lines = [line.split(",") for line in file.read_text().splitlines()]
+        histories[file.parent.name] = [[*line[:3], *line[4:]] for line in lines]
+    # Only the best setting's trial is left of a search.
+    assert all("." not in path.name for path in (run.paths.root / "trials").iterdir())
+    return read_results(run.paths), histories
+
+
+def test_a_search_is_never_worse_than_the_defaults_on_validation_rows(tmp_path: Path) -> None:
+    table = write_table("breast_cancer", tmp_path)
+    results, histories = searched(table, tmp_path / "one")
+    models = {model.name: model for model in results.models}
+    metric = results.comparison.metric
+    for name in ("neural", "lightgbm"):
+        before, after = models[name].metrics.valid[metric], models[f"{name}-tuned"].metrics.valid[metric]
+        assert before is not None and after is not None and after >= before - 1e-9
+        history = histories[f"{name}-tuned-s7"]
+        assert len(history) == 1 + 6
+        done = [float(line[2]) for line in history[1:] if line[1] == "done"]
+        assert max(done) == pytest.approx(after, abs=1e-9)
+        assert done[0] == pytest.approx(before, abs=1e-9)  # the first setting is the default one
+    pairs = {frozenset((pair.a, pair.b)) for pair in results.comparison.pairs}
+    assert any("tuned" in name for pair in pairs for name in pair)
+
+
+@pytest.mark.slow
+def test_a_search_repeats_itself_and_covers_all_folds(tmp_path: Path) -> None:
+    table = write_table("breast_cancer", tmp_path)
+    folds = ("--set", "split.folds=2", "--repeats", "1")
+    first, histories = searched(table, tmp_path / "one", *folds)
+    again, repeated = searched(table, tmp_path / "two", *folds)
+    assert histories == repeated
+    assert [model.metrics for model in first.models] == [model.metrics for model in again.models]
+    tuned = [trial for trial in first.done() if trial.model == "lightgbm-tuned"]
+    assert [trial.fold for trial in tuned] == [0, 1]
+    assert tuned[0].search == tuned[1].search

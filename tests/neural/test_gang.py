@@ -30,7 +30,8 @@ from sparkgpu.engines.launchers.heartbeat import (
 )
 from sparkgpu.engines.launchers.local import _Watcher
 from sparkgpu.errors import TrialError
-from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema

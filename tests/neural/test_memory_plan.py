@@ -19,7 +19,8 @@ from sparkgpu.engines.neural.training import trial
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import TrialError
 from sparkgpu.plan.gpu_memory import PROCESS_BYTES, network_budget, tree_bytes
-from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths

@@ -21,7 +21,8 @@ from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.rank_command import LAUNCHER
-from sparkgpu.plan.plan import Plan, TrialSpec
+from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.engines.engine import TreesTrial, Trial
-from sparkgpu.plan.plan import LanePlan, TrialSpec
+from sparkgpu.plan.plan import LanePlan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths

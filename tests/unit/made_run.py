@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.plan.plan import LanePlan, Plan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord

@@ -9,7 +9,8 @@ import pytest
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.errors import ConfigError
-from sparkgpu.plan.plan import LanePlan, Plan, TrialSpec
+from sparkgpu.plan.plan import LanePlan, Plan
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.unfinished import clear_unfinished

@@ -14,8 +14,9 @@ from sparkgpu.engines.neural.training.time_limit import TimeLimit
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import Machine, choose_devices
 from sparkgpu.lanes.time_shares import TimeShares
-from sparkgpu.plan.plan import Plan, TrialSpec, make_plan
+from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.plan.trial_spec import TrialSpec
 
 LARGE = TableSize(task="multiclass", train_rows=400_000, num_features=54, num_classes=7)
 
@@ -77,9 +78,11 @@ def test_first_trials_share_the_time_that_is_left_and_later_seeds_must_fit() -> 
         now += took
         shares.end(trial)
     assert untils == [30.0, 50.0, 90.0]  # a third of 90, half of 80, all of 40
+    assert [shares.fits(trial) for trial in trials[3:]] == [True, True, True]  # 30 s are left
+    now = 70.0
     assert [shares.fits(trial) for trial in trials[3:]] == [True, False, True]
     now = 85.0
-    assert not shares.fits(trials[3])
+    assert not any(shares.fits(trial) for trial in trials[3:])
 
 
 def test_a_model_that_failed_is_not_tried_with_further_seeds() -> None:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from sparkgpu.config.registry.entries import Entry, Registry
+from sparkgpu.config.registry.search_space import Range, SearchSpace
 
 Branch = Literal["trees", "neural"]
 """The kinds of models; each trains in a worker of its own in every lane."""
@@ -25,7 +26,7 @@ class EngineEntry(Entry):
     the class that trains one model over the executors of a Spark cluster (None: the engine cannot), and
     `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before those of
     `sparkgpu.plan.tree_defaults`, with the keys of ``[trees]``, and `round_cost` is the time of a round in
-    times that of XGBoost.
+    times that of XGBoost. `search` holds the settings that ``--search`` tries.
     """
 
     branch: Branch = "trees"
@@ -41,6 +42,7 @@ class EngineEntry(Entry):
     gpu_in_cluster: bool = False
     defaults: Mapping[str, float | str] = field(default_factory=dict)
     round_cost: float = 1.0
+    search: SearchSpace = field(default_factory=dict)
 
     @property
     def missing(self) -> str | None:
@@ -49,6 +51,22 @@ class EngineEntry(Entry):
             return None
         return f"pip install '{self.package}'"
 
+
+_SEARCH: SearchSpace = {
+    "learn_rate": Range(low=0.01, high=0.3, log=True),
+    "max_leaves": Range(low=8, high=256, log=True, whole=True),
+    "max_depth": Range(low=3, high=12, whole=True),
+    "min_rows": Range(low=0.1, high=30.0, log=True),
+    "sample_rate": Range(low=0.5, high=1.0),
+    "col_sample_rate_per_tree": Range(low=0.4, high=1.0),
+    "reg_lambda": Range(low=0.05, high=30.0, log=True),
+}
+_SEARCH_SYMMETRIC: SearchSpace = {
+    "learn_rate": Range(low=0.02, high=0.3, log=True),
+    "max_depth": Range(low=3, high=10, whole=True),
+    "sample_rate": Range(low=0.5, high=1.0),
+    "reg_lambda": Range(low=0.5, high=30.0, log=True),
+}
 
 ENGINES: Registry[EngineEntry] = Registry(
     "sparkgpu.engines",
@@ -62,6 +80,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             leafwise_on_gpu=False,
             needs_h2o=True,
             fitted="sparkgpu.engines.trees.mojo:load_mojo",
+            search=_SEARCH,
             on_cluster="sparkgpu.engines.trees.h2o_xgboost:H2OXGBoost",
         ),
         EngineEntry(
@@ -70,6 +89,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             on_gpu=True,
             package="sparkgpu[xgboost]",
             library="xgboost",
+            search=_SEARCH,
             on_cluster="sparkgpu.engines.trees.spark_xgboost:SparkXGBoost",
             gpu_in_cluster=True,
         ),
@@ -78,6 +98,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             load="sparkgpu.engines.trees.lightgbm_library:LightGBM",
             package="sparkgpu[lightgbm]",
             library="lightgbm",
+            search=_SEARCH,
         ),
         EngineEntry(
             name="catboost",
@@ -85,6 +106,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             on_gpu=True,
             package="sparkgpu[catboost]",
             library="catboost",
+            search=_SEARCH_SYMMETRIC,
             grows=("symmetric", "depthwise", "lossguide"),
             defaults={
                 "grow_policy": "symmetric",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sparkgpu.config.registry.entries import Entry, Registry
+from sparkgpu.config.registry.search_space import Choice, Range, SearchSpace
 
 Value = float | str | tuple[int, ...]
 Defaults = Mapping[str, Value]
@@ -26,7 +27,8 @@ class NetworkEntry(Entry):
     for about 6,500 steps.
 
     `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
-    ``inner``, by the inner width of each block; None, not at all.
+    ``inner``, by the inner width of each block; None, not at all. `search` holds the settings that
+    ``--search`` tries.
     """
 
     presets: Mapping[str, Defaults]
@@ -38,7 +40,10 @@ class NetworkEntry(Entry):
     on_regression: Defaults = field(default_factory=dict)
     on_multiclass: Defaults = field(default_factory=dict)
     tensor_parallel: Literal["pairs", "inner"] | None = None
+    search: SearchSpace = field(default_factory=dict)
 
+
+_WIDTHS = Choice(((64, 64), (128, 128), (256, 256), (128, 128, 128), (256, 256, 256)))
 
 # For "tabm", the presets "best" and, on a GPU, "balanced" have the size from its paper. On a CPU "balanced"
 # is half as wide with half the members, which is a tenth of the work. Two CPU cores train "fast" in about a
@@ -76,6 +81,14 @@ _TABM = NetworkEntry(
     balanced_on_cpu={"hidden": (256, 256), "members": 16},
     on_multiclass={"muon_learning_rate": 0.02},
     tensor_parallel="pairs",
+    search={
+        "learning_rate": Range(low=5e-4, high=5e-3, log=True),
+        "weight_decay": Range(low=1e-5, high=1e-2, log=True),
+        "dropout": Range(low=0.0, high=0.4),
+        "hidden": _WIDTHS,
+        "num_bins": Range(low=16, high=96, whole=True),
+        "embedding_dim": Choice((4, 8, 16)),
+    },
 )  # fmt: skip
 _REALMLP = NetworkEntry(
     name="realmlp",
@@ -90,8 +103,20 @@ _REALMLP = NetworkEntry(
         "best": {"epochs": 256, "patience": 256},
     },
     on_regression={"learning_rate": 0.2},
+    search={
+        "learning_rate": Range(low=0.01, high=0.3, log=True),
+        "weight_decay": Range(low=1e-3, high=1e-1, log=True),
+        "dropout": Range(low=0.0, high=0.4),
+        "hidden": _WIDTHS,
+    },
 )  # fmt: skip
 
+_SEARCH_PLAIN: SearchSpace = {
+    "learning_rate": Range(low=2e-4, high=5e-3, log=True),
+    "weight_decay": Range(low=1e-6, high=1e-2, log=True),
+    "dropout": Range(low=0.0, high=0.5),
+    "hidden": _WIDTHS,
+}
 _PLAIN: Defaults = {"learning_rate": 1e-3, "weight_decay": 1e-4, "schedule": "constant"}
 _MLP = NetworkEntry(
     name="mlp",
@@ -103,6 +128,7 @@ _MLP = NetworkEntry(
         "best": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
     },
     tensor_parallel="pairs",
+    search=_SEARCH_PLAIN,
 )
 _RESNET = NetworkEntry(
     name="resnet",
@@ -114,6 +140,7 @@ _RESNET = NetworkEntry(
         "best": {"hidden": (256, 256, 256, 256), "epochs": 300, "patience": 30, "dropout": 0.15},
     },
     tensor_parallel="inner",
+    search=_SEARCH_PLAIN,
 )
 
 NETWORKS: Registry[NetworkEntry] = Registry(

@@ -98,6 +98,7 @@ class _Reporter:
         self._trial = trial
         self._metric = ""
         self._next = 0.0
+        self._watched = 0
 
     def about(self, metric: str) -> Report:
         """This reporter, with values of `metric`."""
@@ -105,6 +106,9 @@ class _Reporter:
         return self
 
     def __call__(self, done: float, epoch: int, value: float | None) -> None:
+        if self._trial.watch is not None and value is not None and epoch > self._watched:
+            self._watched = epoch
+            self._trial.watch(epoch, value)
         now = time.perf_counter()
         if now < self._next and done < 1.0:
             return

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.engines.engine import Model, Platform, TreesTrial
+from sparkgpu.engines.engine import Model, Platform, PrunedError, TreesTrial
 from sparkgpu.engines.trees.curve import curve_as_csv
 from sparkgpu.engines.trees.time_limit import fit_until
 from sparkgpu.errors import DeviceError
@@ -66,15 +66,21 @@ class Progress:
         self._trial = trial
         self._until = fit_until(trial)
         self.out_of_time = False
+        self.pruned: PrunedError | None = None
 
-    def __call__(self, trees: int) -> bool:
-        """Whether training has to end after so many rounds."""
+    def __call__(self, trees: int, valid: float) -> bool:
+        """Whether training has to end after so many rounds, with this loss on the validation rows."""
         trial = self._trial
         if (trees - 1) % trial.parameters.score_tree_interval == 0:
             trial.events.progress(trial.name, trees / trial.parameters.ntrees, step=trees)
+            if trial.watch is not None:
+                try:
+                    trial.watch(trees, valid)
+                except PrunedError as error:  # a library would hide it among its own
+                    self.pruned = error
         if self._until is not None and trees < trial.parameters.ntrees and time.time() >= self._until:
             self.out_of_time = True
-        return self.out_of_time
+        return self.out_of_time or self.pruned is not None
 
 
 class BoostingEngine(ABC):
@@ -88,7 +94,7 @@ class BoostingEngine(ABC):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int], bool],
+        progress: Callable[[int, float], bool],
     ) -> Fitted:
         """Train on split train and stop early by split valid, or as soon as `progress` says so."""
 
@@ -112,6 +118,8 @@ class BoostingEngine(ABC):
             start = time.perf_counter()
             progress = Progress(trial)
             fitted = self.fit(trial, splits, progress)
+            if progress.pruned is not None:
+                raise progress.pruned
             fit_s = time.perf_counter() - start
         with events.phase("predicting", trial.name):
             start = time.perf_counter()

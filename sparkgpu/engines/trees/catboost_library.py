@@ -30,7 +30,7 @@ class CatBoost(BoostingEngine):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int], bool],
+        progress: Callable[[int, float], bool],
     ) -> Fitted:
         config, schema = trial.parameters, trial.schema
         loss = _LOSSES[schema.task]
@@ -80,12 +80,13 @@ class CatBoost(BoostingEngine):
 
 
 class _Progress:
-    def __init__(self, progress: Callable[[int], bool]) -> None:
+    def __init__(self, progress: Callable[[int, float], bool]) -> None:
         self._progress = progress
 
     def after_iteration(self, info: Any) -> bool:
         """Whether to go on; CatBoost counts iterations from 1."""
-        return not self._progress(info.iteration)
+        (losses,) = info.metrics["validation"].values()
+        return not self._progress(info.iteration, losses[-1])
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from sparkgpu.engines.trees.h2o_cloud import Cloud, Standing, say_good_bye
 from sparkgpu.errors import TrialError
 
 _LOOK_EVERY_S = 5.0
+_CANCEL_S = 0.1
 _SLOW_S = 15.0  # before asking for stacks, which H2O writes to its logs
 _CLOSING_S = 10.0  # a healthy cloud closes within milliseconds
 _WAITING_S = 45.0
@@ -57,6 +58,12 @@ class H2OJob:
         if self._cloud is not None:
             self._look((state["progress"], state["progress_msg"]), self._cloud)
         return float(state["progress"])
+
+    def cancel(self) -> None:
+        """Ask H2O to end the job, and wait until it has."""
+        h2o.api(f"POST /3/Jobs/{self._key}/cancel")
+        while self.done() is not None:
+            time.sleep(_CANCEL_S)
 
     def _look(self, progress: object, cloud: Cloud) -> None:
         try:

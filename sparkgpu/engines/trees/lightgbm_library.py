@@ -35,7 +35,7 @@ class LightGBM(BoostingEngine):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int], bool],
+        progress: Callable[[int, float], bool],
     ) -> Fitted:
         config, schema = trial.parameters, trial.schema
         metric = _METRICS[schema.task]
@@ -51,7 +51,8 @@ class LightGBM(BoostingEngine):
         every = config.score_tree_interval
 
         def report(env: Any) -> None:
-            if progress(env.iteration + 1):
+            valid = next(found[2] for found in env.evaluation_result_list if found[0] == "valid")
+            if progress(env.iteration + 1, valid):
                 raise lightgbm.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
 
         callbacks: list[Any] = [lightgbm.record_evaluation(log), report]

@@ -36,7 +36,7 @@ class XGBoost(BoostingEngine):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int], bool],
+        progress: Callable[[int, float], bool],
     ) -> Fitted:
         config, schema, threads = trial.parameters, trial.schema, trial.lane.tree_threads
         if config.tree_method == "exact" and config.max_depth == 0:
@@ -86,12 +86,13 @@ class XGBoost(BoostingEngine):
 
 
 class _Progress(xgboost.callback.TrainingCallback):
-    def __init__(self, progress: Callable[[int], bool]) -> None:
+    def __init__(self, progress: Callable[[int, float], bool]) -> None:
         super().__init__()
         self._progress = progress
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        return self._progress(epoch + 1)
+        (losses,) = evals_log["valid"].values()
+        return self._progress(epoch + 1, losses[-1])
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:

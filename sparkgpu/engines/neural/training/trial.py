@@ -21,7 +21,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.engine import NeuralTrial
+from sparkgpu.engines.engine import NeuralTrial, PrunedError
 from sparkgpu.engines.neural.model import TabularModel, save_model
 from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
@@ -224,6 +224,8 @@ def _train(
                 predicted_rows=len(fitted.valid) + trial.schema.splits["test"],
             ),
         )
+    except PrunedError:
+        raise
     except TrialError as error:
         raise TrialError(f"{trial.name}: {error}") from None
     with strategy.slow_work():
