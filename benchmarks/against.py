@@ -1,7 +1,8 @@
 """Compares `sparkgpu run` with LightGBM, XGBoost and, if asked, CatBoost and AutoGluon, on the same rows.
 
     python benchmarks/against.py DATA_FOLDER [--tables adult name:target ...] [--preset fast] [--seeds 3]
-                                 [--runs FOLDER] [--elsewhere VENV] [--set KEY=VALUE]...
+                                 [--runs FOLDER] [--elsewhere VENV] [--also NAMES] [--time-limit TIME]
+                                 [--set KEY=VALUE]...
 
 A table is a Parquet file in `DATA_FOLDER`; those of the default list need no target. Each is one
 `sparkgpu run` with one repeat per seed. Its folder stays in `--runs`, and a table that is there is not
@@ -14,7 +15,9 @@ and for the blend of all seeds.
 
 With `--elsewhere` CatBoost (its defaults, stopped early) and AutoGluon's `medium_quality` fit the same rows
 within the same seconds in the virtual environment VENV, which is made (several GB) if it is not there;
-`--libraries` chooses one of the two.
+`--libraries` chooses among them; `autogluon-best` is AutoGluon's `best_quality`, which gets the training and the
+validation rows together, since it validates by folds of its own. With `--time-limit` a run has as many seeds
+as fit, and the others get the limit.
 """
 
 from __future__ import annotations
@@ -53,7 +56,11 @@ TARGETS = {
 }  # fmt: skip
 _PATIENCE = 50
 _MOST_TIMES = 3
-_ELSEWHERE = {"catboost": "CatBoost, stopped early", "autogluon": "AutoGluon, medium_quality"}
+_ELSEWHERE = {
+    "catboost": "CatBoost, stopped early",
+    "autogluon": "AutoGluon, medium_quality",
+    "autogluon-best": "AutoGluon best, best_quality",
+}
 _OBJECTIVES = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}
 _MOST_TREES = 10_000
 
@@ -181,11 +188,10 @@ def of_run(paths: RunPaths, schema: TableSchema, results: Results) -> dict[str, 
         trial.name: read_predictions(paths.trial(trial.name).predictions, schema)["test"][1]
         for trial in results.done()
     }
-    models = {
-        model: averaged([predictions[trial.name] for trial in results.done(model)])
-        for model in ("trees", "neural")
-    }
     weights = next(model.weights for model in results.models if model.name == "blend") or {}
+    models = {
+        model: averaged([predictions[trial.name] for trial in results.done(model)]) for model in weights
+    }
     trees = {trial.name: predictions[trial.name] for trial in results.done("trees")}
     return {**trees, "blend": blend.blend(models, weights)}
 
@@ -197,9 +203,12 @@ def report(table: str, options: argparse.Namespace) -> None:
     if not paths.metrics.exists():
         command = [
             sys.executable, "-m", "sparkgpu", "run", str(options.data / f"{name}.parquet"), "--quiet",
-            "--target", target or TARGETS[name], "--preset", options.preset, "--repeats", str(options.seeds),
-            "--out", str(paths.root),
+            "--target", target or TARGETS[name], "--preset", options.preset, "--out", str(paths.root),
         ]  # fmt: skip
+        command += (
+            ["--time-limit", options.time_limit] if options.time_limit else ["--repeats", str(options.seeds)]
+        )
+        command += ["--also", options.also] if options.also else []
         for text in options.assignments:
             command += ["--set", text]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -208,7 +217,9 @@ def report(table: str, options: argparse.Namespace) -> None:
     seed = results.trials[0].seed
     label_N = rows["test"].label_N
     shown = [results.comparison.metric, *(["accuracy"] if schema.classes else [])]
-    print(f"{name}: {results.run.wall_s:.0f} s, {options.seeds} seeds")
+    seconds = results.run.time_limit_s or results.run.wall_s
+    seeds = len({trial.seed for trial in results.trials})
+    print(f"{name}: {results.run.wall_s:.0f} s, {seeds} seeds")
     for model in results.models:
         cells = []
         for metric in shown:
@@ -222,12 +233,12 @@ def report(table: str, options: argparse.Namespace) -> None:
     own = of_run(paths, schema, results)
     others: list[Callable[[], Fitted | None]] = [
         lambda: fit_lightgbm(schema, rows, seed, None),
-        lambda: fit_lightgbm(schema, rows, seed, results.run.wall_s),
-        lambda: fit_xgboost(schema, rows, seed, results.run.wall_s),
+        lambda: fit_lightgbm(schema, rows, seed, seconds),
+        lambda: fit_xgboost(schema, rows, seed, seconds),
     ]
     if options.elsewhere:
         others += [
-            partial(fit_elsewhere, library, schema, rows, results.run.wall_s, options.elsewhere)
+            partial(fit_elsewhere, library, schema, rows, seconds, options.elsewhere)
             for library in options.libraries
         ]
     for fit in others:
@@ -253,7 +264,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", type=Path, default=Path("against"))
     parser.add_argument("--elsewhere", type=Path, metavar="VENV")
-    parser.add_argument("--libraries", nargs="*", default=list(_ELSEWHERE), choices=list(_ELSEWHERE))
+    parser.add_argument("--libraries", nargs="*", default=["catboost", "autogluon"], choices=list(_ELSEWHERE))
+    parser.add_argument("--also", metavar="NAMES")
+    parser.add_argument("--time-limit", metavar="TIME")
     parser.add_argument("--set", dest="assignments", action="append", default=[])
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
