@@ -15,9 +15,9 @@ and for the blend of all seeds.
 
 With `--elsewhere` CatBoost (its defaults, stopped early) and AutoGluon's `medium_quality` fit the same rows
 within the same seconds in the virtual environment VENV, which is made (several GB) if it is not there;
-`--libraries` chooses among them; `autogluon-best` is AutoGluon's `best_quality`, which gets the training and the
-validation rows together, since it validates by folds of its own. With `--time-limit` a run has as many seeds
-as fit, and the others get the limit.
+`--libraries` chooses among them. `autogluon-best` is AutoGluon's `best_quality`, which gets the training and
+the validation rows together, since it validates by folds of its own. With `--time-limit` a run has as many
+seeds as fit, and the others get the limit.
 """
 
 from __future__ import annotations

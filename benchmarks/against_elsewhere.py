@@ -23,7 +23,7 @@ _PATIENCE = 50
 def fit_autogluon(
     folder: Path, task: str, rows: dict[str, pd.DataFrame], seconds: float, *, best: bool = False
 ) -> np.ndarray:
-    """The preset `medium_quality`, tuned by the validation rows, or `best_quality` on all but the test rows."""
+    """`medium_quality`, tuned by the validation rows, or `best_quality` on all but the test rows."""
     from autogluon.tabular import TabularPredictor
 
     predictor = TabularPredictor(
