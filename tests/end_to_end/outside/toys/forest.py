@@ -22,7 +22,7 @@ class Forest(BoostingEngine):
     """Takes `ntrees` and `max_depth` of ``[trees]``."""
 
     def fit(
-        self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Callable[[int], None]
+        self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Callable[[int, float], bool]
     ) -> Fitted:
         parameters, classes = trial.parameters, trial.schema.classes
         kind = RandomForestClassifier if classes else RandomForestRegressor
@@ -31,7 +31,6 @@ class Forest(BoostingEngine):
             random_state=trial.spec.seed, n_jobs=trial.lane.tree_threads,
         )  # fmt: skip
         forest.fit(_numbers(splits["train"].features), splits["train"].label_N, splits["train"].weight_N)
-        progress(parameters.ntrees)
 
         def loss(split: Split) -> float:
             found = _apply(forest, split.features)
@@ -39,6 +38,7 @@ class Forest(BoostingEngine):
                 return float(log_loss(split.label_N, found, labels=range(len(classes))))
             return float(root_mean_squared_error(split.label_N, found))
 
+        progress(parameters.ntrees, loss(splits["valid"]))
         return Fitted(
             predict=lambda frame: _apply(forest, frame),
             save=lambda folder: (folder / _FILE).write_bytes(pickle.dumps(forest)) and None,
