@@ -31,7 +31,7 @@ def test_an_engine_a_network_and_a_format_from_outside_are_run_by_name(wine: Pat
     run = sparkgpu(
         "run", table, "--target", "target", "--cpu-lanes", "1", "--out", tmp_path / "out",
         "--set", "trees.engine=toy-forest", "--set", "trees.ntrees=50",
-        "--set", "neural.architecture=toy-linear",
+        "--set", "neural.architecture=toy-linear", "--set", "calibrate=false",
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
@@ -62,7 +62,7 @@ def test_a_name_that_nobody_brings_is_refused_with_all_that_are_there(tmp_path: 
     assert run.returncode == 2
     assert run.stderr == (
         'sparkgpu: configuration: trees.engine = "toy-forrest" does not fit: choose one of h2o-xgboost, '
-        "xgboost, lightgbm, toy-forest. Did you mean 'toy-forest'?\n"
+        "xgboost, lightgbm, catboost, toy-forest. Did you mean 'toy-forest'?\n"
     )
 
 

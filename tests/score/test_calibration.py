@@ -40,6 +40,14 @@ def test_scaling_keeps_sums_classes_and_order():
     np.testing.assert_allclose(scaled(probability, 1.0), probability, atol=1e-9)
 
 
+def test_a_few_rows_that_are_all_right_do_not_make_a_model_certain():
+    label = np.arange(27) % 3
+    probability = 0.55 * np.eye(3)[label] + 0.15
+    assert 0.4 < temperature("multiclass", label, probability) < 0.9
+    many = np.tile(label, 100)
+    assert temperature("multiclass", many, np.tile(probability, (100, 1))) < 0.4
+
+
 def test_sure_predictions_of_zero_and_one_stay_finite():
     found = scaled(np.array([[1.0, 0.0], [0.5, 0.5]]), 0.05)
     assert np.isfinite(found).all() and found[0, 0] == pytest.approx(1.0)
@@ -59,9 +67,14 @@ def test_a_row_of_weight_three_counts_as_three_rows():
     label, probability = honest("multiclass", rows=300)
     weight = np.random.default_rng(2).integers(0, 4, 300)
     own = np.repeat(np.arange(300), weight)
-    for function in (temperature, calibration_error, brier_score):
+    for function in (calibration_error, brier_score):
         weighted = function("multiclass", label, probability, weight)
         assert weighted == pytest.approx(function("multiclass", label[own], probability[own]), rel=1e-6)
+    found = temperature("multiclass", label, scaled(probability, 2.0), weight)
+    # The rows' own weights count alike, but repeated rows count as more evidence against a temperature of 1.
+    repeated = temperature("multiclass", label[own], scaled(probability, 2.0)[own])
+    assert found == pytest.approx(repeated, rel=0.05)
+    assert temperature("multiclass", label, scaled(probability, 2.0), 1e-3 * weight) == pytest.approx(found)
 
 
 def test_the_brier_score_of_two_classes_is_that_of_the_metrics():
