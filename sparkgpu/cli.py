@@ -131,7 +131,8 @@ def predict(
     model: Annotated[
         str,
         typer.Option(
-            help="best (the leader on the validation rows), trees, neural, blend, or the name of a trial."
+            help="best (the leader on the validation rows), the name of a model (trees, neural, blend, ...), "
+            "or that of a trial."
         ),
     ] = "best",
     keep_columns: Annotated[

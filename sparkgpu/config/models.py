@@ -156,13 +156,13 @@ OWN: tuple[str, str] = ("trees", "neural")
 """The models of every run that does not say otherwise; their sections bear their names."""
 
 _NOT_A_NAME = ("best", "blend", "all")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _TAKEN = re.compile(r".*-s\d+(-f\d+)?|.*-tuned")  # trials, and models whose settings were searched
 
 
 def _model_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError("a model's name has up to 40 small letters, digits and any of - _ .")
+        raise ValueError("a model's name has up to 40 small letters, digits, hyphens and underscores")
     if name in _NOT_A_NAME or name in OWN or _TAKEN.fullmatch(name):
         raise ValueError(f"{name!r} already means something else; choose another name")
     return name

@@ -86,6 +86,7 @@ class Searches:
         return self._found[spec.name]
 
     def _search(self, group: Sequence[TrialSpec], defaults: Parameters, until: float | None) -> None:
+        self._remove_left_over(group)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         spec = group[0]
         space = search_space(defaults, spec.free)
@@ -105,7 +106,7 @@ class Searches:
                 break
             one = self._try(number, group, defaults, space, study, self._until(until, spec.settings - number))
             tried.append(one)
-            if one.score is not None and (best is None or one.score > (best.score or 0.0)):
+            if one.score is not None and (best is None or one.score > _known(best.score)):
                 if best is not None:
                     self._remove(group, best.number)
                 best = one
@@ -218,6 +219,12 @@ class Searches:
         for spec in group:
             shutil.rmtree(self._paths.trial(_name(spec, number)).root, ignore_errors=True)
 
+    def _remove_left_over(self, group: Sequence[TrialSpec]) -> None:
+        """The settings of a search that was stopped; this one begins anew."""
+        for spec in group:
+            for folder in self._paths.trial(spec.name).root.parent.glob(f"{spec.name}.*"):
+                shutil.rmtree(folder, ignore_errors=True)
+
     def _write_history(self, spec: TrialSpec, tried: Sequence[_Tried], space: SearchSpace) -> None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -233,6 +240,10 @@ class Searches:
 
 def _name(spec: TrialSpec, number: int) -> str:
     return f"{spec.name}.{number}"
+
+
+def _known(score: float | None) -> float:
+    return float("-inf") if score is None else score
 
 
 def _steps(record: FitRecord) -> int:

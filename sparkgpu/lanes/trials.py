@@ -45,6 +45,7 @@ def run_trials(
             write_text(trial.left_out, "")
             events.trial_left(spec.name)
             continue
+        trial.left_out.unlink(missing_ok=True)  # by the run that this one resumes
         try:
             record = run_trial(spec)
             schema = read_schema(paths)

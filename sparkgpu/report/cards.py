@@ -14,13 +14,12 @@ from sparkgpu.report.curves import TestRows
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import ModelResult, Results
 from sparkgpu.score import compare, segments
-from sparkgpu.score.rows import FloatArray, IntArray
+from sparkgpu.score.calibration import calibration_error
 from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, metric_title, number_text
 
 FOLDER, CARD = "cards", "MODEL_CARD.md"
-_BINS = 15
 _MOST_SEGMENTS = 5
 _SEED = 7
 _TAGS = {
@@ -75,7 +74,9 @@ def _content(
         for name, value in (model.averaged or model.metrics).test.items()
     ]
     if schema.classes and model.name in test.trials:
-        error = calibration_error(test.labels.label_N, test.mean(model.name), test.labels.counts())
+        error = calibration_error(
+            schema.task, test.labels.label_N, test.mean(model.name), test.labels.weight_N
+        )
         metrics.append(("expected calibration error", number_text(error), ""))
     engines = {one.name: one.engine for one in results.models}
     made_of = (
@@ -133,22 +134,3 @@ def _worst(
     return [
         (one.name, f"{one.rows:,}", number_text(one.loss), number_text(one.loss_elsewhere)) for one in found
     ]
-
-
-def calibration_error(
-    label_N: IntArray | FloatArray, probability_NC: FloatArray, weight_N: FloatArray
-) -> float:
-    """The expected calibration error of the most probable class, in 15 bins of equally many rows.
-
-    Naeini, Cooper and Hauskrecht (2015), "Obtaining Well Calibrated Probabilities Using Bayesian Binning".
-    """
-    predicted_N = probability_NC.argmax(axis=1)
-    sure_N = probability_NC.max(axis=1)
-    right_N = (predicted_N == label_N).astype(np.float64)
-    order_N = np.argsort(sure_N, kind="stable")
-    total = 0.0
-    for part in np.array_split(order_N, min(_BINS, len(order_N))):
-        weight = weight_N[part].sum()
-        if weight:
-            total += abs(float(weight_N[part] @ (right_N[part] - sure_N[part])))
-    return total / float(weight_N.sum())

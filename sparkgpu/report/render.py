@@ -10,7 +10,6 @@ import os
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,9 +20,10 @@ from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
 from sparkgpu.report import cards, plots, tables
 from sparkgpu.report.curves import LearningCurve, TestRows, learning_curve, read_test
+from sparkgpu.report.verdict import verdict
 from sparkgpu.rundir.files import read_record, write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import PairResult, Results, read_results
+from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
@@ -148,39 +148,6 @@ def _content(schema: TableSchema, plan: Plan, results: Results) -> dict[str, obj
         "proofs": tables.proofs(results),
         "trial_notes": [(trial.name, note) for trial in results.done() for note in trial.notes],
     }
-
-
-def verdict(results: Results) -> str:
-    """The answer in one sentence."""
-    found = results.comparison
-    scores = {model.name: model.metrics.test.get(found.metric) for model in results.models}
-    finished = {name: value for name, value in scores.items() if value is not None}
-    pairs = {frozenset((pair.a, pair.b)): pair for pair in found.pairs}
-    title = metric_title(found.metric)
-    if pair := pairs.get(frozenset(("trees", "neural"))):
-        text = pair.sentence
-        if found.leader == "blend" and "blend" in finished:
-            text += f"; {_of_blend(pairs)} {title} {number_text(finished['blend'])}"
-        return f"{text[0].upper()}{text[1:]}."
-    if not finished:
-        return "No model finished, so there is nothing to compare; the failed trials below give the reasons."
-    reached = " and ".join(f"{name} reached {title} {number_text(value)}" for name, value in finished.items())
-    left_out = any(model.status == "left out" for model in results.models)
-    why = "was left out" if left_out else "did not finish"
-    alone = f"; the other branch {why}, so there is nothing to compare" if len(finished) == 1 else ""
-    return f"{reached[0].upper()}{reached[1:]} on the test split{alone}."
-
-
-def _of_blend(pairs: Mapping[frozenset[str], PairResult]) -> str:
-    """The words for a blend with the best value: it leads only if no difference is a tie."""
-    level = [
-        name
-        for name in ("trees", "neural")
-        if (pair := pairs.get(frozenset(("blend", name)))) and pair.verdict == "tie"
-    ]
-    if not level:
-        return "the blend of both leads with"
-    return f"the blend of both, level with {' and '.join(level)}, reaches"
 
 
 def _summary(schema: TableSchema, results: Results) -> list[tuple[str, str]]:

@@ -36,10 +36,11 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A heading for each column, and rows with one cell for each."""
+    """A heading for each column, and rows with one cell for each; a mark is for the best of a `best_of`."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    best_of: str = "row"
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -66,14 +67,18 @@ def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
                 for standing in of_averages
             )
             rows.append((Cell(text=f"{metric_title(metric)} of the trials' averaged predictions"), *values))
-    if split == "test" and rows:
-        rows += _model_rows(found)
     names = tuple(model.name for model in found.models)
-    if len(names) <= _MOST_ACROSS:
+    across = len(names) <= _MOST_ACROSS
+    if split == "test" and rows:
+        rows += _model_rows(found)[: None if across else -1]  # the parts of a blend have a table of their own
+    if across:
         return Table(columns=(f"{split} split", *names), rows=tuple(rows))
-    titles = (row[0].text.replace(" is better", "") for row in rows)
+    arrows = {" (greater is better)": " ↑", " (smaller is better)": " ↓"}
+    titles = (
+        reduce(lambda text, words: text.replace(words, arrows[words]), arrows, row[0].text) for row in rows
+    )
     lines = ((Cell(text=name), *(row[place] for row in rows)) for place, name in enumerate(names, start=1))
-    return Table(columns=(f"{split} split", *titles), rows=tuple(lines))
+    return Table(columns=(f"{split} split", *titles), rows=tuple(lines), best_of="column")
 
 
 def _model_rows(found: Results) -> list[tuple[Cell, ...]]:

@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any, Literal
 
 from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.search_space import TUNED
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.curve import read_curve, still_improving
 from sparkgpu.rundir.files import read_record
@@ -255,13 +256,14 @@ def _first(metric: str, averaged: Mapping[str, SplitMetrics]) -> str | None:
 
 
 def _paired(models: Sequence[str], first: str | None) -> Iterator[tuple[str, str]]:
-    """Trees and network, the best model with every other one, and the blend with each."""
+    """Trees and network, searched settings with the defaults, the best with every other, the blend with each."""
     own = [name for name in models if name in _ALWAYS]
     alone = [name for name in models if name != "blend"]
     against_first = ((first, name) for name in alone if first is not None and name != first)
+    tuned = ((name, name.removesuffix(TUNED)) for name in alone if name.removesuffix(TUNED) != name)
     seen: set[frozenset[str]] = set()
-    for a, b in (*combinations(own, 2), *against_first, *(("blend", name) for name in alone)):
-        if a in models and frozenset((a, b)) not in seen:
+    for a, b in (*combinations(own, 2), *tuned, *against_first, *(("blend", name) for name in alone)):
+        if {a, b} <= set(models) and frozenset((a, b)) not in seen:
             seen.add(frozenset((a, b)))
             yield a, b
 

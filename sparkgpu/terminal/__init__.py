@@ -39,6 +39,7 @@ _PLAIN_WIDTH = 110  # for a log file, where rich would assume 80
 _REFRESHES_PER_S = 2.0
 _UNREAD_S = 30.0  # how long the end of a run waits for a reader of its output
 _UNREAD_ERROR_S = 1.0
+_TRAINING = "training"
 _MARKS = (0.25, 0.5, 0.75)  # shares of a trial at which plain mode reports
 
 
@@ -159,6 +160,8 @@ class PlainDisplay(Display):
         progress = self._progress.setdefault((lane, branch), Progress())
         before, phase = progress.done or 0.0, (progress.text, progress.trial)
         progress.take(event, self._clock())
+        if "." in (event.trial or "") and not (event.kind == "phase" and event.text == _TRAINING):
+            return  # one of the many settings of a search; its line says when it begins
         if event.kind == "phase" and (progress.text, progress.trial) != phase:
             trial = f" ({event.trial})" if event.trial else ""
             self._say(lane, branch, f"{event.text}{trial}")

@@ -9,12 +9,11 @@ from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sparkgpu.errors import ConfigError
 from sparkgpu.report import build
-from sparkgpu.report.cards import calibration_error, card_path
+from sparkgpu.report.cards import card_path
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import read_results
@@ -224,10 +223,10 @@ def test_models_of_any_name_are_shown_and_drawn(run_directory: MakeRun) -> None:
     metrics["models"][-1]["weights"] = {"trees": 0.5, "my own": 0.5}
     write_json(paths.metrics, metrics)
     page = page_of(paths)
-    assert page.row("test split")[:2] == ["test split", "ROC AUC (greater)"]  # so many stand below each other
+    assert page.row("test split")[:2] == ["test split", "ROC AUC ↑"]  # so many stand below each other
     for name in ("trees", "neural", "a fourth", "my own"):
         assert page.row(name)[0] == name
-    assert page.row("blend")[-1] == "0.50 trees + 0.50 my own"
+    assert page.row("blend")[0] == "blend"
     assert (paths.report / "roc_curves.png").read_bytes().startswith(PNG)
 
 
@@ -330,11 +329,19 @@ def test_each_model_has_a_card_with_its_metrics_and_how_to_load_it(plain_run: Ru
         assert "| expected calibration error |" in text and "{" not in text
 
 
-def test_the_calibration_error_is_the_gap_between_certainty_and_truth() -> None:
-    label_N = np.tile([0, 0, 0, 1], 150)
-    sure = np.tile([0.75, 0.25], (600, 1))
-    assert calibration_error(label_N, sure, np.ones(600)) == pytest.approx(0.0, abs=1e-12)
-    too_sure = np.tile([0.95, 0.05], (600, 1))
-    assert calibration_error(label_N, too_sure, np.ones(600)) == pytest.approx(0.2)
-    weight_N = np.where(label_N == 1, 0.0, 1.0)  # only the right ones count
-    assert calibration_error(label_N, too_sure, weight_N) == pytest.approx(0.05)
+def test_the_verdict_on_many_models_names_the_best_single_one_and_the_blend(run_directory: MakeRun) -> None:
+    paths = run_directory(repeats=1)
+    metrics = read_json(paths.metrics)
+    trees = next(model for model in metrics["models"] if model["name"] == "trees")
+    better = {split: {**values, "roc_auc": 0.95} for split, values in trees["metrics"].items()}
+    metrics["models"].insert(2, trees | {"name": "catboost", "metrics": better})
+    metrics["comparison"]["leader"] = "catboost"
+    write_json(paths.metrics, metrics)
+    text = page_of(paths).text
+    assert (
+        "; of all 3 models catboost is best on the validation rows, with ROC AUC 0.9500 on the test rows."
+        in text
+    )
+    metrics["comparison"]["leader"] = "blend"
+    write_json(paths.metrics, metrics)
+    assert "; the blend, level with" in page_of(paths).text or "; the blend leads with" in page_of(paths).text
