@@ -256,7 +256,7 @@ def _first(metric: str, averaged: Mapping[str, SplitMetrics]) -> str | None:
 
 
 def _paired(models: Sequence[str], first: str | None) -> Iterator[tuple[str, str]]:
-    """Trees and network, searched settings with the defaults, the best with every other, the blend with each."""
+    """Trees with network, searched settings with defaults, the best with every other, the blend with each."""
     own = [name for name in models if name in _ALWAYS]
     alone = [name for name in models if name != "blend"]
     against_first = ((first, name) for name in alone if first is not None and name != first)
