@@ -73,9 +73,10 @@ def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
         rows += _model_rows(found)[: None if across else -1]  # the parts of a blend have a table of their own
     if across:
         return Table(columns=(f"{split} split", *names), rows=tuple(rows))
+    headings = (row[0].text for row in rows)
     titles = (
-        row[0].text.replace(" (greater is better)", " ↑").replace(" (smaller is better)", " ↓")
-        for row in rows
+        heading.replace(" (greater is better)", " ↑").replace(" (smaller is better)", " ↓")
+        for heading in headings
     )
     lines = ((Cell(text=name), *(row[place] for row in rows)) for place, name in enumerate(names, start=1))
     return Table(columns=(f"{split} split", *titles), rows=tuple(lines), best_of="column")
