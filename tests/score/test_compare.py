@@ -170,8 +170,9 @@ def test_the_difference_is_that_of_the_metrics_and_changes_sign_with_the_order(t
     assert forth == compare(task, label, good, poor, seed=3, weight_N=weight)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+@pytest.mark.parametrize(
+    ("task", "weighted"), [("binary", True), ("multiclass", False), ("regression", True)]
+)
 def test_the_interval_of_one_prediction_holds_its_metric_and_is_that_of_a_bootstrap(task, weighted):
     random = np.random.default_rng(5)
     rows, classes = 1500, {"binary": 2, "multiclass": 3, "regression": 0}[task]
