@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sparkgpu.cluster.settings import ClusterSettings
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import Branch
+from sparkgpu.config.registry.engines import BRANCHES, Branch
 from sparkgpu.errors import ExecutorLostError, SparkgpuError, TrialError, error_of_kind
 from sparkgpu.host.processes import end_groups
 from sparkgpu.host.watchdog import Vitals, leave_stacks
@@ -35,7 +35,6 @@ from sparkgpu.table.source import Source
 _POLL_S = 0.1
 _CLOSING_S = 15.0
 _MOST_STARTS = 2
-_BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 
 class ClusterCrew:
@@ -167,7 +166,7 @@ class ClusterCrew:
                 patience_s=self._patience_s,
             )
             for lane in self.plan.lanes
-            for branch in _BRANCHES
+            for branch in BRANCHES
             if prepares_table(self._paths, lane.index, branch) or self._is_left(lane.index, branch)
         ]
         return LaneCrew(self._paths, self.plan, workers)

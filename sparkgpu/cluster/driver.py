@@ -21,7 +21,7 @@ from sparkgpu.cluster.executor_lanes import run_lanes
 from sparkgpu.cluster.signs_of_life import SignsOfLife
 from sparkgpu.config import toml
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import ENGINES, Branch
+from sparkgpu.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.engines.engine import NeuralTrial, Platform, Trial, make_cluster_engine
 from sparkgpu.engines.launchers import barrier
 from sparkgpu.engines.launchers.base import Launcher
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.5
-_BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 
 class _Application:
@@ -83,7 +82,7 @@ class _Application:
 
     def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
         """One model over all executors: trees and, at the same time, a gang of ranks."""
-        trials = {branch: plan.of(0, branch) for branch in _BRANCHES}
+        trials = {branch: plan.of(0, branch) for branch in BRANCHES}
         trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
         # Made in this thread, which owns the session.
         distributor = barrier.make_distributor(
@@ -230,7 +229,7 @@ def main() -> None:
 
 def _error_files(paths: RunPaths) -> list[Path]:
     """Both branches fail with the driver."""
-    return [paths.lane(0).error(branch) for branch in _BRANCHES]
+    return [paths.lane(0).error(branch) for branch in BRANCHES]
 
 
 def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
@@ -242,7 +241,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
     config = toml.load(file=arguments.config)
     settings = read_json(arguments.settings)
     lane = paths.lane(0)
-    events = {branch: EventWriter(lane.events(branch), lane.phases(branch)) for branch in _BRANCHES}
+    events = {branch: EventWriter(lane.events(branch), lane.phases(branch)) for branch in BRANCHES}
     with ExitStack() as stack:
         with events["trees"].phase("starting Spark"):
             session = stack.enter_context(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import Branch
+from sparkgpu.config.registry.engines import BRANCHES, Branch
 from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
 from sparkgpu.host.processes import end_groups
 from sparkgpu.lanes.launch import Worker, start_lane
@@ -25,7 +25,6 @@ from sparkgpu.rundir.files import read_json, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.source import Source
 
-_BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 _POLL_S = 0.05
 _CLOSING_S = 5.0
 _WORTH_STACKS_S = 10.0  # after this much silence, an interruption writes stacks
@@ -209,14 +208,14 @@ def lane_crew(
     try:
         for lane in plan.lanes:
             own = paths.lane(lane.index)
-            for branch in _BRANCHES:  # left by a run that this one resumes
+            for branch in BRANCHES:  # left by a run that this one resumes
                 own.ended(branch).unlink(missing_ok=True)
             own.network_waits.unlink(missing_ok=True)
             started = start_lane(
                 paths, plan, lane, config, scratch=scratch, source=source, environ=environ,
                 visible=partial(plan.visible_devices, lane.index),
             )  # fmt: skip
-            for branch in _BRANCHES:
+            for branch in BRANCHES:
                 if all(worker.branch != branch for worker in started):
                     write_text(own.ended(branch), "")
             workers += started

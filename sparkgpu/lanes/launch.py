@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import Branch
+from sparkgpu.config.registry.engines import BRANCHES, Branch
 from sparkgpu.errors import TrialError
 from sparkgpu.host.processes import end_groups
 from sparkgpu.host.watchdog import Vitals, family, leave_stacks
@@ -40,7 +40,6 @@ _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal
 _GANG_FIRST_S = 20.0
 FAR = 5
 """Other machines and catalogs may keep a process waiting this many times as long."""
-_BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 # Variables that an outer Spark, Slurm step or notebook may have set, and that a lane must not inherit.
 _NOT_INHERITED = (
@@ -177,7 +176,7 @@ def start_lane(
     folder.root.mkdir(parents=True, exist_ok=True)
     write_json(folder.lane, lane)
     workers = []
-    for branch in _BRANCHES:
+    for branch in BRANCHES:
         trials = [paths.trial(trial.name) for trial in plan.of(lane.index, branch)]
         prepares = prepares_table(paths, lane.index, branch)
         if not prepares and all(trial.done.exists() for trial in trials):

@@ -14,7 +14,7 @@ from typing import TypeVar
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import NetworkModel, NeuralConfig, TreesConfig, TreesModel
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.config.registry.networks import NETWORKS, Value
 from sparkgpu.config.values import Preset
 from sparkgpu.plan.search_space import TUNED, free_keys
@@ -32,6 +32,10 @@ _FAST_EPOCHS = (30, 120)
 # Two cores compute this many operations in about a minute.
 _WIDE = 200
 _FAST_FLOP = 2.5e12
+# A large table's few epochs are made for about so many seconds. A time limit may give it more, not endlessly:
+# the learning rate falls with the time, and what is left goes to further seeds.
+_FAST_S = 80.0
+_MOST_TIMES = 4.0
 # Batch size by training rows, as in the TabM paper (Gorishniy et al., ICLR 2025).
 _BATCH_SIZES = ((32_000, 256), (108_000, 512))
 _MOST_BATCH = 1024
@@ -61,18 +65,20 @@ def resolve(
     size: TableSize,
     device: str,
     tree_device: Callable[[str], str],
-    tree_seconds: float | None = None,
+    seconds: Mapping[Branch, float | None] | None = None,
 ) -> Resolved:
     """Fill in every open parameter of the models. It never changes the user's values.
 
-    `tree_device` gives the device on which a tree engine trains, `tree_seconds` the most that it may take.
+    `tree_device` gives the device on which a tree engine trains, `seconds` the time that a model of a branch
+    has if time is limited.
     """
+    limits = seconds or {}
 
     def trees(section: TreesConfig) -> TreesConfig:
-        return _filled_trees(section, preset, size, tree_device(section.engine_name), tree_seconds)
+        return _filled_trees(section, preset, size, tree_device(section.engine_name), limits.get("trees"))
 
     def neural(section: NeuralConfig) -> NeuralConfig:
-        return _filled_neural(section, preset, strategy, size, device)
+        return _filled_neural(section, preset, strategy, size, device, limits.get("neural"))
 
     further = [model for model in config.models if not isinstance(model, str)]
     sections = {model.name: config.section(model.name) for model in further}
@@ -116,9 +122,9 @@ def _filled_trees(
 
 
 def _filled_neural(
-    config: NeuralConfig, preset: Preset, strategy: str, size: TableSize, device: str
+    config: NeuralConfig, preset: Preset, strategy: str, size: TableSize, device: str, seconds: float | None
 ) -> NeuralConfig:
-    neural = fill(config, neural_defaults(config, preset, device, size))
+    neural = fill(config, neural_defaults(config, preset, device, size, seconds))
     if neural.micro_batch_size is None:
         neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
     if neural.strategy == "auto":
@@ -145,9 +151,16 @@ def _resolved(
 
 
 def neural_defaults(
-    config: NeuralConfig, preset: Preset, device: str, size: TableSize = _UNKNOWN
+    config: NeuralConfig,
+    preset: Preset,
+    device: str,
+    size: TableSize = _UNKNOWN,
+    seconds: float | None = None,
 ) -> dict[str, Value]:
-    """The network's parameters by architecture, preset and table (until it is known, for a small one)."""
+    """The network's parameters by architecture, preset and table (until it is known, for a small one).
+
+    If time is limited to `seconds`, a large table gets as many epochs as they may hold.
+    """
     network = NETWORKS.find(config.architecture)
     task, train_rows = size.task, size.train_rows
     found: dict[str, Value] = {**network.learning, **network.presets[preset]}
@@ -157,6 +170,9 @@ def neural_defaults(
             found |= network.fast_on_many_rows
     if preset == "balanced" and not device.startswith("cuda"):
         found |= network.balanced_on_cpu
+    if preset == "fast" and train_rows >= _MANY_ROWS and seconds is not None and "epochs" in found:
+        times = min(max(seconds / _FAST_S, 1.0), _MOST_TIMES)
+        found["epochs"] = round(times * float(found["epochs"]))  # type: ignore[arg-type]
     is_wide = preset == "fast" and size.num_features >= _WIDE
     if is_wide:
         found |= network.fast_on_many_columns

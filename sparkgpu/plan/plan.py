@@ -10,7 +10,7 @@ from __future__ import annotations
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import AUTO_ENGINE, NeuralConfig, TreesConfig
 from sparkgpu.config.parameters import TreesParameters
-from sparkgpu.config.registry.engines import ENGINES, Branch
+from sparkgpu.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.config.values import Preset
 from sparkgpu.errors import DeviceError
@@ -78,11 +78,11 @@ class Plan(Record):
         models = len({trial.model for trial in self.trials})
         return None if self.deadline is None else training_ends(self.deadline, schema, models)
 
-    def _tree_seconds(self) -> float | None:
-        """The seconds for one model of trees, if time is limited."""
+    def _seconds(self, branch: Branch) -> float | None:
+        """The seconds for one model of a branch, if time is limited."""
         if self.time_limit is None:
             return None
-        per_lane = [len({trial.model for trial in self.of(lane.index, "trees")}) for lane in self.lanes]
+        per_lane = [len({trial.model for trial in self.of(lane.index, branch)}) for lane in self.lanes]
         return planned_s(self.time_limit, max(per_lane))
 
     def tree_device(self, engine: str) -> str:
@@ -133,7 +133,7 @@ class Plan(Record):
             size=size,
             device=self.lanes[0].device,
             tree_device=self.tree_device,
-            tree_seconds=self._tree_seconds(),
+            seconds={branch: self._seconds(branch) for branch in BRANCHES},
         )
 
     def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:

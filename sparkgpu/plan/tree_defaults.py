@@ -109,7 +109,7 @@ def tree_defaults(
 ) -> dict[str, Value]:
     """Values for all open keys of ``[trees]`` except `tree_method`, in view of those set in `config`.
 
-    With `most_s`, there are not more trees than one core grows in so many seconds.
+    If time is limited to `most_s`, there are as many trees as one core grows in so many seconds.
     """
     limits = _PRESETS[preset]
     on_gpu = device.startswith("cuda") and config.tree_method in ("auto", "gpu_hist")
@@ -123,7 +123,8 @@ def tree_defaults(
     seconds = limits.core_s
     if size.train_rows >= _MANY_ROWS:
         seconds = min(limits.row_s * size.train_rows, _MOST_TIMES * seconds)
-    seconds = min(seconds, most_s or math.inf)
+    if most_s is not None:
+        seconds = min(most_s, _MOST_TIMES * _PRESETS["best"].core_s)
     seconds *= _GPU_TIMES if on_gpu else 1.0
     is_wide = size.num_features >= _WIDE
     bins = config.max_bins or (_WIDE_BINS if is_wide else _MAX_BINS)

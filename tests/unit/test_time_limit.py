@@ -51,14 +51,22 @@ def test_a_limit_gives_a_deadline_and_as_many_seeds_as_fit() -> None:
     assert plan_of().deadline is None
 
 
-def test_trees_are_fewer_if_time_is_short() -> None:
+def test_a_large_table_gets_as_many_trees_and_epochs_as_its_time_may_hold() -> None:
     config = config_io.load()
-    few, many, default = (
-        plan.resolved(config, LARGE).trees.ntrees
-        for plan in (plan_of("time_limit=60s"), plan_of("time_limit=90s"), plan_of())
-    )
-    assert few < many < default
-    assert plan_of("time_limit=10h").resolved(config, LARGE).trees.ntrees == default
+    found = [plan.resolved(config, LARGE) for plan in map(plan_of, ("time_limit=60s", "time_limit=5m"))]
+    default = plan_of().resolved(config, LARGE)
+    assert found[0].trees.ntrees < default.trees.ntrees < found[1].trees.ntrees
+    assert found[0].neural.epochs == default.neural.epochs < found[1].neural.epochs
+    # Even with ten hours there is an end, since what is left goes to further seeds.
+    most = plan_of("time_limit=10h").resolved(config, LARGE)
+    assert most.trees.ntrees <= 2500 and most.neural.epochs <= 4 * default.neural.epochs
+
+
+def test_a_small_table_keeps_its_epochs_and_gets_seeds() -> None:
+    small = TableSize(task="binary", train_rows=5_000, num_features=10, num_classes=2)
+    limited, free = (plan.resolved(config_io.load(), small) for plan in (plan_of("time_limit=5m"), plan_of()))
+    assert limited.neural == free.neural
+    assert limited.trees.ntrees == free.trees.ntrees
 
 
 def spec(model: str, seed: int) -> TrialSpec:

@@ -13,6 +13,8 @@ from sparkgpu.config.registry.search_space import Range, SearchSpace
 Branch = Literal["trees", "neural"]
 """The kinds of models; each trains in a worker of its own in every lane."""
 
+BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry(Entry):
