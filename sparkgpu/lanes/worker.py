@@ -12,7 +12,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
-from sparkgpu.errors import DeviceError
+from sparkgpu.errors import DeviceError, described
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.time_shares import TimeShares
@@ -33,7 +33,7 @@ from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import read_json
+from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.demo import at_hand
@@ -99,14 +99,35 @@ class _Worker:
                 self._prepare(session, source)
             else:
                 self._wait_for_table()
-            with self.events.phase("starting H2O"):
-                context = start.result()
+            try:
+                with self.events.phase("starting H2O"):
+                    context = start.result()
+            except Exception as error:
+                self._go_on_without_h2o(error)
+                return
             with stopping(context):
                 self._run_trials(Platform(session=session))
 
+    def _go_on_without_h2o(self, error: Exception) -> None:
+        """H2O did not start: its trials fail, and those of other engines run. Raises if there are none."""
+        others = tuple(spec for spec in self.trials if not ENGINES.find(spec.engine).needs_h2o)
+        if not others:
+            raise error
+        traceback.print_exc()
+        for spec in self.trials:
+            if spec not in others:
+                write_json(self.paths.trial(spec.name).error, described(error))
+                self.events.trial_failed(spec.name, described(error)["message"])
+        self.trials = others
+        self._run_trials(Platform())
+        self.failed = True
+
     def _run_trials(self, platform: Platform) -> None:
         # Made first, so that an engine imports its learner while another worker prepares the table.
-        engines = {name: make_engine(name, platform) for name in {spec.engine for spec in self.trials}}
+        engines: dict[str, Engine[Any]] = {}
+        for name in dict.fromkeys(spec.engine for spec in self.trials):
+            with suppress(DeviceError):  # one that cannot be imported fails its own trials, below
+                engines[name] = make_engine(name, platform)
         schema = self._wait_for_table()
         resolved = self.plan.resolved(self.config, TableSize.of(schema))
         shares = TimeShares(self.trials, self.plan.training_ends(schema))
