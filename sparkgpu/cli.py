@@ -61,7 +61,7 @@ def run(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
     also: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="NAMES",
             help="Further models on the same rows, such as lightgbm,catboost,xgboost,realmlp,resnet.",
@@ -103,7 +103,7 @@ def run(
         check_mlflow()
     options = keyed(
         source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
-        strategy=strategy, preset=preset, also=also, time_limit=time_limit,
+        strategy=strategy, preset=preset, also=also or None, time_limit=time_limit,
         search=search,
     )  # fmt: skip
     if resume:
@@ -160,9 +160,11 @@ def export(
     run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     format: Annotated[
         str,
-        typer.Option(help="onnx or torch for networks; onnx, mojo, xgboost or lightgbm for trees; mlflow."),
+        typer.Option(
+            help="onnx or torch for networks; onnx, mojo, xgboost, lightgbm or catboost for trees; mlflow."
+        ),
     ],
-    model: Annotated[str, typer.Option(help="best, trees, neural, or the name of a trial.")] = "best",
+    model: Annotated[str, typer.Option(help="best, or the name of a model or of a trial.")] = "best",
     out: Annotated[
         Path | None, typer.Option(help="The file to write; without it, a file in exports/ of the run.")
     ] = None,

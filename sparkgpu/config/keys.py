@@ -146,7 +146,7 @@ class RunConfig(Section):
     models: Models = ("trees", "neural")
     time_limit: Duration | None = None
     calibrate: bool | None = None
-    search: Count | None = None
+    search: Annotated[int, Field(ge=2)] | None = None
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()

@@ -7,7 +7,7 @@ leaves out from ``[trees]`` or ``[neural]``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
@@ -27,7 +27,7 @@ from sparkgpu.config.values import (
     Section,
     TreeMethod,
 )
-from sparkgpu.words import listed, nearest
+from sparkgpu.words import nearest
 
 
 def _tree_engine(name: str) -> str:
@@ -195,13 +195,11 @@ def _as_tables(value: Any) -> Any:
 
 def _table_of(entry: Any) -> Any:
     if isinstance(entry, Mapping):
-        if ("engine" in entry) == ("architecture" in entry):
-            raise ValueError(
-                f"model {entry.get('name', '')!r} needs an engine (of trees) or an architecture (of a "
-                "network), and not both"
-            )
+        _check_table(entry)
         return entry
-    if not isinstance(entry, str) or entry in OWN:
+    if not isinstance(entry, str):
+        raise ValueError(f"{entry!r} is no model; give a name, or a table with a name and an engine")
+    if entry in OWN:
         return entry
     trees = [found.name for found in ENGINES.all() if found.branch == "trees"]
     if entry in trees:
@@ -209,7 +207,20 @@ def _table_of(entry: Any) -> Any:
     if entry in NETWORKS.names():
         return {"name": entry, "architecture": entry}
     names = [*OWN, *trees, *NETWORKS.names()]
-    raise ValueError(f"{entry!r} is no model.{nearest(entry, names)} Choose from {listed(names)}")
+    raise ValueError(f"{entry!r} is no model.{nearest(entry, names)} Choose from {', '.join(names)}")
+
+
+def _check_table(table: Mapping[str, Any]) -> None:
+    """Check what makes a table of ``[[models]]`` one of trees or of a network."""
+    name, both = table.get("name", ""), {"engine", "architecture"} & table.keys()
+    if len(both) != 1:
+        found = "has both" if both else "has neither"
+        raise ValueError(f"model {name!r} needs an engine (trees) or an architecture (a network); it {found}")
+    (kind,) = both
+    if name in (*ENGINES.names(), *NETWORKS.names()) and name != table[kind]:
+        raise ValueError(
+            f"model {name!r} has {kind} {table[kind]!r}; that name would mislead, choose another"
+        )
 
 
 def _kind(entry: Any) -> str:
@@ -242,8 +253,17 @@ def model_name(model: str | TreesModel | NetworkModel) -> str:
     return model if isinstance(model, str) else model.name
 
 
-def with_models(models: Any, also: Iterable[str]) -> tuple[Any, ...]:
-    """The entries of `models` as a configuration gives them (None: our own), and the names in `also`."""
+def with_models(models: Any, also: Any) -> tuple[Any, ...]:
+    """The entries of `models` as a configuration gives them (None: our own), and those of `also`.
+
+    `also` is a name, several with commas between them, a table, or a list of these.
+    """
     given = OWN if models is None else tuple(models)
     tables_alone = bool(given) and not any(isinstance(entry, str) for entry in given)
-    return (*(OWN if tables_alone else ()), *given, *also)
+    asked = also if isinstance(also, list | tuple) else (also,)
+    more = [
+        name
+        for entry in asked
+        for name in (map(str.strip, entry.split(",")) if isinstance(entry, str) else [entry])
+    ]
+    return (*(OWN if tables_alone else ()), *given, *more)

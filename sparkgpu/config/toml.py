@@ -21,6 +21,7 @@ from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.errors import ConfigError
 from sparkgpu.words import nearest
 
+_MOST_LETTERS = 120
 SCHEMA_FILE = "run.schema.json"
 
 
@@ -36,7 +37,7 @@ def load(
     """
     values: dict[str, Any] = _read(file) if file else {}
     given = {key: value for key, value in (options or {}).items() if value is not None}
-    also = given.pop("also", ())
+    also = given.pop("also", None)
     for key, value in given.items():
         _assign(values, key, value, f"option {key}")
     for text in assignments:
@@ -44,9 +45,8 @@ def load(
         if not mark or not key.strip():
             raise ConfigError(f"--set {text}: expected KEY=VALUE, such as --set trees.ntrees=200.")
         _assign(values, key.strip(), _value(value.strip()), f"--set {text}")
-    if also:
-        names = also.split(",") if isinstance(also, str) else also
-        values["models"] = with_models(values.get("models"), [name.strip() for name in names])
+    if also is not None:
+        values["models"] = with_models(values.get("models"), also)
     return check(values, origin=str(file) if file else "configuration")
 
 
@@ -150,6 +150,7 @@ def _sentence(error: ValidationError) -> str:
         place = "A table of [[models]]" if table is not None else own
         return f"unknown key {key!r}.{nearest(key, dotted)} {place} has {', '.join(names)}."
     found = json.dumps(first["input"], default=str, ensure_ascii=False)
+    found = found if len(found) <= _MOST_LETTERS else f"{found[:_MOST_LETTERS]}..."
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
     end = "" if message.endswith("?") else "."
     return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}{end}"

@@ -21,7 +21,8 @@ Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
-_DURATION = re.compile(r"(?=\d)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_DURATION = re.compile(rf"(?=\d)(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s?)?")
 
 
 def _seconds(value: Any) -> Any:
@@ -33,8 +34,8 @@ def _seconds(value: Any) -> Any:
     found = _DURATION.fullmatch(value.strip().lower().replace(" ", ""))
     if not found:
         raise ValueError('give a time such as "90s", "10m" or "1h30m"')
-    hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return float(3600 * hours + 60 * minutes + seconds)
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return 3600 * (24 * days + hours) + 60 * minutes + seconds
 
 
 Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0.0)]

@@ -195,6 +195,7 @@ class Searches:
     def _keep(self, group: Sequence[TrialSpec], best: _Tried, tried: Sequence[_Tried]) -> None:
         """The best setting's trials become the trials of the search."""
         found = SearchRecord(
+            asked=group[0].settings,
             tried=len(tried),
             pruned=sum(one.state == "pruned" for one in tried),
             failed=sum(one.state == "failed" for one in tried),
@@ -203,6 +204,7 @@ class Searches:
             metric=metrics.primary(self._schema.task),
             default_score=tried[0].score,
             best_score=best.score,
+            search_s=round(sum(one.seconds for one in tried), 3),
         )
         for spec, record in zip(group, best.records, strict=True):
             source, target = (

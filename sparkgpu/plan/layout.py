@@ -6,6 +6,7 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import TreesConfig
 from sparkgpu.config.registry.engines import Branch
 from sparkgpu.config.registry.strategies import STRATEGIES
+from sparkgpu.errors import ConfigError
 from sparkgpu.plan.search_space import TUNED, free_keys
 from sparkgpu.plan.trial_spec import TrialSpec
 
@@ -56,10 +57,13 @@ def _to_train(config: RunConfig) -> list[tuple[str, int]]:
     names = [(name, 0) for name in config.model_names]
     if config.search is None:
         return names
-    found = [
-        (f"{name}{TUNED}", config.search) for name in config.model_names if free_keys(config.section(name))
-    ]
-    return names + found
+    searched = [name for name in config.model_names if free_keys(config.section(name))]
+    if not searched:
+        raise ConfigError(
+            f"search = {config.search}: every setting that a search may change is set, so there is nothing "
+            "to try. Leave some of them out; a run.toml that a run without a search has written sets them all."
+        )
+    return names + [(f"{name}{TUNED}", config.search) for name in searched]
 
 
 def base_model(model: str) -> str:

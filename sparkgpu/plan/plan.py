@@ -227,7 +227,7 @@ def make_plan(
     if limit is not None:
         reasons["time limit"] = (
             f"{seconds_text(limit)}: each model trains once, then with further seeds while they fit"
-            if config.repeats is None
+            if config.repeats is None and not config.split.folds
             else f"{seconds_text(limit)}: training ends in time for scores and report"
         )
     return Plan(

@@ -25,6 +25,7 @@ from sparkgpu.predict.fitted import finished_results
 from sparkgpu.predict.members import model_name, weights_of
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import DoneTrial
+from sparkgpu.score.calibration import scaled
 from sparkgpu.score.scorer import align
 from sparkgpu.table.predictions import read_predictions
 from sparkgpu.table.rows import Rows, read_rows
@@ -164,6 +165,8 @@ def _check(paths: RunPaths, trained: Trained, found: Format, file: Path) -> None
     kept = read_predictions(paths.trial(trained.trial.name).predictions, trained.schema)["test"]
     expected = align(rows.row_id_N, *kept)[:_MOST_CHECKED]
     again = found.predict(file, trained, rows.part(slice(_MOST_CHECKED)))
+    if trained.trial.temperature is not None:  # which the run's predictions have
+        again = scaled(again, trained.trial.temperature)
     difference = largest_difference(expected, again)
     if not difference <= found.tolerance:
         raise TrialError(
@@ -234,6 +237,19 @@ def _predict_lightgbm(file: Path, trained: Trained, rows: Rows) -> NDArray[np.fl
     return both_classes(np.asarray(found), trained.schema)
 
 
+def _write_catboost(trained: Trained, file: Path) -> None:
+    from sparkgpu.engines.trees.catboost_library import CATBOOST_FILE
+
+    shutil.copyfile(trained.folder / CATBOOST_FILE, file)
+
+
+def _predict_catboost(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
+    from sparkgpu.engines.trees.boosting import feature_frame
+    from sparkgpu.engines.trees.catboost_library import predictions_of_file
+
+    return predictions_of_file(file, feature_frame(rows, trained.schema), trained.schema)
+
+
 def _write_torch(trained: Trained, folder: Path) -> None:
     from sparkgpu.engines.neural.model import TENSORS
 
@@ -294,6 +310,10 @@ FORMATS: Mapping[str, Format] = {
     "lightgbm": Format(
         engines=("lightgbm",), ending=".txt", tolerance=1e-6,
         write=_write_lightgbm, predict=_predict_lightgbm, needs=("lightgbm",), extra="lightgbm",
+    ),
+    "catboost": Format(
+        engines=("catboost",), ending=".cbm", tolerance=1e-6,
+        write=_write_catboost, predict=_predict_catboost, needs=("catboost",), extra="catboost",
     ),
     "torch": Format(
         engines=("torch",), ending="", tolerance=1e-5, write=_write_torch, predict=_predict_torch

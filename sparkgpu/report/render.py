@@ -97,8 +97,8 @@ _NOTES = {
     "true, over 15 bins: of the positive class, or of the predicted one of several. The temperature is "
     "fitted on the validation rows; below 1 it makes a model surer. With calibrate = true in run.toml, "
     "predictions are scaled; with more than two classes they are unless it is false.",
-    "searches": "Each setting was judged by the validation rows alone; trials/<name>/search.csv holds them "
-    "all. A setting is given up when it is behind the others in the middle of its training.",
+    "searches": "Each setting was judged by the validation rows alone; search.csv in the trial's folder has "
+    "them all. A setting is given up when it is behind the others in the middle of its training.",
     "blend_parts": "A gain is what the blend loses on the validation rows without this member; models that "
     "do not help have no part.",
     "trials": "A step is a tree for the trees and an epoch for the network. Rows per second count each "

@@ -14,7 +14,7 @@ from io import StringIO
 from typing import Literal
 
 from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.results import DoneTrial, Results
+from sparkgpu.rundir.results import DoneTrial, ModelResult, Results
 from sparkgpu.score.metrics import greater_is_better
 from sparkgpu.score.metrics import score as metric_score
 from sparkgpu.score.standings import averaged, standings, training
@@ -114,7 +114,7 @@ def calibration(found: Results) -> Table:
             _number(one.brier_before),
             _number(one.brier_after),
             Cell(text=number_text(one.temperature, 3), number=True),
-            Cell(text="yes" if one.applied else "no"),
+            Cell(text=_scaled_here(found, model)),
         )
         for model in found.models
         if (one := model.calibration) is not None
@@ -124,6 +124,13 @@ def calibration(found: Results) -> Table:
         "scaled here",
     )  # fmt: skip
     return Table(columns=columns, rows=rows)
+
+
+def _scaled_here(found: Results, model: ModelResult) -> str:
+    if model.weights is None:
+        return "yes" if model.calibration and model.calibration.applied else "no"
+    members = (one.calibration for one in found.models if model.weights.get(one.name))
+    return "its members" if any(one and one.applied for one in members) else "no"
 
 
 def blend_parts(found: Results) -> Table:
@@ -151,8 +158,9 @@ def searches(found: Results) -> Table:
         one = trial.search
         if one is None:
             continue
-        counts = f"{one.tried} ({one.pruned} given up, {one.failed} failed)"
-        chosen = ", ".join(f"{key} {value}" for key, value in one.setting.items())
+        of = f" of {one.asked}, then the time was over" if one.tried < one.asked else ""
+        counts = f"{one.tried}{of} ({one.pruned} given up, {one.failed} failed)"
+        chosen = ", ".join(f"{key} {_setting(value)}" for key, value in one.setting.items())
         before, after = (
             None if score is None else metric_score(one.metric, score)
             for score in (one.default_score, one.best_score)
@@ -161,14 +169,19 @@ def searches(found: Results) -> Table:
             (
                 Cell(text=trial.name),
                 Cell(text=counts),
+                _seconds(one.search_s),
                 _number(before),
                 _number(after),
                 Cell(text="the defaults" if one.best == 0 else chosen),
             )
         )
     title = metric_title(found.comparison.metric)
-    columns = ("search", "settings", f"defaults, {title}, valid", "chosen", "chosen settings")
+    columns = ("search", "settings", "time", f"defaults, {title}, valid", "chosen", "chosen settings")
     return Table(columns=columns, rows=tuple(rows))
+
+
+def _setting(value: object) -> str:
+    return " × ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def comparison(found: Results) -> Table:

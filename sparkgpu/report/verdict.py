@@ -24,11 +24,11 @@ def verdict(results: Results) -> str:
     if not finished:
         return "No model finished, so there is nothing to compare; the failed trials below give the reasons."
     title = metric_title(found.metric)
-    pair = pairs.get(frozenset(_OWN))
-    if pair is None and len(finished) < 3:
+    alone = [name for name in finished if name != "blend"]
+    pair = pairs.get(frozenset(_OWN)) or (pairs.get(frozenset(alone)) if len(alone) == 2 else None)
+    if pair is None and len(alone) < 3:
         return _without_pair(results, finished, title)
     text = pair.sentence if pair else ""
-    alone = [name for name in finished if name != "blend"]
     if len(alone) > 2 and (first := _first(results, alone)):
         text += f"; of all {len(alone)} models {first} is best on the validation rows, with {title} "
         text += f"{number_text(finished[first])} on the test rows"

@@ -41,8 +41,12 @@ class MemoryRecord(Record):
 
 
 class SearchRecord(Record):
-    """What a search of settings tried, and the setting that it chose; scores are on the validation rows."""
+    """What a search of settings tried, and the setting that it chose; scores are on the validation rows.
 
+    A time limit may end it before it has tried as many as it was `asked`; `search_s` is its time.
+    """
+
+    asked: int
     tried: int
     pruned: int
     failed: int
@@ -51,6 +55,7 @@ class SearchRecord(Record):
     metric: str
     default_score: float | None
     best_score: float | None
+    search_s: float
 
 
 class FitRecord(Record):

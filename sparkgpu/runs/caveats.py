@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sparkgpu.config.models import OWN
 from sparkgpu.config.registry.engines import branch_of
 from sparkgpu.rundir.results import DoneTrial
 from sparkgpu.runs.pool import Pooled
@@ -42,7 +41,7 @@ def _cut_off(trials: Sequence[DoneTrial]) -> list[str]:
                 "validation rows still gained; with more time it may be better"
             )
             continue
-        limit = f"{model}.{key}" if model in OWN else f"{key} of {model}"
+        limit = f"{branch_of(own[0].engine)}.{key}"
         most = max(trial.most_steps or 0 for trial in short)
         found.append(
             f"{model}: training reached its limit of {counted(most, unit)}{which} while the validation rows "

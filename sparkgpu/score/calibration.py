@@ -19,6 +19,7 @@ BINS = 15
 """Bins of equal width over the probability, as in the paper."""
 
 _LEAST_PROBABILITY = 1e-7
+_ALMOST_ZERO = 1e-38  # so small that scaling back gives the same again
 _LOG_TEMPERATURES = (-2.5, 2.5)
 _PRIOR = 0.3
 """The standard deviation of a temperature's logarithm before any row is seen: few models need 2 or a half."""
@@ -60,7 +61,7 @@ def temperature(task: Task, label_N: Any, probability_NC: Any, weight_N: Any = N
 
 def scaled(probability_NC: Any, by: float) -> FloatArray:
     """Probabilities (N, C) at temperature `by`; their rows sum to one."""
-    log_NC = np.log(np.maximum(np.asarray(probability_NC, dtype=np.float64), _LEAST_PROBABILITY)) / by
+    log_NC = np.log(np.maximum(np.asarray(probability_NC, dtype=np.float64), _ALMOST_ZERO)) / by
     share_NC = np.exp(log_NC - log_NC.max(axis=1, keepdims=True))
     return np.asarray(share_NC / share_NC.sum(axis=1, keepdims=True))
 

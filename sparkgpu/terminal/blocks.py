@@ -115,13 +115,18 @@ def _models_down(results: Results) -> RenderableType:
     from rich.box import SIMPLE_HEAD
 
     from sparkgpu.score.metrics import score
-    from sparkgpu.score.standings import averaged, standings, training
+    from sparkgpu.score.standings import standings, training
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    found = standings(results.models, "test")
+    # The trials' averaged predictions are what is compared, and what the blend is made of.
+    found = standings(
+        [
+            model if model.averaged is None else model.model_copy(update={"metrics": model.averaged})
+            for model in results.models
+        ],
+        "test",
+    )
     primary = results.comparison.metric
-    if of_averages := averaged(results):  # what is compared, and what the blend is made of
-        found = {primary: of_averages, **{name: found[name] for name in found if name != primary}}
     shown = list(found)[:_METRICS_ACROSS]
     table.add_column("test split")
     for metric in shown:
@@ -149,9 +154,8 @@ def _models_down(results: Results) -> RenderableType:
         state = "" if model.status == "done" else f" ({model.status})"
         trained = (training(results, model.name) or "–").removesuffix(" trees").removesuffix(" epochs")
         table.add_row(clean(model.name) + state, *cells, fit, trained)
-    note = "* best of the column" + (
-        f"; {metric_title(primary)} of each model's averaged trials" if of_averages else ""
-    )
+    several = any(model.averaged for model in results.models)
+    note = "* best of the column" + ("; of several trials, of their averaged predictions" if several else "")
     return Group("", table, Text(note, style="dim"))
 
 

@@ -88,6 +88,8 @@ def test_a_resolved_contest_is_written_whole_and_repeats_itself(tmp_path: Path) 
         ("trees", "'trees' is there twice"),
         ("lightgbm,lightgbm", "'lightgbm' is there twice"),
         ("torch", "'torch' is no model"),
+        ("", "'' is no model"),
+        ("lightgbm,,mlp", "'' is no model"),
     ],
 )
 def test_models_that_cannot_be_are_refused_in_one_sentence(also: str, words: str) -> None:
@@ -99,8 +101,8 @@ def test_models_that_cannot_be_are_refused_in_one_sentence(also: str, words: str
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ('name = "a"', "needs an engine (of trees) or an architecture"),
-        ('name = "a"\nengine = "xgboost"\narchitecture = "mlp"', "and not both"),
+        ('name = "a"', "it has neither"),
+        ('name = "a"\nengine = "xgboost"\narchitecture = "mlp"', "it has both"),
         ('name = "blend"\nengine = "xgboost"', "already means something else"),
         ('name = "trees"\nengine = "xgboost"', "already means something else"),
         ('name = "mine-s7"\nengine = "xgboost"', "already means something else"),
@@ -109,6 +111,7 @@ def test_models_that_cannot_be_are_refused_in_one_sentence(also: str, words: str
         ('name = "a"\narchitecture = "mlp"\nstrategy = "ddp"', "unknown key"),
         ('name = "a"\nengine = "xgboost"\ngrow_policy = "symmetric"', "grow depthwise or lossguide"),
         ('engine = "xgboost"', "name"),
+        ('name = "catboost"\nengine = "xgboost"', "that name would mislead"),
     ],
 )
 def test_tables_that_cannot_be_are_refused_in_one_sentence(table: str, words: str, tmp_path: Path) -> None:
@@ -117,6 +120,19 @@ def test_tables_that_cannot_be_are_refused_in_one_sentence(table: str, words: st
     with pytest.raises(ConfigError) as refused:
         config_io.load(file=file)
     assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("also", [3, [3], [None], {"name": "a"}, [["mlp"]]])
+def test_what_is_no_name_and_no_table_is_refused(also: Any) -> None:
+    with pytest.raises(ConfigError, match="models"):
+        config_io.load(options={"also": also})
+
+
+def test_python_may_give_tables_and_names() -> None:
+    table = {"name": "shallow", "engine": "xgboost", "max_depth": 3}
+    config = config_io.load(options={"also": [table, "mlp,resnet"]})
+    assert config.model_names == ("trees", "neural", "shallow", "mlp", "resnet")
+    assert config_io.load(options={"also": table}).model_names[2:] == ("shallow",)
 
 
 def test_an_engine_that_is_not_installed_is_refused_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

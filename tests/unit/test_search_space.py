@@ -45,8 +45,10 @@ def test_what_the_user_set_is_never_changed() -> None:
     found = free_keys(config_io.load(assignments=["trees.learn_rate=0.1"]).trees)
     assert "learn_rate" not in found and "reg_lambda" in found
     every = [f"trees.{key}=1" for key in ENGINES.find("lightgbm").search]
-    plan = plan_of("search=5", "trees.engine=lightgbm", 'models=["trees"]', *every)
-    assert [trial.name for trial in plan.trials] == ["trees-s7"]  # nothing is left to search
+    with pytest.raises(ConfigError, match="there is nothing to try"):
+        plan_of("search=5", "trees.engine=lightgbm", 'models=["trees"]', *every)
+    both = plan_of("search=5", "trees.engine=lightgbm", *every)
+    assert [trial.model for trial in both.trials] == ["trees", "neural", "neural-tuned"]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -95,7 +97,7 @@ def test_all_folds_of_a_search_are_on_one_lane() -> None:
 
 
 def test_a_search_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in ("0", "-3", "2.5", "many"):
+    for text in ("0", "1", "-3", "2.5", "many"):
         with pytest.raises(ConfigError, match="search"):
             config_io.load(assignments=[f"search={text}"])
     monkeypatch.setattr("sparkgpu.runs.installed.find_spec", lambda name: None)

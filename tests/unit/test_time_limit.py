@@ -23,7 +23,16 @@ LARGE = TableSize(task="multiclass", train_rows=400_000, num_features=54, num_cl
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("1h 5m 3s", 3903), ("2h", 7200)],
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("1h 5m 3s", 3903),
+        ("2h", 7200),
+        ("1.5m", 90),
+        ("2d", 172800),
+    ],
 )
 def test_a_time_is_written_in_hours_minutes_and_seconds(text: str, seconds: float) -> None:
     assert config_io.load(options={"time_limit": text}).time_limit == seconds

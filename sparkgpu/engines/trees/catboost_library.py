@@ -74,8 +74,7 @@ class CatBoost(BoostingEngine):
 
     @staticmethod
     def load(folder: Path, schema: TableSchema) -> BoostingModel:
-        model = catboost.CatBoost()
-        model.load_model(folder / CATBOOST_FILE, format="cbm")
+        model = _loaded(folder / CATBOOST_FILE)
         return BoostingModel(schema=schema, apply=lambda frame: _predict(model, frame, schema))
 
 
@@ -140,6 +139,17 @@ def _pool(
     categorical = [feature.name for feature in schema.categorical]
     codes = {name: frame[name].cat.codes.astype(np.int32) for name in categorical}
     return catboost.Pool(frame.assign(**codes), label_N, weight=weight_N, cat_features=categorical)
+
+
+def predictions_of_file(file: Path, frame: pd.DataFrame, schema: TableSchema) -> NDArray[np.float64]:
+    """What the model in a file predicts: values (N,) or probabilities (N, C)."""
+    return _predict(_loaded(file), frame, schema)
+
+
+def _loaded(file: Path) -> catboost.CatBoost:
+    model = catboost.CatBoost()
+    model.load_model(file, format="cbm")
+    return model
 
 
 def _predict(model: catboost.CatBoost, frame: pd.DataFrame, schema: TableSchema) -> NDArray[np.float64]:
