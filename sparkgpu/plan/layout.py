@@ -61,7 +61,7 @@ def _to_train(config: RunConfig) -> list[tuple[str, int]]:
     if not searched:
         raise ConfigError(
             f"search = {config.search}: every setting that a search may change is set, so there is nothing "
-            "to try. Leave some of them out; a run.toml that a run without a search has written sets them all."
+            "to try. Leave some of them out; a run.toml that a run without a search wrote sets them all."
         )
     return names + [(f"{name}{TUNED}", config.search) for name in searched]
 

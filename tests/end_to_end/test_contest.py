@@ -10,6 +10,7 @@ import pytest
 from running import COMMAND, SMALL, finished, write_table
 
 import sparkgpu
+from sparkgpu.predict.export import export
 from sparkgpu.report.cards import card_path
 from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.runs.resume import resumed_config
@@ -58,6 +59,12 @@ def test_five_models_meet_on_the_same_rows_and_one_that_fails_harms_no_other(
     frame = pd.read_parquet(wine)
     for name in (*finished_models, "blend"):
         assert sparkgpu.load(run.paths.root, name).predict_proba(frame).shape == (len(frame), 3)
+    # A file holds the model at temperature 1, and is checked against the run's predictions, which are scaled.
+    assert all(trial.temperature is not None for trial in results.done())
+    for name, format in (
+        ("trees", "xgboost"), ("lightgbm", "lightgbm"), ("catboost", "catboost"), ("resnet", "torch"),
+    ):  # fmt: skip
+        assert export(run.paths.root, name, format).exists()
     config = resumed_config(run.paths.root, {})
     assert config.model_names == ("trees", "neural", "refused", "lightgbm", "catboost", "resnet")
     assert all(card_path(run.paths, name).exists() for name in finished_models)
