@@ -118,7 +118,7 @@ ENGINES: Registry[EngineEntry] = Registry(
                 "col_sample_rate_per_tree": 1.0,
                 "max_bins": 255,
             },
-            round_cost=6.0,
+            round_cost=2.0,
         ),
         EngineEntry(
             name="torch",
