@@ -12,12 +12,14 @@ import torch
 from memory_cases import GIB, Case, examine, model_of, parameters_of
 from planted import fit, lane_on, plant
 
+from sparkgpu.config import toml as config_io
 from sparkgpu.engines.neural.card import Card
 from sparkgpu.engines.neural.memory_plan import plan_memory
 from sparkgpu.engines.neural.nets.network import find_network
 from sparkgpu.engines.neural.training import trial
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import TrialError
+from sparkgpu.plan.defaults import Resolved
 from sparkgpu.plan.gpu_memory import PROCESS_BYTES, network_budget, tree_bytes
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trial_spec import TrialSpec
@@ -96,15 +98,16 @@ def test_a_network_plans_for_the_trees_that_train_on_its_card_at_the_same_time(
 ) -> None:
     case = Case(architecture="tabm", preset="balanced", rows=10_000, columns=30, card_gib=8)
     schema = case.schema()
-    _, trees = parameters_of(case, schema)
+    neural, trees = parameters_of(case, schema)
+    resolved = Resolved(config=config_io.load(), trees=trees, neural=neural, others={})
     lane = lane_on("cuda:0" if on_gpu else "cpu").model_copy(update={"in_turn": in_turn})
     specs = tuple(
         TrialSpec(name=f"{model}-s7", model=model, engine=engine, seed=7, fold=None, lane=0, gang=(0,))
         for model, engine in (("trees", "h2o-xgboost"), ("neural", "torch"))
     )
     plan = Plan(preset="balanced", lanes=(lane,), trials=specs, reasons={})
-    assert (plan.bytes_of_trees(specs[1], trees, schema) > 0) == beside
-    assert plan.bytes_of_trees(specs[0], trees, schema) == 0
+    assert (plan.bytes_of_trees(specs[1], resolved, schema) > 0) == beside
+    assert plan.bytes_of_trees(specs[0], resolved, schema) == 0
 
 
 @pytest.mark.parametrize(
