@@ -337,6 +337,7 @@ def test_an_error_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == 2 * "sparkgpu: --gpus 3: no device 3; choose from [0, 1].\n"
 
 
+@pytest.mark.process
 def test_an_ascii_stream_does_not_end_a_run() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from test_terminal import *; "

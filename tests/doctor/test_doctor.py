@@ -29,6 +29,7 @@ def doctor(*options: str, cwd: Path, code: int = 0, environ: Mapping[str, str] =
     return ended.stdout + ended.stderr
 
 
+@pytest.mark.process
 def test_it_looks_at_the_machine_without_loading_anything_heavy(java: Path, tmp_path: Path) -> None:
     text = doctor(cwd=tmp_path)
     for word in ("Python", "packages", "Java", "H2O XGBoost", "ports", "memory", "disk", "GPU"):

@@ -155,6 +155,7 @@ def test_saving_and_reading_count_as_slow_work_and_steps_do_not(tmp_path: Path) 
     assert told.slow.count("begin") == told.slow.count("end")
 
 
+@pytest.mark.process
 def test_a_short_training_loads_neither_torchs_compiler_nor_its_sharded_tensors(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path[:0] = [sys.argv[1]]; from pathlib import Path; import planted;"

@@ -268,6 +268,7 @@ def test_a_network_that_diverges_is_refused_with_a_way_out(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.process
 def test_importing_the_engine_loads_no_spark_h2o_or_pandas() -> None:
     heavy = {"pyspark", "h2o", "pandas", "sklearn"}
     code = f"import sys, sparkgpu.engines.neural.engine; print({heavy} & set(sys.modules))"

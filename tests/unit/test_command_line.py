@@ -186,6 +186,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(call: Call, table: str) -> 
     assert sorted(os.listdir()) == before  # noqa: PTH208
 
 
+@pytest.mark.process
 def test_a_full_disk_is_one_line(table: str) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         found = subprocess.run(

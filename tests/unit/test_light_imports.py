@@ -37,6 +37,7 @@ def test_importing_the_package_imports_nothing_but_itself() -> None:
     assert found & (HEAVY | {"numpy", "pyarrow", "pydantic", "typer", "rich"}) == set()
 
 
+@pytest.mark.process
 def test_the_python_door_and_the_orchestration_need_nothing_heavy() -> None:
     found = imported_by("import sparkgpu; sparkgpu.run; import sparkgpu.runs.run, sparkgpu.lanes.launch")
     assert "pydantic" in found
