@@ -172,7 +172,9 @@ def neural_defaults(
         found |= network.balanced_on_cpu
     if preset == "fast" and train_rows >= _MANY_ROWS and seconds is not None and "epochs" in found:
         times = min(max(seconds / _FAST_S, 1.0), _MOST_TIMES)
-        found["epochs"] = round(times * float(found["epochs"]))  # type: ignore[arg-type]
+        few = found["epochs"]
+        assert isinstance(few, int)
+        found["epochs"] = round(times * few)
     is_wide = preset == "fast" and size.num_features >= _WIDE
     if is_wide:
         found |= network.fast_on_many_columns

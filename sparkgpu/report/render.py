@@ -18,7 +18,7 @@ from markupsafe import Markup
 from sparkgpu.config.registry.engines import branch_of
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
-from sparkgpu.report import cards, plots, tables
+from sparkgpu.report import cards, contest_tables, plots, tables
 from sparkgpu.report.curves import LearningCurve, TestRows, learning_curve, read_test
 from sparkgpu.report.verdict import verdict
 from sparkgpu.rundir.files import read_record, write_text
@@ -135,9 +135,9 @@ def _content(schema: TableSchema, plan: Plan, results: Results) -> dict[str, obj
         "validation": tables.results(results, "valid"),
         "comparison": tables.comparison(results),
         "comparison_metric": metric_title(metric),
-        "calibration": tables.calibration(results),
-        "blend_parts": tables.blend_parts(results),
-        "searches": tables.searches(results),
+        "calibration": contest_tables.calibration(results),
+        "blend_parts": contest_tables.blend_parts(results),
+        "searches": contest_tables.searches(results),
         "failures": tables.failures(results),
         "trials": tables.trials(results, metric),
         "timings": tables.timings(results),

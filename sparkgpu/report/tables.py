@@ -14,9 +14,8 @@ from io import StringIO
 from typing import Literal
 
 from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.results import DoneTrial, ModelResult, Results
+from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.score.metrics import greater_is_better
-from sparkgpu.score.metrics import score as metric_score
 from sparkgpu.score.standings import averaged, standings, training
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
@@ -104,98 +103,18 @@ def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
     ]
 
 
-def calibration(found: Results) -> Table:
-    """How honest each model's probabilities are, before and after temperature scaling."""
-    rows = tuple(
-        (
-            Cell(text=model.name),
-            _number(one.error_before),
-            _number(one.error_after),
-            _number(one.brier_before),
-            _number(one.brier_after),
-            Cell(text=number_text(one.temperature, 3), number=True),
-            Cell(text=_scaled_here(found, model)),
-        )
-        for model in found.models
-        if (one := model.calibration) is not None
-    )
-    columns = (
-        "test split", "calibration error", "after scaling", "Brier score", "after scaling", "temperature",
-        "scaled here",
-    )  # fmt: skip
-    return Table(columns=columns, rows=rows)
-
-
-def _scaled_here(found: Results, model: ModelResult) -> str:
-    if model.weights is None:
-        return "yes" if model.calibration and model.calibration.applied else "no"
-    members = (one.calibration for one in found.models if model.weights.get(one.name))
-    return "its members" if any(one and one.applied for one in members) else "no"
-
-
-def blend_parts(found: Results) -> Table:
-    """The members of the blend: their shares, and what each adds on the validation rows."""
-    blend = next((model for model in found.models if model.weights), None)
-    if blend is None or not blend.gains:
-        return Table(columns=(), rows=())
-    title = metric_title(found.comparison.metric)
-    rows = tuple(
-        (
-            Cell(text=name),
-            Cell(text=number_text(share, 3), number=True),
-            Cell(text=_signed((blend.gains or {}).get(name), None), number=True),
-        )
-        for name, share in (blend.weights or {}).items()
-        if share
-    )
-    return Table(columns=("member of the blend", "weight", f"gain in {title}, valid"), rows=rows)
-
-
-def searches(found: Results) -> Table:
-    """What each search tried and chose."""
-    rows = []
-    for trial in found.done():
-        one = trial.search
-        if one is None:
-            continue
-        of = f" of {one.asked}, then the time was over" if one.tried < one.asked else ""
-        counts = f"{one.tried}{of} ({one.pruned} given up, {one.failed} failed)"
-        chosen = ", ".join(f"{key} {_setting(value)}" for key, value in one.setting.items())
-        before, after = (
-            None if score is None else metric_score(one.metric, score)
-            for score in (one.default_score, one.best_score)
-        )
-        rows.append(
-            (
-                Cell(text=trial.name),
-                Cell(text=counts),
-                _seconds(one.search_s),
-                _number(before),
-                _number(after),
-                Cell(text="the defaults" if one.best == 0 else chosen),
-            )
-        )
-    title = metric_title(found.comparison.metric)
-    columns = ("search", "settings", "time", f"defaults, {title}, valid", "chosen", "chosen settings")
-    return Table(columns=columns, rows=tuple(rows))
-
-
-def _setting(value: object) -> str:
-    return " × ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 def comparison(found: Results) -> Table:
     """Each pair of models: the difference, its interval and the verdict."""
     rows = []
     for pair in found.comparison.pairs:
         low, high = pair.ci95
         width = high - low if low is not None and high is not None else None
-        interval = DASH if width is None else f"{_signed(low, width)} to {_signed(high, width)}"
+        interval = DASH if width is None else f"{signed(low, width)} to {signed(high, width)}"
         ahead = {"a": pair.a, "b": pair.b}.get(pair.verdict)
         rows.append(
             (
                 Cell(text=f"{pair.a} minus {pair.b}"),
-                Cell(text=_signed(pair.difference, width), number=True),
+                Cell(text=signed(pair.difference, width), number=True),
                 Cell(text=interval, number=True),
                 Cell(text=f"{ahead} ahead" if ahead else "tie", best=ahead is not None),
                 Cell(text=pair.sentence),
@@ -205,7 +124,7 @@ def comparison(found: Results) -> Table:
     return Table(columns=columns, rows=tuple(rows))
 
 
-def _signed(value: float | None, width: float | None) -> str:
+def signed(value: float | None, width: float | None) -> str:
     """`value` with the decimals that show two digits of the interval's width: more would be noise."""
     if value is None:
         return DASH
@@ -229,8 +148,8 @@ def trials(found: Results, metric: str) -> Table:
             _whole(trial.seed, plain=True),
             _whole(trial.fold),
             Cell(text=trial.status),
-            _number(trial.metrics.valid.get(metric)),
-            _number(trial.metrics.test.get(metric)),
+            number_cell(trial.metrics.valid.get(metric)),
+            number_cell(trial.metrics.test.get(metric)),
             *(_measured(trial) if isinstance(trial, DoneTrial) else 6 * (Cell(text=DASH, number=True),)),
         )
         for trial in found.trials
@@ -241,9 +160,9 @@ def trials(found: Results, metric: str) -> Table:
 def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
     return (
         _whole(trial.best_iteration),
-        _seconds(trial.fit_s),
-        _seconds(trial.predict_s),
-        _number(trial.train_rows_per_s),
+        seconds_cell(trial.fit_s),
+        seconds_cell(trial.predict_s),
+        number_cell(trial.train_rows_per_s),
         _bytes(trial.peak_host_bytes),
         _bytes(trial.peak_device_bytes),
     )
@@ -254,9 +173,9 @@ def timings(found: Results) -> Table:
     phases = found.phases_s
     places = [place for place, of_place in phases.items() if of_place]
     names = dict.fromkeys(name for place in places for name in phases[place])
-    rows = [(Cell(text=name), *(_seconds(phases[place].get(name)) for place in places)) for name in names]
+    rows = [(Cell(text=name), *(seconds_cell(phases[place].get(name)) for place in places)) for name in names]
     if rows:
-        sums = (_seconds(sum(phases[place].values())) for place in places)
+        sums = (seconds_cell(sum(phases[place].values())) for place in places)
         rows.append((Cell(text="sum", best=True), *sums))
     return Table(columns=("phase", *places), rows=tuple(rows))
 
@@ -346,7 +265,7 @@ def _without_idle_columns(columns: Sequence[str], rows: list[tuple[Cell, ...]]) 
     )
 
 
-def _number(value: float | None) -> Cell:
+def number_cell(value: float | None) -> Cell:
     return Cell(text=number_text(value), number=True)
 
 
@@ -355,7 +274,7 @@ def _whole(value: int | None, *, plain: bool = False) -> Cell:
     return Cell(text=DASH if value is None else str(value) if plain else f"{value:,}", number=True)
 
 
-def _seconds(value: float | None) -> Cell:
+def seconds_cell(value: float | None) -> Cell:
     return Cell(text=DASH if value is None else seconds_text(value), number=True)
 
 

@@ -43,6 +43,21 @@ def planted(tmp_path: Path) -> Table:
     return table(tmp_path, random.integers(0, 2, 600), {"x": random.normal(size=600)})
 
 
+@pytest.fixture
+def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is taken for started, and H2O refuses."""
+
+    @contextmanager
+    def no_spark(self: Any, *, h2o: bool) -> Iterator[tuple[None, None]]:
+        yield None, None
+
+    def refused(self: Any, session: Any) -> None:
+        raise TrialError("H2O did not start: no port is free.")
+
+    monkeypatch.setattr(_Worker, "_spark", no_spark)
+    monkeypatch.setattr(_Worker, "_start_h2o", refused)
+
+
 def ends(planted: Table) -> dict[str, str]:
     events = EventReader(planted.paths.lane(0).events("trees")).new()
     return {event.trial or "": event.kind for event in events if event.kind in ("trial_done", "trial_failed")}
@@ -61,18 +76,8 @@ def test_a_library_that_cannot_be_imported_fails_its_own_trial(
     assert "pip install" in read_json(planted.paths.trial("xgboost-s7").error)["message"]
 
 
-def test_without_h2o_the_other_engines_train(planted: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_h2o_the_other_engines_train(planted: Table, no_h2o: None) -> None:
     pytest.importorskip("lightgbm")
-
-    @contextmanager
-    def no_spark(self: Any, *, h2o: bool) -> Iterator[tuple[None, None]]:
-        yield None, None
-
-    def refused(self: Any, session: Any) -> None:
-        raise TrialError("H2O did not start: no port is free.")
-
-    monkeypatch.setattr(_Worker, "_spark", no_spark)
-    monkeypatch.setattr(_Worker, "_start_h2o", refused)
     made = worker(planted, "h2o-xgboost", "lightgbm")
     made.run()
     assert made.failed
@@ -80,17 +85,6 @@ def test_without_h2o_the_other_engines_train(planted: Table, monkeypatch: pytest
     assert read_json(planted.paths.trial("trees-s7").error)["message"].startswith("H2O did not start")
 
 
-def test_without_h2o_and_without_another_engine_the_worker_fails(
-    planted: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def no_spark(self: Any, *, h2o: bool) -> Iterator[tuple[None, None]]:
-        yield None, None
-
-    def refused(self: Any, session: Any) -> None:
-        raise TrialError("H2O did not start: no port is free.")
-
-    monkeypatch.setattr(_Worker, "_spark", no_spark)
-    monkeypatch.setattr(_Worker, "_start_h2o", refused)
+def test_without_h2o_and_without_another_engine_the_worker_fails(planted: Table, no_h2o: None) -> None:
     with pytest.raises(TrialError, match="H2O did not start"):
         worker(planted, "h2o-xgboost").run()

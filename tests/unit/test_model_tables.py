@@ -162,4 +162,4 @@ def test_two_models_alone_are_laid_out_as_ever() -> None:
 
 def test_each_tree_engine_of_ours_names_its_library() -> None:
     own = {entry.name: entry for entry in ENGINES.own() if entry.branch == "trees" and not entry.needs_h2o}
-    assert all(entry.library and entry.package for entry in own.values())
+    assert all(entry.module and entry.package for entry in own.values())

@@ -23,7 +23,7 @@ class EngineEntry(Entry):
     `on_gpu` tells whether it trains on GPUs; with trees deeper than `most_gpu_depth`, or with trees that grow
     leaf by leaf unless `leafwise_on_gpu`, it would leave the GPU. `grows` are the ways in which its trees can
     grow. With `needs_h2o` its worker starts Spark and H2O first. `package` is the package that pip must
-    install for it, and `library` the module of that package. `fitted` names the function that loads a fitted
+    install for it, and `module` is what it brings. `fitted` names the function that loads a fitted
     model, as the engine's own `load` does, where that needs less than the engine itself. `on_cluster` names
     the class that trains one model over the executors of a Spark cluster (None: the engine cannot), and
     `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before those of
@@ -38,7 +38,7 @@ class EngineEntry(Entry):
     grows: tuple[str, ...] = ("depthwise", "lossguide")
     needs_h2o: bool = False
     package: str | None = None
-    library: str | None = None
+    module: str | None = None
     fitted: str | None = None
     on_cluster: str | None = None
     gpu_in_cluster: bool = False
@@ -49,7 +49,7 @@ class EngineEntry(Entry):
     @property
     def missing(self) -> str | None:
         """The command that installs its library, if that is not here."""
-        if self.library is None or find_spec(self.library) is not None:
+        if self.module is None or find_spec(self.module) is not None:
             return None
         return f"pip install '{self.package}'"
 
@@ -90,7 +90,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             load="sparkgpu.engines.trees.xgboost_library:XGBoost",
             on_gpu=True,
             package="sparkgpu[xgboost]",
-            library="xgboost",
+            module="xgboost",
             search=_SEARCH,
             on_cluster="sparkgpu.engines.trees.spark_xgboost:SparkXGBoost",
             gpu_in_cluster=True,
@@ -99,7 +99,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             name="lightgbm",
             load="sparkgpu.engines.trees.lightgbm_library:LightGBM",
             package="sparkgpu[lightgbm]",
-            library="lightgbm",
+            module="lightgbm",
             search=_SEARCH,
         ),
         EngineEntry(
@@ -107,7 +107,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             load="sparkgpu.engines.trees.catboost_library:CatBoost",
             on_gpu=True,
             package="sparkgpu[catboost]",
-            library="catboost",
+            module="catboost",
             search=_SEARCH_SYMMETRIC,
             grows=("symmetric", "depthwise", "lossguide"),
             defaults={

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,13 @@ import h2o
 import numpy as np
 import pyarrow.parquet as pq
 from h2o.estimators import H2OXGBoostEstimator
-from h2o.exceptions import H2OError
 from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import Model, Platform, PrunedError, TreesTrial
 from sparkgpu.engines.trees.h2o_cloud import Cloud
 from sparkgpu.engines.trees.h2o_cut import cut_back
 from sparkgpu.engines.trees.h2o_frames import H2OTables
+from sparkgpu.engines.trees.h2o_history import WatchedHistory
 from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
 from sparkgpu.engines.trees.level_order import ordered_levels
 from sparkgpu.engines.trees.mojo import MOJO, load_mojo
@@ -47,7 +47,6 @@ _POLL_S = 0.15
 _MOST_POLL_S = 1.0
 _LEAST_S = 0.5
 _LAST_TREE_S = 2.0
-_ASK_EVERY_S = 1.5
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 
@@ -101,7 +100,7 @@ class H2OXGBoost:
                 model = _start(trial, parameters, train, valid)
                 test = tables.coded("test", fold, order)  # H2O parses it while the first trees grow
                 job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
-                is_scoring = _grow(job, trial, until, _Watched(model, trial))
+                is_scoring = _grow(job, trial, until, WatchedHistory(model, trial))
             if is_scoring:
                 # H2O scores all training and validation rows; with many classes this can take as long as the
                 # trees.
@@ -115,7 +114,7 @@ class H2OXGBoost:
         native = _native_parameters(output)
         check_device(trial, native)
         best, curve = _learning_curve(output, schema)
-        _Watched(model, trial).tell(output["scoring_history"])
+        WatchedHistory(model, trial).tell(output["scoring_history"])
         notes = [one_node] if one_node else []
         grown = _num_trees(output)
         out_of_time = until is not None and _ended_by_time(grown, best, trial)
@@ -248,42 +247,7 @@ def _ended_by_time(grown: int, best: int, trial: TreesTrial) -> bool:
     return grown < trial.parameters.ntrees and not (patience and grown - best >= patience)
 
 
-class _Watched:
-    """Tells a search the loss at each point of the scoring history, in order.
-
-    What the search decides depends only on the history, so it is told all of it again after the last tree: a
-    setting is given up whether or not H2O was asked in time.
-    """
-
-    def __init__(self, model: H2OXGBoostEstimator, trial: TreesTrial) -> None:
-        self._model = model
-        self._watch = trial.watch
-        self._told = 0
-        self._asked = time.monotonic()
-
-    def look(self) -> None:
-        """Ask H2O for the history so far, every few seconds. Raises `PrunedError`."""
-        if self._watch is None or time.monotonic() - self._asked < _ASK_EVERY_S:
-            return
-        self._asked = time.monotonic()
-        with suppress(H2OError, OSError, LookupError, TypeError):
-            found = h2o.api(f"GET /3/Models/{self._model.model_id}")["models"][0]["output"]
-            self.tell(found["scoring_history"])
-
-    def tell(self, history: Any) -> None:
-        if self._watch is None or history is None:
-            return
-        names = history.col_header
-        if "validation_custom" not in names:  # before the first trees are scored
-            return
-        trees, valid = names.index("number_of_trees"), names.index("validation_custom")
-        for row in history.cell_values:
-            if int(row[trees]) > self._told and isinstance(row[valid], float):
-                self._told = int(row[trees])
-                self._watch(self._told, row[valid])
-
-
-def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: _Watched) -> bool:
+def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedHistory) -> bool:
     """Report the number of trees until all are grown. Returns whether H2O still works on the model then.
 
     This is unknown for a model that stops early: its progress does not change any more.
