@@ -128,6 +128,22 @@ class SlurmConfig(Section):
     notice_s: Count = 180
 
 
+class ReportConfig(Section):
+    """``[report]``: how much the report of a run holds.
+
+    ``full`` explains the models (importance and partial dependence, by predicting changed rows) and examines
+    the table; ``short`` shows results alone.
+    """
+
+    level: Literal["full", "short"] = "full"
+
+
+class CostConfig(Section):
+    """``[cost]``: `price_per_hour` of one device, in any currency, for the cost of a run."""
+
+    price_per_hour: NotNegative | None = None
+
+
 class RunConfig(Section):
     """One run. `repeats` None means one per lane, `preset` None means fast on CPU and balanced on GPU.
 
@@ -155,6 +171,8 @@ class RunConfig(Section):
     slurm: SlurmConfig = SlurmConfig()
     trees: TreesConfig = TreesConfig()
     neural: NeuralConfig = NeuralConfig()
+    report: ReportConfig = ReportConfig()
+    cost: CostConfig = CostConfig()
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -143,6 +143,16 @@ class RunPaths:
         return self.root / "metrics.json"
 
     @property
+    def profile(self) -> Path:
+        """What is in the table, and checks of it."""
+        return self.root / "profile.json"
+
+    @property
+    def explanations(self) -> Path:
+        """Importance and partial dependence of the models."""
+        return self.root / "explanations.json"
+
+    @property
     def report(self) -> Path:
         return self.root / "report"
 
