@@ -198,7 +198,10 @@ class ComparisonResult(_Part):
 
 
 class CostInfo(_Part):
-    """Wall hours of the run times its lanes; watt-hours of the GPUs if they report their power."""
+    """Wall hours of the run times its lanes; watt-hours of the GPUs if they report their power.
+
+    `price` is that of the hours, in the currency of the key `cost.price_per_hour` (None without it).
+    """
 
     device_hours: float
     energy_wh: float | None

@@ -21,13 +21,14 @@ from sparkgpu.table.schema import TableSchema
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """Write the results: how the trials ended, their scores, and what the run took."""
+    """How the trials ended, their scores, what the run took, and the price of an hour of one device."""
 
     outcome: Outcome
     schema: TableSchema
     found: Evaluation
     scoring_s: float
     monitor: Monitor
+    price_per_hour: float | None = None
 
 
 def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machine: Machine) -> Results:
@@ -41,11 +42,7 @@ def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machin
         models=trained.found.models,
         trials=trained.found.trials,
         comparison=trained.found.comparison,
-        cost=CostInfo(
-            device_hours=round(len(plan.lanes) * (time.time() - started) / 3600, 6),
-            energy_wh=trained.monitor.energy_wh,
-            price=None,
-        ),
+        cost=cost(len(plan.lanes), time.time() - started, trained.monitor.energy_wh, trained.price_per_hour),
         phases_s={**_phases(paths, plan), "run": {"scoring": round(trained.scoring_s, 3)}},
     )
     write_results(paths, results)
@@ -60,6 +57,13 @@ def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machin
     )
     write_results(paths, results)
     return results
+
+
+def cost(num_devices: int, wall_s: float, energy_wh: float | None, price_per_hour: float | None) -> CostInfo:
+    """What a run on `num_devices` devices cost, whether or not they were busy all the time."""
+    device_hours = round(num_devices * wall_s / 3600, 6)
+    price = None if price_per_hour is None else device_hours * price_per_hour
+    return CostInfo(device_hours=device_hours, energy_wh=energy_wh, price=price)
 
 
 def _run_info(paths: RunPaths, plan: Plan, trained: Trained, started: float, machine: Machine) -> RunInfo:

@@ -258,7 +258,10 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
     except KeyboardInterrupt:
         _keep_log(paths, display)
         raise
-    return Trained(outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor)
+    return Trained(
+        outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor,
+        price_per_hour=config.cost.price_per_hour,
+    )  # fmt: skip
 
 
 def _gpus(plan: Plan) -> list[str]:
