@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from base64 import b64encode
 from collections import Counter
 from pathlib import Path
 
@@ -18,8 +17,13 @@ from markupsafe import Markup
 from sparkgpu.config.registry.engines import branch_of
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
-from sparkgpu.report import cards, contest_tables, plots, tables
+from sparkgpu.report import cards, contest_tables, palette, tables
 from sparkgpu.report.curves import LearningCurve, TestRows, learning_curve, read_test
+from sparkgpu.report.figure import Picture, plot_style
+from sparkgpu.report.pictures.learning import learning_curves
+from sparkgpu.report.pictures.quality import quality
+from sparkgpu.report.pictures.reliability import reliability_curves
+from sparkgpu.report.pictures.timings import timings
 from sparkgpu.report.verdict import verdict
 from sparkgpu.rundir.files import read_record, write_text
 from sparkgpu.rundir.paths import RunPaths
@@ -47,7 +51,7 @@ def build(paths: RunPaths) -> Path:
     test = read_test(paths, schema, results)
     pictures = {picture.name: picture for picture in _pictures(paths, schema, results, test)}
     for picture in PICTURES:
-        if picture in pictures:
+        if picture in pictures and pictures[picture].png:
             _write_bytes(paths.report / f"{picture}.png", pictures[picture].png)
         else:
             (paths.report / f"{picture}.png").unlink(missing_ok=True)  # left by an earlier report
@@ -57,18 +61,17 @@ def build(paths: RunPaths) -> Path:
         loader=PackageLoader("sparkgpu.report", ""), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    html.filters["data_uri"] = _data_uri
     markdown = html.overlay(finalize=_markdown)
     write_text(paths.report / "report.md", markdown.get_template("report.md.j2").render(content))
     for model, card in cards.contents(paths, schema, results, test).items():
         write_text(cards.card_path(paths, model), markdown.get_template("card.md.j2").render(card))
-    style = Markup(_source(html, "report.css"))
+    style = Markup(palette.css() + _source(html, "report.css"))
     page = paths.report / "index.html"
     write_text(page, html.get_template("report.html.j2").render(content, style=style))
     return page
 
 
-def _pictures(paths: RunPaths, schema: TableSchema, results: Results, test: TestRows) -> list[plots.Picture]:
+def _pictures(paths: RunPaths, schema: TableSchema, results: Results, test: TestRows) -> list[Picture]:
     metric = results.comparison.metric
     values = {model.name: model.metrics.test.get(metric) for model in results.models}
     curves: dict[str, list[LearningCurve]] = {}
@@ -76,12 +79,12 @@ def _pictures(paths: RunPaths, schema: TableSchema, results: Results, test: Test
         if curve := learning_curve(paths.trial(trial.name).learning_curve):
             curves.setdefault(trial.model, []).append(curve)
     of_networks = {trial.model for trial in results.trials if branch_of(trial.engine) == "neural"}
-    with plots.plot_style():
+    with plot_style():
         found = (
-            plots.quality(test, schema, values),
-            plots.reliability_curves(test, schema, values),
-            plots.learning_curves(curves, of_networks),
-            plots.timings(results.phases_s),
+            quality(test, schema, values),
+            reliability_curves(test, schema, list(values)),
+            learning_curves(curves, of_networks),
+            timings(results.phases_s),
         )
     return [picture for picture in found if picture]
 
@@ -172,10 +175,6 @@ def _summary(schema: TableSchema, results: Results) -> list[tuple[str, str]]:
         ("folds", str(schema.folds or "")),
     ]
     return [(name, text) for name, text in pairs if text]
-
-
-def _data_uri(png: bytes) -> Markup:
-    return Markup("data:image/png;base64," + b64encode(png).decode("ascii"))
 
 
 def _markdown(value: object) -> Markup:

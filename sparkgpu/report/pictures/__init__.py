@@ -1,0 +1,1 @@
+"""The pictures of the report, one module for each kind: each returns a `Picture`, or None without data."""

@@ -1,0 +1,45 @@
+"""The colours of the pictures can be seen and told apart, on a light page and on a dark one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sparkgpu.report import palette
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as the Web Content Accessibility Guidelines define it."""
+    shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("ink", palette.COLOURS, ids=lambda ink: ink.variable)
+def test_a_colour_stands_out_on_both_pages(ink: palette.Ink) -> None:
+    assert contrast(ink.light, palette.PAGE.light) >= 3
+    assert contrast(ink.dark, palette.PAGE.dark) >= 3
+    assert contrast(ink.light, palette.PAGE.dark) >= 3  # pixels inside a picture do not follow the theme
+
+
+def test_thirteen_models_look_different_in_colour_and_in_print() -> None:
+    names = ["trees", "neural", "blend", *(f"model {number}" for number in range(10))]
+    found = palette.styles(names)
+    assert len({(found[name].ink, found[name].line) for name in names}) == len(names)
+    assert len({found[name].marker for name in names}) == len(names)
+
+
+def test_a_model_looks_the_same_whatever_other_models_there_are() -> None:
+    assert palette.styles(["mine", "trees"])["trees"] == palette.styles(["trees", "a", "b"])["trees"]
+
+
+def test_the_page_has_a_light_and_a_dark_value_for_each_colour() -> None:
+    found = re.findall(r"(--c-[\w]+): (#\w{6});", palette.css())
+    assert len(found) == 2 * len(palette.COLOURS)
+    assert ("--c-trees", "#0072b2") in found
