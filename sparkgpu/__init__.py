@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["FittedModel", "RunResult", "__version__", "load", "run"]
+__all__ = ["FittedModel", "RunResult", "__version__", "load", "read_run", "run"]
 
 if TYPE_CHECKING:
-    from sparkgpu.api import RunResult, run
+    from sparkgpu.api import run
     from sparkgpu.predict.fitted import FittedModel, load
+    from sparkgpu.reading.run_result import RunResult, read_run
 
 
 def __getattr__(name: str) -> Any:
     """Load these names at first use, so that ``import sparkgpu`` needs no other package."""
-    if name in ("run", "RunResult"):
+    if name == "run":
         from sparkgpu import api
 
-        return getattr(api, name)
+        return api.run
+    if name in ("read_run", "RunResult"):
+        from sparkgpu.reading import run_result
+
+        return getattr(run_result, name)
     if name in ("load", "FittedModel"):
         from sparkgpu.predict import fitted
 

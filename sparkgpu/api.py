@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -17,7 +14,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
 from sparkgpu.config.options import keyed
 from sparkgpu.errors import ConfigError, DataError
-from sparkgpu.rundir.results import Results
+from sparkgpu.reading.run_result import RunResult
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.runs.resume import resumed_config
 from sparkgpu.table.source import TABLE_PREFIX
@@ -37,55 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import TypeIs
 
-    from sparkgpu.predict.fitted import FittedModel
-
     Data = str | Path | pandas.DataFrame | SparkDataFrame | ArrowStream | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """What a run found: its folder, its exit code (0, or 5 when a trial failed) and its results.
-
-    `metrics` is ``metrics.json`` as plain values.
-    """
-
-    path: Path
-    exit_code: int
-    results: Results
-
-    @cached_property
-    def metrics(self) -> Mapping[str, Any]:
-        return self.results.as_dict()
-
-    def table(self) -> pandas.DataFrame:
-        """The test metrics, one row per model (means over trials)."""
-        import pandas
-
-        models = {model.name: model.metrics.test for model in self.results.models}
-        return pandas.DataFrame.from_dict(models, orient="index")
-
-    @property
-    def verdicts(self) -> tuple[str, ...]:
-        """The comparison in words."""
-        return tuple(pair.sentence for pair in self.results.comparison.pairs)
-
-    def load(self, model: str = "best") -> FittedModel:
-        """A model of this run, ready to predict; as `sparkgpu.load`."""
-        from sparkgpu.predict.fitted import load
-
-        return load(self.path, model)
-
-    @property
-    def report(self) -> Path:
-        """The report's page."""
-        return self.path / "report" / "index.html"
-
-    def __str__(self) -> str:
-        return "\n".join([self.table().round(4).to_string(), *self.verdicts, f"report: {self.report}"])
-
-    def _repr_html_(self) -> str:
-        lines = "<br>".join(html.escape(line) for line in (*self.verdicts, f"report: {self.report}"))
-        return f"{self.table().round(4).to_html()}<p>{lines}</p>"
 
 
 def run(

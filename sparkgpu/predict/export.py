@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from sparkgpu.engines.engine import Model, load_fitted
 from sparkgpu.engines.saved_model import largest_difference
 from sparkgpu.errors import ConfigError, DeviceError, TrialError
-from sparkgpu.predict.fitted import finished_results
 from sparkgpu.predict.members import model_name, weights_of
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import DoneTrial
+from sparkgpu.rundir.results import DoneTrial, finished_results
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.scorer import align
 from sparkgpu.table.predictions import read_predictions

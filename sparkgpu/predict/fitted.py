@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import Model, load_fitted
-from sparkgpu.errors import ConfigError, DataError
+from sparkgpu.errors import DataError
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, model_name, weights_of
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.level_means import load_means
 from sparkgpu.prepare.roles import BROKEN_TYPES, WHOLE_TYPES
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results, read_results
+from sparkgpu.rundir.results import finished_results
 from sparkgpu.score.calibration import scaled
 from sparkgpu.table.schema import TableSchema, read_schema
 
@@ -185,10 +185,3 @@ def _nothing(schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
     return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
-
-
-def finished_results(paths: RunPaths) -> Results:
-    """The results of a run. Raises `ConfigError` if the folder holds none."""
-    if not paths.metrics.is_file():
-        raise ConfigError(f"{paths.root}: it holds no metrics.json. Give the folder of a finished run.")
-    return read_results(paths)

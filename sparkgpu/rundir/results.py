@@ -260,3 +260,10 @@ def read_results(paths: RunPaths) -> Results:
         raise ConfigError(
             f"{paths.metrics}: {place}: {first['msg']}. Another version of sparkgpu may have written it."
         ) from None
+
+
+def finished_results(paths: RunPaths) -> Results:
+    """As `read_results`. Raises `ConfigError` also if the folder holds no finished run."""
+    if not paths.metrics.is_file():
+        raise ConfigError(f"{paths.root}: it holds no metrics.json. Give the folder of a finished run.")
+    return read_results(paths)

@@ -149,7 +149,8 @@ def _results(schema: TableSchema, trials: list[DoneTrial | FailedTrial]) -> Resu
         shares = {model["name"]: 0.25 / (len(models) - 1) for model in models} | {"trees": 0.75}
         models.append(
             {
-                "name": "blend", "engine": "blend", "status": "done", "trials": [], "weights": shares,
+                "name": "blend", "engine": "blend", "status": "done", "weights": shares,
+                "trials": [trial.name for trial in trials if trial.status == "done"],
                 "metrics": {"valid": values, "test": values}, "std": {"test": {}},
             }
         )  # fmt: skip

@@ -1,0 +1,197 @@
+"""A finished run in Python: its frames, what it says in a notebook, and its refusals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sparkgpu
+from sparkgpu.errors import ConfigError, TrialError
+from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import read_results
+from sparkgpu.score.metrics import compute
+
+MakeRun = Callable[..., RunPaths]
+
+
+def kinds(frame: pd.DataFrame) -> dict[str, str]:
+    return {name: str(kind) for name, kind in frame.dtypes.items()}
+
+
+def test_the_leaderboard_has_the_best_model_first_with_its_interval_and_seconds(plain_run: RunPaths) -> None:
+    found = sparkgpu.read_run(plain_run.root).leaderboard()
+    assert kinds(found) == {
+        "model": "object", "engine": "object", "status": "object", "leader": "bool", "trials": "int64",
+        "roc_auc": "float64", "average_precision": "float64", "log_loss": "float64", "brier": "float64",
+        "accuracy": "float64", "f1": "float64", "ci_low": "float64", "ci_high": "float64", "std": "float64",
+        "fit_s": "float64", "predict_s": "float64", "train_rows_per_s": "float64",
+    }  # fmt: skip
+    assert list(found["model"]) == ["blend", "trees", "neural"]
+    assert list(found["leader"]) == [True, False, False]
+    assert found["roc_auc"].is_monotonic_decreasing
+    assert (found["ci_low"] < found["ci_high"]).all() and found["fit_s"].isna().tolist() == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_the_interval_lies_around_the_metric_of_the_averaged_predictions(plain_run: RunPaths) -> None:
+    run = sparkgpu.read_run(plain_run.root)
+    board = run.leaderboard().set_index("model")
+    for model in ("trees", "neural", "blend"):
+        rows = run.predictions(model)
+        labels = (rows["label"] == "yes").to_numpy().astype(int)
+        value = compute("binary", labels, rows[["probability_no", "probability_yes"]].to_numpy())["roc_auc"]
+        assert value is not None
+        assert (board.loc[model, "ci_low"] + board.loc[model, "ci_high"]) / 2 == pytest.approx(value)
+
+
+def test_a_loss_has_its_smallest_value_first_and_failed_models_come_last(run_directory: MakeRun) -> None:
+    paths = run_directory(task="regression", repeats=1, failed=("trees-s7",))
+    found = sparkgpu.read_run(paths.root).leaderboard()
+    assert list(found["model"]) == ["neural", "trees"] and list(found["status"]) == ["done", "failed"]
+    assert np.isnan(found["rmse"].iloc[1]) and np.isnan(found["ci_low"].iloc[1])
+
+
+def test_predictions_stand_beside_the_labels_and_a_blend_mixes_its_members(plain_run: RunPaths) -> None:
+    run = sparkgpu.read_run(plain_run.root)
+    found = run.predictions("blend")
+    assert kinds(found) == {
+        "row_id": "int64", "label": "object", "prediction": "object",
+        "probability_no": "float64", "probability_yes": "float64",
+    }  # fmt: skip
+    assert found["row_id"].is_monotonic_increasing and set(found["label"]) == {"no", "yes"}
+    assert ((found["probability_yes"] > 0.5) == (found["prediction"] == "yes")).all()
+    trials = [run.predictions(f"trees-s{seed}")["probability_yes"] for seed in (7, 8)]
+    trees = run.predictions("trees")["probability_yes"]
+    assert np.allclose(trees, sum(trials) / 2)
+    mixed = 0.75 * trees + 0.25 * run.predictions("neural")["probability_yes"]
+    assert np.allclose(found["probability_yes"], mixed)
+
+
+def test_predictions_of_a_regression_are_values(run_directory: MakeRun) -> None:
+    found = sparkgpu.read_run(run_directory(task="regression").root).predictions("trees")
+    assert kinds(found) == {"row_id": "int64", "label": "float64", "prediction": "float64"}
+    assert np.corrcoef(found["label"], found["prediction"])[0, 1] > 0.8
+
+
+def test_curves_have_a_row_for_each_trial_and_step(plain_run: RunPaths) -> None:
+    found = sparkgpu.read_run(plain_run.root).curves()
+    assert kinds(found) == {
+        "model": "object", "trial": "object", "step": "int64", "elapsed_s": "float64", "metric": "object",
+        "train": "float64", "valid": "float64",
+    }  # fmt: skip
+    assert found.groupby("trial").size().to_dict() == dict.fromkeys(
+        ("trees-s7", "neural-s7", "trees-s8", "neural-s8"), 30
+    )
+    first = found[found["trial"] == "neural-s8"].iloc[0]
+    assert (first["model"], first["step"], first["metric"], first["valid"]) == ("neural", 1, "log_loss", 0.6)
+
+
+def test_a_run_without_curves_gives_a_frame_of_the_same_columns(run_directory: MakeRun) -> None:
+    paths = run_directory()
+    whole = sparkgpu.read_run(paths.root).curves()
+    for file in paths.root.glob("trials/*/learning_curve.csv"):
+        file.unlink()
+    empty = sparkgpu.read_run(paths.root).curves()
+    assert len(empty) == 0 and kinds(empty) == kinds(whole)
+
+
+def test_pairs_name_who_is_ahead(plain_run: RunPaths) -> None:
+    found = sparkgpu.read_run(plain_run.root).pairs()
+    assert kinds(found) == {
+        "a": "object", "b": "object", "metric": "object", "difference": "float64", "ci_low": "float64",
+        "ci_high": "float64", "ahead": "object", "sentence": "object",
+    }  # fmt: skip
+    assert found["ahead"].tolist() == ["trees", None]
+    assert found.loc[0, ["a", "b", "difference", "ci_low"]].tolist() == ["trees", "neural", 0.1, 0.08]
+
+
+def test_trials_keep_their_failures(run_directory: MakeRun) -> None:
+    run = sparkgpu.read_run(run_directory(failed=("neural-s8",)).root)
+    assert run.exit_code == 5
+    found = run.trials().set_index("trial")
+    assert found.loc["neural-s8", "error"] == "lane 1 ended: <b>out of memory</b>"
+    assert np.isnan(found.loc["neural-s8", "fit_s"]) and found.loc["trees-s8", "peak_host_bytes"] == 3 * 2**30
+    assert str(found["best_iteration"].dtype) == "Int64" and found.loc["trees-s7", "best_iteration"] == 120
+
+
+def test_a_moved_run_without_its_table_still_shows_its_results(plain_run: RunPaths, tmp_path: Path) -> None:
+    write_json(tmp_path / "metrics.json", read_json(plain_run.metrics))
+    run = sparkgpu.read_run(tmp_path)
+    assert run.leaderboard()["ci_low"].isna().all() and run.exit_code == 0
+    with pytest.raises(ConfigError) as refused:
+        run.predictions()
+    assert str(refused.value) == (
+        f"{tmp_path}: it holds no table/schema.json. Copy the whole folder of the run."
+    )
+
+
+def test_what_cannot_be_read_is_refused_in_one_sentence(run_directory: MakeRun, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        sparkgpu.read_run(tmp_path)
+    assert str(refused.value) == (f"{tmp_path}: it holds no metrics.json. Give the folder of a finished run.")
+    run = sparkgpu.read_run(run_directory(repeats=1).root)
+    with pytest.raises(ConfigError, match=r"model 'tree': it is not in this run\. Did you mean 'trees'"):
+        run.predictions("tree")
+    with pytest.raises(ConfigError) as refused:
+        run.leaderboard("train")  # type: ignore[arg-type]
+    assert str(refused.value) == (
+        "split 'train': a run keeps predictions of its valid and test rows. Choose one."
+    )
+    (run.path / "trials" / "trees-s7" / "predictions.parquet").unlink()
+    with pytest.raises(TrialError) as gone:
+        run.predictions("blend")
+    assert str(gone.value) == (
+        f"{run.path}: the predictions of blend for the test rows are not in trials/. "
+        "Copy the whole folder of the run."
+    )
+    assert run.leaderboard().set_index("model")["ci_low"].isna().to_dict() == {
+        "trees": True, "neural": False, "blend": True,
+    }  # fmt: skip
+
+
+def test_a_notebook_shows_the_verdict_first_and_plain_tags_only(plain_run: RunPaths) -> None:
+    run = sparkgpu.read_run(plain_run.root)
+    page = run._repr_html_()
+    assert page.startswith(f"<p><b>{run.verdict}</b></p><table>")
+    assert set(re.findall(r"<(\w+)", page)) <= {
+        "p",
+        "b",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "ul",
+        "li",
+    }
+    assert "<th><b>blend</b></th>" in page and '<th title="roc_auc">ROC AUC</th>' in page
+    assert "report/index.html" in page
+    assert repr(run) == f"<run {plain_run.root}: blend leads with ROC AUC 0.7123>"
+
+
+def test_a_notebook_shows_a_users_text_as_text(run_directory: MakeRun) -> None:
+    paths = run_directory(failed=("neural-s8",))
+    found = read_json(paths.metrics)
+    found["comparison"]["caveats"] = ["<img src=x onerror=alert(1)> & more"]
+    write_json(paths.metrics, found)
+    page = sparkgpu.read_run(paths.root)._repr_html_()
+    assert "<img" not in page and "<b>out" not in page
+    assert "<li>&lt;img src=x onerror=alert(1)&gt; &amp; more.</li>" in page
+    assert "<li>neural-s8 failed: lane 1 ended: &lt;b&gt;out of memory&lt;/b&gt;</li>" in page
+
+
+def test_paths_are_shown_from_where_the_user_is(plain_run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(plain_run.root.parent)
+    run = sparkgpu.read_run("run")
+    assert str(run).endswith("report: run/report/index.html")
+    assert run.path == plain_run.root.resolve() and read_results(plain_run) == run.results
