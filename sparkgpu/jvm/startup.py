@@ -62,7 +62,7 @@ def _package_folder(name: str) -> Path:
 
 
 def class_path() -> list[str]:
-    """Our own class, Sparkling Water's assembly, then Spark's jars, always in the same order.
+    """Our own classes, Sparkling Water's assembly, then Spark's jars, always in the same order.
 
     Because the assembly is here, Sparkling Water does not copy its 240 MB into Spark's file server at each
     start. JDBC drivers are left out, since H2O's published holes need them.
@@ -72,7 +72,7 @@ def class_path() -> list[str]:
         for path in (_package_folder("pyspark") / "jars").glob("*.jar")
         if not path.name.startswith(_JDBC_DRIVERS)
     )
-    return [str(Path(__file__).parent / "jars" / "no-flow-proxy.jar"), *jars, str(assembly_jar())]
+    return [str(Path(__file__).parent / "jars" / "front.jar"), *jars, str(assembly_jar())]
 
 
 def assembly_jar() -> Path:

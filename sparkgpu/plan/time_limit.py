@@ -15,9 +15,9 @@ _USED = 0.8
 """The share of its time in which a model is planned to be ready: machines differ."""
 _FEWEST_S = 4.0
 _SAVING_S = 3.0
-# H2O and the libraries score and predict after the last tree; several classes have as many times the trees.
-_AFTER_TREES = 0.4
-_AFTER_TREES_OF_CLASSES = 1.4
+# Engines predict and score after the last tree; several classes have as many times the trees.
+_AFTER_TREES = 0.25
+_AFTER_TREES_OF_CLASSES = 0.5
 _LEAST_FIT_S = 1.0
 
 MOST_REPEATS = 12

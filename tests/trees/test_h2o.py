@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,17 @@ def test_one_cut_parts_levels_that_lie_between_each_other(
     assert found["sorted"].accuracy(planted["odd"]) == 1
     assert found["sorted_numbers"].accuracy(planted["numbers"]) == 1
     assert found["by_word"].accuracy(planted["odd"]) < 0.8
+
+
+@pytest.mark.parametrize("trial", ["gaps", "weighted", "java"])  # two classes, numbers, three classes
+def test_h2o_scores_no_row_after_the_last_tree(
+    found: dict[str, Outcome], planted: dict[str, Table], trial: str
+) -> None:
+    saved = planted[TRIALS[trial][0]].paths.trial(trial).root / "model.zip"
+    with zipfile.ZipFile(saved) as mojo:
+        output = json.loads(mojo.read("experimental/modelDetails.json"))["output"]
+    for metrics in (output["training_metrics"], output["validation_metrics"]):
+        assert (metrics["nobs"], metrics["MSE"]) == (0, "NaN")
 
 
 def test_predictions_of_the_native_library_are_those_of_java(found: dict[str, Outcome]) -> None:
