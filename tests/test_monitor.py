@@ -16,7 +16,10 @@ import psutil
 import pytest
 
 from sparkgpu.host.devices import find_machine
-from sparkgpu.host.monitor import COLUMNS, Monitor, _Gpu, _Gpus, _ProcessTree
+from sparkgpu.host.gpu_meter import GpuMeter, _Gpu
+from sparkgpu.host.monitor import Monitor
+from sparkgpu.host.process_tree import ProcessTree
+from sparkgpu.host.telemetry import COLUMNS
 
 MIB = 2**20
 
@@ -61,7 +64,10 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def test_memory_is_summed_over_processes_and_their_descendants(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.csv"
-    with holder(64) as (parent, child), Monitor(path, lambda: [parent, child], 0.05, gpus=()) as monitor:
+    with (
+        holder(64) as (parent, child),
+        Monitor(path, lambda: {parent: "a", child: "b"}, 0.05, gpus=()) as monitor,
+    ):
         wait_for(lambda: path.exists() and len(rows_of(path)) >= 2)
         single = psutil.Process(child).memory_info().rss + psutil.Process(parent).memory_info().rss
     assert single > 64 * MIB
@@ -70,7 +76,10 @@ def test_memory_is_summed_over_processes_and_their_descendants(tmp_path: Path) -
 
 
 def test_descendants_need_not_be_named(tmp_path: Path) -> None:
-    with holder(64) as (parent, _), Monitor(tmp_path / "t.csv", lambda: [parent], 0.05, gpus=()) as monitor:
+    with (
+        holder(64) as (parent, _),
+        Monitor(tmp_path / "t.csv", lambda: {parent: "a"}, 0.05, gpus=()) as monitor,
+    ):
         wait_for(lambda: monitor.peak_rss_bytes > 64 * MIB)
     assert monitor.energy_wh is None
 
@@ -78,7 +87,7 @@ def test_descendants_need_not_be_named(tmp_path: Path) -> None:
 def test_a_row_has_the_time_the_load_and_blanks_for_absent_gpus(tmp_path: Path) -> None:
     path = tmp_path / "new" / "telemetry.csv"
     before = time.time()
-    with Monitor(path, lambda: [os.getpid()], 0.02, gpus=()):
+    with Monitor(path, lambda: {os.getpid(): "run"}, 0.02, gpus=()):
         time.sleep(0.1)
     assert path.read_text(encoding="ascii").splitlines()[0] == ",".join(COLUMNS)
     rows = rows_of(path)
@@ -94,7 +103,7 @@ def test_a_row_has_the_time_the_load_and_blanks_for_absent_gpus(tmp_path: Path) 
 
 def test_a_run_shorter_than_the_interval_is_sampled_at_its_start_and_end(tmp_path: Path) -> None:
     # If it waited for its interval, pytest's timeout would end this.
-    with Monitor(tmp_path / "t.csv", lambda: [os.getpid()], 3600.0, gpus=()) as monitor:
+    with Monitor(tmp_path / "t.csv", lambda: {os.getpid(): "run"}, 3600.0, gpus=()) as monitor:
         wait_for((tmp_path / "t.csv").exists)
     assert len(rows_of(tmp_path / "t.csv")) == 2
     assert monitor.peak_rss_bytes > 10 * MIB
@@ -102,7 +111,7 @@ def test_a_run_shorter_than_the_interval_is_sampled_at_its_start_and_end(tmp_pat
 
 def test_a_resumed_run_appends_under_the_same_heading(tmp_path: Path) -> None:
     for _ in range(2):
-        with Monitor(tmp_path / "t.csv", lambda: [os.getpid()], gpus=()):
+        with Monitor(tmp_path / "t.csv", lambda: {os.getpid(): "run"}, gpus=()):
             pass
     lines = (tmp_path / "t.csv").read_text(encoding="ascii").splitlines()
     assert lines.count(",".join(COLUMNS)) == 1
@@ -114,14 +123,15 @@ def test_cpu_time_of_ended_processes_stays_counted() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", busy], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
     ) as child:
-        tree = _ProcessTree(lambda: [child.pid])
+        tree = ProcessTree(lambda: {child.pid: "busy"})
         assert child.stdout
         child.stdout.readline()
-        rss_bytes, cpu_s = tree.measure()
+        use = tree.measure()
         child.kill()
-    assert rss_bytes > MIB
-    assert cpu_s >= 0.25
-    assert tree.measure() == (0, cpu_s)
+    assert use.rss_bytes > MIB
+    assert use.cpu_s >= 0.25
+    after = tree.measure()
+    assert (after.rss_bytes, after.cpu_s) == (0, use.cpu_s)
 
 
 def test_processes_that_vanish_and_lists_that_break_do_not_end_the_sampling(tmp_path: Path) -> None:
@@ -129,12 +139,12 @@ def test_processes_that_vanish_and_lists_that_break_do_not_end_the_sampling(tmp_
     gone.wait()
     calls = 0
 
-    def pids() -> list[int]:
+    def pids() -> dict[int, str]:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise RuntimeError("dictionary changed size during iteration")
-        return [os.getpid(), gone.pid]
+        return {os.getpid(): "run", gone.pid: "gone"}
 
     with Monitor(tmp_path / "t.csv", pids, 0.02, gpus=()) as monitor:
         wait_for(lambda: calls >= 4)
@@ -143,7 +153,7 @@ def test_processes_that_vanish_and_lists_that_break_do_not_end_the_sampling(tmp_
 
 def test_a_file_that_cannot_be_written_costs_the_samples_alone(tmp_path: Path) -> None:
     (tmp_path / "telemetry.csv").mkdir()
-    with Monitor(tmp_path / "telemetry.csv", lambda: [os.getpid()], 0.02, gpus=()) as monitor:
+    with Monitor(tmp_path / "telemetry.csv", lambda: {os.getpid(): "run"}, 0.02, gpus=()) as monitor:
         wait_for(lambda: monitor.peak_rss_bytes > 10 * MIB)
 
 
@@ -166,12 +176,20 @@ class Nvml:
             raise self.NVMLError
         return self.watts * 1000
 
+    def __getattr__(self, name: str) -> Any:
+        """Constants; a question that it does not know is an error of NVML's."""
+        if name.isupper():
+            return 0
+        raise self.NVMLError
+
 
 def test_energy_is_the_integral_of_power_and_gaps_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus, nvml, now = _Gpus(None), Nvml(), 0.0
-    monkeypatch.setattr("sparkgpu.host.monitor.time.monotonic", lambda: now)
+    gpus, nvml, now = GpuMeter(None, lambda pid: None), Nvml(), 0.0
+    monkeypatch.setattr("sparkgpu.host.gpu_meter.time.monotonic", lambda: now)
     gpus._nvml, gpus._gpus = nvml, [_Gpu(index=3, handle=None)]
-    assert gpus.measure() == [(3, 97, None, "100.0")]
+    (sample,) = gpus.measure()
+    assert (sample.gpu, sample.gpu_util, sample.gpu_mem_bytes, sample.gpu_power_w) == (3, 97, None, 100.0)
+    assert (sample.gpu_processes, sample.gpu_other_processes) == ((), None)
     assert gpus.energy_wh is None
     # Half an hour from 100 W to 300 W, then a gap of an hour without readings.
     for seconds, watts in ((1800.0, 300.0), (5400.0, None), (9000.0, 500.0)):
@@ -179,14 +197,14 @@ def test_energy_is_the_integral_of_power_and_gaps_add_nothing(monkeypatch: pytes
         gpus.measure()
     assert gpus.energy_wh == pytest.approx(100.0)
     nvml.watts = None
-    assert gpus.measure() == [(3, 97, None, None)]
+    assert gpus.measure()[0].gpu_power_w is None
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not find_machine().gpus, reason="no GPU here")
 def test_a_gpu_tells_its_memory_and_power(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.csv"
-    with Monitor(path, lambda: [os.getpid()], 0.1) as monitor:
+    with Monitor(path, lambda: {os.getpid(): "run"}, 0.1) as monitor:
         time.sleep(0.5)
     last = rows_of(path)[-1]
     assert int(last["gpu_mem_bytes"]) > 0

@@ -59,9 +59,10 @@ class ClusterCrew:
         self._followed: LaneCrew | None = None
         self.plan = self._start()
 
-    def process_ids(self) -> list[int]:
+    def processes(self) -> dict[int, str]:
         """The driver's process id while it is alive."""
-        return [self._process.pid] if self._process is not None and self._process.poll() is None else []
+        process = self._process
+        return {process.pid: "driver"} if process is not None and process.poll() is None else {}
 
     def follow(
         self,
@@ -106,7 +107,7 @@ class ClusterCrew:
     def close(self) -> None:
         """Give the driver time to stop Spark cleanly."""
         deadline = time.monotonic() + _CLOSING_S
-        while self.process_ids() and time.monotonic() < deadline:
+        while self.processes() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
     def end(self) -> None:

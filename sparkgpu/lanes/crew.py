@@ -46,8 +46,8 @@ class Crew(Protocol):
     def plan(self) -> Plan:
         """What the workers carry out; a crew that starts anew may have another one then."""
 
-    def process_ids(self) -> list[int]:
-        """The living processes on this machine from which all others descend."""
+    def processes(self) -> dict[int, str]:
+        """The living processes on this machine from which all others descend, and what each is."""
 
     def follow(
         self,
@@ -74,9 +74,13 @@ class LaneCrew:
         self._workers = workers
         self._notes: dict[str, str] = {}
 
-    def process_ids(self) -> list[int]:
-        """The process ids of the living workers (their children are found through them)."""
-        return [worker.process.pid for worker in self._workers if worker.process.poll() is None]
+    def processes(self) -> dict[int, str]:
+        """The process ids of the living workers, named by lane and branch such as ``0/trees``."""
+        return {
+            worker.process.pid: f"{worker.lane.index}/{worker.branch}"
+            for worker in self._workers
+            if worker.process.poll() is None
+        }
 
     def follow(
         self,

@@ -5,6 +5,7 @@ A trial is done when its saved model was loaded again and predicted as the train
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterable
 
@@ -46,6 +47,7 @@ def run_trials(
             events.trial_left(spec.name)
             continue
         trial.left_out.unlink(missing_ok=True)  # by the run that this one resumes
+        began_at = time.time()
         try:
             record = run_trial(spec)
             schema = read_schema(paths)
@@ -53,7 +55,9 @@ def run_trials(
             if calibrates:
                 record = calibrate(spec, record, paths, schema)
             devices = plan.devices(spec) if record.on_gpu else ("cpu",) * len(spec.gang)
-            update = {"saved_model": saved, "devices": devices}
+            update = {
+                "saved_model": saved, "devices": devices, "began_at": began_at, "ended_at": time.time(),
+            }  # fmt: skip
             write_json(trial.fit, record.model_copy(update=update))
             write_text(trial.done, "")
             events.trial_done(spec.name)

@@ -16,6 +16,9 @@ from typing import Any, Literal
 
 from sparkgpu.rundir.files import Record, write_json
 
+TRAINING = "training"
+"""The phase in which a trial's device works for it."""
+
 WAITING_FOR_TREES, WAITING_FOR_NETWORK = "waiting for the trees", "waiting for the network"
 """The phases of a branch whose device the other one uses first."""
 

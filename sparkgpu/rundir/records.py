@@ -66,7 +66,8 @@ class FitRecord(Record):
     `temperature`, and the saved model's own are those at 1. `native_parameters`
     are the parameters that the native library reports, `device_proof` shows the device on which it ran,
     `on_gpu` says what that proves, `devices` names the devices, and
-    `parameters` are the requested settings with the engine's names.
+    `parameters` are the requested settings with the engine's names. The trial began and ended at `began_at`
+    and `ended_at`, in seconds since the epoch.
     """
 
     trial: str
@@ -89,6 +90,8 @@ class FitRecord(Record):
     saved_model: SavedModelRecord | None = None
     memory_plan: MemoryRecord | None = None
     search: SearchRecord | None = None
+    began_at: float | None = None
+    ended_at: float | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
+from sparkgpu.host.telemetry import Sample
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.search_space import TUNED
 from sparkgpu.plan.trial_spec import TrialSpec
@@ -31,6 +32,7 @@ from sparkgpu.rundir.results import (
 )
 from sparkgpu.runs.calibrated import Calibrated, calibration_of
 from sparkgpu.runs.caveats import caveats
+from sparkgpu.runs.device_use import gpu_samples, idle_devices, nvml_proof
 from sparkgpu.runs.pool import FoldPredictions, Pooled, gains, mix, pool
 from sparkgpu.score import compare, metrics
 from sparkgpu.score.calibration import scaled
@@ -106,7 +108,9 @@ def evaluate(
                 **_calibration_of_blend(schema, pooled["blend"], labels),
             )
         )
-    finished = tuple(_done_trial(paths, trial, plan, notes) for trial in scored)
+    samples = gpu_samples(paths, plan)
+    finished = tuple(_done_trial(paths, trial, plan, notes, samples) for trial in scored)
+    on_gpu = {trial.spec.name for trial in scored if trial.fit.on_gpu}
     metric = metrics.primary(schema.task)
     leaders = metrics.best(metric, {model: found.valid[metric] for model, found in averaged.items()})
     return Evaluation(
@@ -119,7 +123,10 @@ def evaluate(
             metric=metric,
             leader=next(iter(leaders), None),
             pairs=_pairs(schema, labels.all("test"), pooled, _first(metric, averaged), seed),
-            caveats=caveats(schema, finished, pooled, labels.all("test")),
+            caveats=(
+                *caveats(schema, finished, pooled, labels.all("test")),
+                *idle_devices(paths, plan, samples, on_gpu),
+            ),
         ),
     )
 
@@ -199,7 +206,9 @@ def _model(
     return result.model_copy(update={"averaged": averaged}) if len(own) > 1 else result
 
 
-def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str, str]) -> DoneTrial:
+def _done_trial(
+    paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str, str], samples: Sequence[Sample]
+) -> DoneTrial:
     spec, fit = trial.spec, trial.fit
     _, points = read_curve(paths.trial(spec.name).learning_curve)
     most = points[-1].step if fit.out_of_time and points else fit.most_steps
@@ -228,7 +237,7 @@ def _done_trial(paths: RunPaths, trial: _Scored, plan: Plan, notes: Mapping[str,
         still_improving=None if most is None else still_improving(points, most),
         out_of_time=fit.out_of_time,
         native_parameters=fit.native_parameters,
-        device_proof=fit.device_proof,
+        device_proof={**fit.device_proof, **nvml_proof(samples, plan, spec, fit)},
         notes=(*fit.notes, *([note] if note else [])),
     )
 

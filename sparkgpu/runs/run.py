@@ -234,7 +234,7 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
         with (
             started as workers,
             Monitor(
-                paths.telemetry, lambda: [os.getpid(), *workers.process_ids()], gpus=_gpus(workers.plan)
+                paths.telemetry, lambda: {os.getpid(): "run", **workers.processes()}, gpus=_gpus(workers.plan)
             ) as monitor,
         ):
             try:

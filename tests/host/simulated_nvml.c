@@ -4,13 +4,17 @@
  *   driver|VERSION|CUDA AS A NUMBER|RESULT OF INIT
  *   gpu|UUID|NAME|BYTES|COMPUTE MODE|MIG ON|CAPABILITY AS A NUMBER|RESULT OF EVERY QUESTION|RESULT FOR MEMORY
  *   slice|UUID|NAME|BYTES|GPU INSTANCE|COMPUTE INSTANCE        (of the gpu above it)
+ *   load|UUID|PER CENT BUSY|MILLIWATT|PCIE IN|PCIE OUT|NVLINK IN|NVLINK OUT|WHETHER IT COUNTS THEM
+ *   process|UUID|PID                                            (it runs on this gpu or slice)
+ * Traffic is in bytes per second; a driver that does not count it measures PCIe alone.
  * Results are NVML's: 0 success, 3 not supported, 4 no permission, 9 driver not loaded, 15 GPU is lost.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { MOST = 64, OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6 };
+enum { MOST = 64, OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT = 7 };
 
 typedef struct {
     int is_slice, card, mode, mig, capability, result, memory_result, gpu_instance, compute_instance;
@@ -18,15 +22,28 @@ typedef struct {
     char uuid[96], name[96];
 } Unit;
 
+typedef struct {
+    char uuid[96];
+    int busy, milliwatt, counts;
+    unsigned long long pcie_in, pcie_out, nvlink_in, nvlink_out;
+} Load;
+
+typedef struct {
+    char uuid[96];
+    unsigned pid;
+} Process;
+
 static Unit units[MOST];
-static int count, cuda, init_result;
+static Load loads[MOST];
+static Process processes[MOST];
+static int count, num_loads, num_processes, cuda, init_result;
 static char version[80];
 
 static int look(void) {
     char line[512];
     const char *path = getenv("SIMULATED_NVML");
     FILE *file = path ? fopen(path, "r") : NULL;
-    count = 0, init_result = 9;
+    count = num_loads = num_processes = 0, init_result = 9;
     if (!file) return 9;
     int card = -1;
     while (fgets(line, sizeof line, file) && count < MOST) {
@@ -37,6 +54,17 @@ static int look(void) {
         if (!strcmp(field[0], "driver") && fields >= 4) {
             snprintf(version, sizeof version, "%s", field[1]);
             cuda = atoi(field[2]), init_result = atoi(field[3]);
+        } else if (!strcmp(field[0], "load") && fields >= 9 && num_loads < MOST) {
+            Load *load = &loads[num_loads++];
+            snprintf(load->uuid, sizeof load->uuid, "%s", field[1]);
+            load->busy = atoi(field[2]), load->milliwatt = atoi(field[3]);
+            load->pcie_in = strtoull(field[4], NULL, 10), load->pcie_out = strtoull(field[5], NULL, 10);
+            load->nvlink_in = strtoull(field[6], NULL, 10), load->nvlink_out = strtoull(field[7], NULL, 10);
+            load->counts = atoi(field[8]);
+        } else if (!strcmp(field[0], "process") && fields >= 3 && num_processes < MOST) {
+            Process *process = &processes[num_processes++];
+            snprintf(process->uuid, sizeof process->uuid, "%s", field[1]);
+            process->pid = (unsigned)atoi(field[2]);
         } else if (fields >= 6) {
             Unit *unit = &units[count++];
             memset(unit, 0, sizeof *unit);
@@ -63,6 +91,12 @@ static Unit *unit_of(void *handle) {
     look();
     long place = (long)handle;
     return place >= 1 && place <= count ? &units[place - 1] : NULL;
+}
+
+static Load *load_of(Unit *unit) {
+    for (int i = 0; i < num_loads; i++)
+        if (!strcmp(loads[i].uuid, unit->uuid)) return &loads[i];
+    return NULL;
 }
 
 static Unit *card_of(Unit *unit) {
@@ -196,12 +230,69 @@ int nvmlDeviceGetComputeInstanceId(void *handle, unsigned *number) {
 int nvmlDeviceGetUtilizationRates(void *handle, unsigned *gpu_memory) {
     FOUND(handle);
     if (unit->is_slice) return UNSUPPORTED;
-    gpu_memory[0] = 50, gpu_memory[1] = 10;
+    gpu_memory[0] = load_of(unit) ? (unsigned)load_of(unit)->busy : 50, gpu_memory[1] = 10;
     return OK;
 }
 
 int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatt) {
     FOUND(handle);
-    *milliwatt = 250000;
+    *milliwatt = load_of(unit) ? (unsigned)load_of(unit)->milliwatt : 250000;
     return OK;
+}
+
+/* Both structures are laid out as in nvml.h. */
+typedef struct {
+    unsigned field, scope;
+    long long timestamp, latency;
+    int type, result;
+    unsigned long long value;
+} Field;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned gpu_instance, compute_instance;
+} ProcessInfo;
+
+int nvmlDeviceGetFieldValues(void *handle, int number, Field *fields) {
+    FOUND(handle);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    Load *load = load_of(unit);
+    for (int i = 0; i < number; i++) {
+        double rate = -1;
+        if (load && load->counts) {
+            switch (fields[i].field) {
+            case 138: rate = (double)load->nvlink_out / 1024; break;
+            case 139: rate = (double)load->nvlink_in / 1024; break;
+            case 197: rate = (double)load->pcie_out; break;
+            case 198: rate = (double)load->pcie_in; break;
+            }
+        }
+        fields[i].result = rate < 0 ? UNSUPPORTED : OK;
+        if (rate >= 0) fields[i].value = (unsigned long long)(rate * seconds);
+    }
+    return OK;
+}
+
+int nvmlDeviceGetPcieThroughput(void *handle, int counter, unsigned *kib) {
+    FOUND(handle);
+    Load *load = load_of(unit);
+    if (!load || unit->is_slice) return UNSUPPORTED;
+    *kib = (unsigned)((counter == 0 ? load->pcie_out : load->pcie_in) / 1024);
+    return OK;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *number, ProcessInfo *found) {
+    FOUND(handle);
+    unsigned room = *number;
+    *number = 0;
+    for (int i = 0; i < num_processes; i++) {
+        if (strcmp(processes[i].uuid, unit->uuid)) continue;
+        if (*number < room && found)
+            found[*number] = (ProcessInfo){.pid = processes[i].pid, .bytes = 1u << 20};
+        ++*number;
+    }
+    return *number > room ? INSUFFICIENT : OK;
 }

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparkgpu.host.telemetry import read_telemetry
+
 pytestmark = pytest.mark.process  # each test asks the command several times
 
 GIB = 2**30
@@ -220,7 +222,7 @@ def test_a_card_that_falls_off_the_bus_ends_no_monitor(simulate, tmp_path: Path)
         "import sys, time\n"
         "from pathlib import Path\n"
         "from sparkgpu.host.monitor import Monitor\n"
-        "with Monitor(Path(sys.argv[1]), lambda: [], 0.1) as monitor:\n"
+        "with Monitor(Path(sys.argv[1]), lambda: {}, 0.1) as monitor:\n"
         "    print('on', flush=True)\n"
         "    input()\n"
         "    time.sleep(0.5)\n"
@@ -242,6 +244,62 @@ def test_a_card_that_falls_off_the_bus_ends_no_monitor(simulate, tmp_path: Path)
             "\n".join([lines[0], lines[1][:-3] + "15|0", lines[2]])
         )
         assert monitor.communicate("\n", timeout=20)[0] == "True\n"
-    rows = [line.split(",") for line in samples.read_text().splitlines()[1:]]
-    last = {row[5]: row[6:] for row in rows[-2:]}
-    assert last["0"] == ["", "", ""] and last["1"][2] == "250.0"
+    lost, other = read_telemetry(samples)[-1].gpus
+    assert (lost.gpu_util, lost.gpu_mem_bytes, lost.gpu_power_w) == (None, None, None)
+    assert other.gpu_power_w == 250.0
+
+
+SAMPLER = """
+import os, subprocess, sys, time
+from pathlib import Path
+from sparkgpu.host.monitor import Monitor
+worker = subprocess.Popen([sys.executable, "-c", sys.argv[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child = int(worker.stdout.readline())
+machine = Path(os.environ["SIMULATED_NVML"])
+text = machine.read_text().replace("WORKER", str(worker.pid)).replace("CHILD", str(child))
+machine.write_text(text.replace("OTHER", "1"))
+samples = Path(sys.argv[1])
+with Monitor(samples, lambda: {os.getpid(): "run", worker.pid: "0/trees"}, 0.2):
+    deadline = time.monotonic() + 20
+    while not samples.exists() or samples.read_text().count(os.linesep) < 9:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+worker.communicate()
+print(worker.pid, child)
+"""
+WORKER = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+print(child.pid, flush=True)
+input()
+"""
+
+
+def test_traffic_and_the_processes_of_the_run_are_seen_on_each_gpu(simulate, tmp_path: Path) -> None:
+    """As a lane's worker starts H2O's JVM: what NVML sees is the worker's child."""
+    mib = 2**20
+    environment = simulate(
+        gpu(0), f"load|GPU-0000-00|93|412000|{300 * mib}|{20 * mib}|{900 * mib}|{800 * mib}|1",
+        "process|GPU-0000-00|CHILD", "process|GPU-0000-00|OTHER",
+        gpu(1), f"load|GPU-1111-00|3|60000|{5 * mib}|{2 * mib}|0|0|0", "process|GPU-1111-00|WORKER",
+        gpu(2, mig=1), mig_slice("aaaa", 1), "process|MIG-aaaa|OTHER",
+    )  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-c", SAMPLER, str(tmp_path / "samples.csv"), WORKER],
+        env=environment, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    worker, child = ended.stdout.split()
+    counted, measured, part = read_telemetry(tmp_path / "samples.csv")[-1].gpus
+    assert (counted.gpu_uuid, counted.gpu_util, counted.gpu_power_w) == ("GPU-0000-00", 93, 412.0)
+    assert counted.gpu_mem_total_bytes == 2 * (counted.gpu_mem_bytes or 0) == 80 * GIB
+    assert counted.gpu_pcie_rx_bytes_per_s == pytest.approx(300 * mib, rel=0.05)
+    assert counted.gpu_pcie_tx_bytes_per_s == pytest.approx(20 * mib, rel=0.05)
+    assert counted.gpu_nvlink_rx_bytes_per_s == pytest.approx(900 * mib, rel=0.05)
+    assert counted.gpu_nvlink_tx_bytes_per_s == pytest.approx(800 * mib, rel=0.05)
+    assert (counted.gpu_processes, counted.gpu_other_processes) == ((f"0/trees:{child}",), 1)
+    # An older driver has no counters, but measures PCIe on request.
+    assert (measured.gpu_pcie_rx_bytes_per_s, measured.gpu_pcie_tx_bytes_per_s) == (5 * mib, 2 * mib)
+    assert measured.gpu_nvlink_rx_bytes_per_s is None
+    assert measured.gpu_processes == (f"0/trees:{worker}",)
+    assert (part.gpu_uuid, part.gpu_util, part.gpu_pcie_rx_bytes_per_s) == ("MIG-aaaa", None, None)
+    assert (part.gpu_processes, part.gpu_other_processes) == ((), 1)

@@ -1,0 +1,186 @@
+"""``telemetry.csv``: what a sample of a run holds, and how the file is written and read.
+
+A sample is one row, or one row for each watched GPU with the machine's columns repeated. Columns are only
+ever added at the end. Files of earlier versions lack the newer ones, which are then None. A file with other
+columns is never continued: it is set aside under another name.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+_DECIMALS = {"at": 3, "elapsed_s": 3, "cpu_s": 2, "load1": 2, "gpu_power_w": 1, "cpu_percent": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSample:
+    """One GPU: None where its driver does not tell.
+
+    `gpu` is NVML's index. `gpu_util` is the per cent of time in which anything ran on it, `gpu_mem_bytes` are
+    in use by all processes. ``rx`` is into the GPU, ``tx`` out of it; NVLink is the sum over its links.
+    `gpu_processes` are the processes of the run that NVML sees on it, such as ``0/trees:4711`` (lane, branch
+    and process id), and `gpu_other_processes` is the number of all others.
+    """
+
+    gpu: int
+    gpu_util: float | None = None
+    gpu_mem_bytes: float | None = None
+    gpu_power_w: float | None = None
+    gpu_uuid: str = ""
+    gpu_mem_total_bytes: float | None = None
+    gpu_pcie_rx_bytes_per_s: float | None = None
+    gpu_pcie_tx_bytes_per_s: float | None = None
+    gpu_nvlink_rx_bytes_per_s: float | None = None
+    gpu_nvlink_tx_bytes_per_s: float | None = None
+    gpu_processes: tuple[str, ...] = ()
+    gpu_other_processes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The run and its machine at one time.
+
+    `at` is in seconds since the epoch, `elapsed_s` since the start of the run (or of its resumption).
+    `rss_bytes`, `cpu_s` (CPU seconds used so far) and the disk's rates are of the run's processes;
+    `cpu_percent` (of all cores), `mem_*` and the network's rates (without loopback) are the machine's.
+    """
+
+    at: float
+    elapsed_s: float
+    rss_bytes: float | None = None
+    cpu_s: float | None = None
+    load1: float | None = None
+    cpu_percent: float | None = None
+    mem_used_bytes: float | None = None
+    mem_available_bytes: float | None = None
+    disk_read_bytes_per_s: float | None = None
+    disk_write_bytes_per_s: float | None = None
+    net_rx_bytes_per_s: float | None = None
+    net_tx_bytes_per_s: float | None = None
+    gpus: tuple[GpuSample, ...] = ()
+
+
+_HOST = tuple(field.name for field in fields(Sample) if field.name != "gpus")
+_GPU = tuple(field.name for field in fields(GpuSample))
+_FIRST = (
+    "at", "elapsed_s", "rss_bytes", "cpu_s", "load1", "gpu", "gpu_util", "gpu_mem_bytes", "gpu_power_w",
+)  # fmt: skip
+COLUMNS = (*_FIRST, *(name for name in (*_GPU, *_HOST) if name not in _FIRST))
+"""Those of the first version, then those that came later."""
+
+
+def append_sample(path: Path, sample: Sample) -> None:
+    """Append the rows of a sample, and the heading to a new file. Raises OSError."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Opened again for each sample: a moved folder is no error, and a reader on another machine sees it.
+    with path.open("a", encoding="ascii") as file:
+        if file.tell() == 0:
+            writer.writerow(COLUMNS)
+        for gpu in sample.gpus or (None,):
+            writer.writerow([_text(name, gpu if name in _GPU else sample) for name in COLUMNS])
+        file.write(text.getvalue())
+
+
+def _text(name: str, record: Sample | GpuSample | None) -> str:
+    value = getattr(record, name, None)
+    if value is None:
+        return ""
+    if isinstance(value, str | int):
+        return str(value)
+    return " ".join(value) if isinstance(value, tuple) else f"{value:.{_DECIMALS.get(name, 0)}f}"
+
+
+def set_aside_older(path: Path) -> Path | None:
+    """Make `path` ready to be continued: rename a file with other columns, and complete a cut last line.
+
+    Returns the new name of a renamed file. Raises OSError.
+    """
+    if not path.is_file() or path.stat().st_size == 0:
+        return None
+    with path.open("r+b") as file:
+        heading = file.readline()
+        if heading == ",".join(COLUMNS).encode() + b"\n":
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # the run was killed while it wrote
+                file.write(b"\n")
+            return None
+    number = 1
+    while (other := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
+        number += 1
+    return path.rename(other)
+
+
+class TelemetryReader:
+    """Reads the samples since the last read; an incomplete last line is left for the next read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._columns: list[str] = []
+
+    def new(self) -> list[Sample]:
+        """The new samples, none if there is no file. Lines that are no samples are left out."""
+        try:
+            with self._path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:  # a resumed run has begun a new file
+                    self._offset = 0
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return []
+        end = data.rfind(b"\n") + 1
+        rows = list(csv.reader(data[:end].decode("ascii", "replace").splitlines()))
+        if self._offset == 0 and rows:
+            self._columns = rows.pop(0)
+        self._offset += end
+        return list(_samples(dict(zip(self._columns, row, strict=False)) for row in rows))
+
+
+def read_telemetry(path: Path) -> list[Sample]:
+    """All samples of a file of this or an earlier version."""
+    return TelemetryReader(path).new()
+
+
+def _samples(rows: Iterable[dict[str, str]]) -> Iterator[Sample]:
+    host: dict[str, Any] = {}
+    gpus: list[GpuSample] = []
+    for row in rows:
+        with suppress(KeyError, ValueError):
+            own = {name: _number(row.get(name, "")) for name in _HOST}
+            gpu = _gpu(row)
+            if own["at"] is None or own["elapsed_s"] is None:
+                continue
+            if host and own["at"] != host["at"]:
+                yield Sample(**host, gpus=tuple(gpus))
+                gpus = []
+            host = own
+            gpus += [gpu] if gpu else []
+    if host:
+        yield Sample(**host, gpus=tuple(gpus))
+
+
+def _gpu(row: dict[str, str]) -> GpuSample | None:
+    if not row["gpu"]:
+        return None
+    found: dict[str, Any] = {name: _number(row.get(name, "")) for name in _GPU if name not in _WORDS}
+    return GpuSample(
+        **{**found, "gpu": int(row["gpu"])},
+        gpu_uuid=row.get("gpu_uuid", ""),
+        gpu_processes=tuple(row.get("gpu_processes", "").split()),
+    )
+
+
+_WORDS = ("gpu_uuid", "gpu_processes")
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
