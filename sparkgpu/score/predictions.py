@@ -66,7 +66,7 @@ class LabelReader:
         if key not in self._read:
             rows = read_rows(self._paths, self._schema, split, fold=key[1], features=False)
             self._read[key] = Labels(
-                row_id_N=rows.row_id_N, label_N=rows.label_N, weight_N=_weights(rows, self._schema)
+                row_id_N=rows.row_id_N, label_N=rows.label_N, weight_N=user_weights(rows, self._schema)
             )
         return self._read[key]
 
@@ -86,8 +86,8 @@ class LabelReader:
         )
 
 
-def _weights(rows: Rows, schema: TableSchema) -> FloatArray | None:
-    """The user's own weights: those in the table without the factor that balances the classes."""
+def user_weights(rows: Rows, schema: TableSchema) -> FloatArray | None:
+    """The user's own weights, (N,): those in the table without the factor that balances the classes."""
     if schema.weight is None or rows.weight_N is None:
         return None
     weight_N = rows.weight_N.astype(np.float64)

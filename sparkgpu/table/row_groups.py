@@ -58,6 +58,11 @@ class RowGroups:
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{self._folder}: the prepared table cannot be read ({error}).") from error
 
+    def thinned(self, most_rows: int) -> None:
+        """Keep evenly spaced row groups with at most about `most_rows` rows, and at least one group."""
+        rows = sum(group.rows for group in self.groups)
+        self.groups = self.groups[:: -(-rows // most_rows) or 1]
+
     def blocks(self, random: np.random.Generator | None = None) -> Iterator[Rows]:
         """Every row once: in the files' order or, with `random`, from several row groups at a time."""
         order = np.arange(len(self.groups)) if random is None else random.permutation(len(self.groups))

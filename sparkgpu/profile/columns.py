@@ -1,0 +1,156 @@
+"""One column of the table over its splits: its figures, its histogram, and its values in a few bins.
+
+N rows, B bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.profile.sample import Sample
+from sparkgpu.rundir.profile import ColumnProfile, LevelProfile, NumberProfile
+from sparkgpu.table.schema import SplitName, TableSchema
+
+_BINS = 64
+_HISTOGRAM_BINS = 16
+_TOP_LEVELS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A feature or the target: its values by split, as numbers (NaN is missing) or codes (-1 is missing)."""
+
+    title: str
+    kind: Literal["numeric", "categorical"]
+    levels: tuple[str, ...]
+    values: Mapping[SplitName, NDArray[Any]]
+
+    def is_missing(self, split: SplitName) -> NDArray[np.bool_]:
+        """Which rows of the split have no value, (N,)."""
+        values_N = self.values[split]
+        return np.isnan(values_N) if self.kind == "numeric" else values_N < 0
+
+    def present(self, split: SplitName) -> NDArray[Any]:
+        """The values that are there; of numbers only the finite ones."""
+        values_N = self.values[split]
+        return values_N[np.isfinite(values_N)] if self.kind == "numeric" else values_N[values_N >= 0]
+
+    @cached_property
+    def _cuts(self) -> NDArray[Any]:
+        there = self.present("train")
+        if not len(there):
+            return there
+        cuts = np.unique(np.quantile(there, np.arange(1, _BINS) / _BINS, method="higher"))
+        return np.asarray(cuts[cuts > there.min()])
+
+    @property
+    def num_bins(self) -> int:
+        """The last bin is of missing values."""
+        return (len(self._cuts) + 1 if self.kind == "numeric" else len(self.levels)) + 1
+
+    def bins(self, split: SplitName) -> NDArray[np.int64]:
+        """Each row's bin, (N,): a level, or one of up to 64 ranges with about as many training rows each."""
+        if split not in self._bins:
+            values_N = self.values[split]
+            found = (
+                np.searchsorted(self._cuts, values_N, side="right") if self.kind == "numeric" else values_N
+            )
+            self._bins[split] = np.where(self.is_missing(split), self.num_bins - 1, found).astype(np.int64)
+        return self._bins[split]
+
+    @cached_property
+    def _bins(self) -> dict[SplitName, NDArray[np.int64]]:
+        return {}
+
+    def shares(self, split: SplitName) -> NDArray[np.float64]:
+        """The share of the split's rows in each bin, (B,)."""
+        bins_N = self.bins(split)
+        return np.bincount(bins_N, minlength=self.num_bins) / len(bins_N)
+
+
+def feature_columns(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Iterator[Column]:
+    """The features in the schema's order."""
+    numbers = {feature.name: place for place, feature in enumerate(schema.numeric)}
+    words = {feature.name: place for place, feature in enumerate(schema.categorical)}
+    for feature in schema.features:
+        yield Column(
+            title=feature.title,
+            kind=feature.kind,
+            levels=feature.levels,
+            values={
+                split: np.ascontiguousarray(
+                    sample.rows.numeric_NF[:, numbers[feature.name]]
+                    if feature.kind == "numeric"
+                    else sample.rows.codes_NK[:, words[feature.name]]
+                )
+                for split, sample in samples.items()
+            },
+        )
+
+
+def target_column(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Column:
+    """The target: a number, or the classes as levels."""
+    return Column(
+        title=schema.target,
+        kind="categorical" if schema.classes else "numeric",
+        levels=schema.classes,
+        values={split: sample.rows.label_N for split, sample in samples.items()},
+    )
+
+
+def described(
+    column: Column, *, with_target: float | None = None, alone: float | None = None
+) -> ColumnProfile:
+    """The figures of a column over the training rows."""
+    there = column.present("train")
+    numbers: NumberProfile | None = None
+    levels: tuple[LevelProfile, ...] = ()
+    if column.kind == "numeric":
+        there = np.sort(there.astype(np.float64))
+        distinct = 1 + int((there[1:] != there[:-1]).sum()) if len(there) else 0
+        numbers = _numbers(there) if len(there) else None
+    else:
+        counts = np.bincount(there, minlength=len(column.levels))
+        distinct = int((counts > 0).sum())
+        top = np.argsort(-counts, kind="stable")[: min(_TOP_LEVELS, distinct)]
+        levels = tuple(
+            LevelProfile(level=column.levels[code], share=float(counts[code] / len(there))) for code in top
+        )
+    return ColumnProfile(
+        column=column.title,
+        kind=column.kind,
+        missing=float(column.is_missing("train").mean()),
+        distinct=distinct,
+        numbers=numbers,
+        levels=levels,
+        with_target=with_target,
+        alone=alone,
+    )
+
+
+def _numbers(sorted_N: NDArray[np.float64]) -> NumberProfile:
+    least, low, *quartiles, high, greatest = np.quantile(
+        sorted_N, [0, 0.01, 0.25, 0.5, 0.75, 0.99, 1]
+    ).tolist()
+    if low == high:
+        low, high = least, greatest
+    edges = np.linspace(low, high, _HISTOGRAM_BINS + 1)[1:-1]
+    ends = [0, *np.searchsorted(sorted_N, edges, side="left").tolist(), len(sorted_N)]
+    return NumberProfile(
+        least=least,
+        quartile_1=quartiles[0],
+        median=quartiles[1],
+        quartile_3=quartiles[2],
+        greatest=greatest,
+        mean=float(sorted_N.mean()),
+        std=float(sorted_N.std(ddof=1)) if len(sorted_N) > 1 else 0.0,
+        low=low,
+        high=high,
+        counts=tuple(int(count) for count in np.diff(ends)),
+    )

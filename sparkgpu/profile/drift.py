@@ -1,0 +1,136 @@
+"""The check for drift: whether a column is distributed otherwise in the test or validation rows.
+
+Numbers by the Kolmogorov-Smirnov test, categories and missing values by the chi-square test, both from scipy.
+A column drifts if the difference is both beyond chance, allowing for how many columns and splits are
+compared (Bonferroni), and large: in large tables the smallest difference is beyond chance.
+
+Limits: one column at a time; evenly spaced rows. N rows, B bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.profile.columns import Column
+from sparkgpu.profile.sample import Sample
+from sparkgpu.rundir.profile import CheckResult
+from sparkgpu.table.schema import SplitName
+from sparkgpu.words import listed
+
+_LEAST_DISTANCE = 0.1
+_CHANCE = 0.01
+_MOST_ROWS = 20_000
+_BIN_WIDTH = 1 / 64
+_FEWEST_EXPECTED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shift:
+    """A column that is distributed otherwise in a split than in the training rows.
+
+    `distance` is from 0 to 1: the largest gap between the distribution functions of a number, half the sum of
+    the differences of the shares of a category's levels, or the difference of the shares that are missing.
+    """
+
+    column: str
+    split: SplitName
+    what: str
+    distance: float
+
+
+def drift(columns: Sequence[Column], samples: Mapping[SplitName, Sample]) -> CheckResult:
+    """Compare every column, the target included, of the other splits with the training rows."""
+    names: tuple[SplitName, ...] = ("valid", "test")
+    splits = [split for split in names if split in samples and "train" in samples]
+    if not splits or not columns:
+        return CheckResult(
+            name="drift between splits", passed=True, evidence="Not judged: there is only one split."
+        )
+    chance = _CHANCE / (len(columns) * len(splits))
+    found = [
+        shift
+        for column in columns
+        for split in splits
+        if (shift := shifted(column, split, chance)) is not None
+    ]
+    found.sort(key=lambda shift: -shift.distance)
+    compared = " and ".join(splits)
+    if not found:
+        evidence = (
+            f"Each of {len(columns):,} columns, the target included, is distributed in {compared} as in "
+            f"train, up to a distance of {_LEAST_DISTANCE:g} and to chance."
+        )
+    else:
+        parts = (f"{shift.column} ({shift.split}: {shift.what} {shift.distance:.2f})" for shift in found)
+        evidence = (
+            f"Distributed otherwise than in train, on a scale from 0 to 1: {listed(parts)}. "
+            "The test metrics may not hold for rows like the training rows, nor the reverse."
+        )
+    return CheckResult(
+        name="drift between splits",
+        passed=not found,
+        evidence=evidence,
+        columns=tuple(dict.fromkeys(shift.column for shift in found)),
+    )
+
+
+def shifted(column: Column, split: SplitName, chance: float) -> Shift | None:
+    """The shift of a column, if it is large and less probable than `chance` by accident."""
+    train_B, other_B = column.shares("train"), column.shares(split)
+    tests = []
+    if column.kind == "categorical":
+        distance = float(np.abs(train_B - other_B).sum() / 2)
+        if distance >= _LEAST_DISTANCE:
+            tests.append(
+                (distance, _chi_square(column.bins("train"), column.bins(split)), "levels differ by")
+            )
+    else:
+        # The bins bound the distance: most columns need no test.
+        gap = np.abs(np.cumsum(_scaled(train_B[:-1])) - np.cumsum(_scaled(other_B[:-1])))
+        if float(gap.max(initial=0.0)) >= _LEAST_DISTANCE - _BIN_WIDTH:
+            distance, accident = _kolmogorov_smirnov(column.present("train"), column.present(split))
+            tests.append((distance, accident, "distributions apart by"))
+        gone = float(abs(train_B[-1] - other_B[-1]))
+        if gone >= _LEAST_DISTANCE:
+            accident = _chi_square(
+                column.is_missing("train").astype(np.int64), column.is_missing(split).astype(np.int64)
+            )
+            tests.append((gone, accident, "missing values differ by"))
+    sure = [test for test in tests if test[0] >= _LEAST_DISTANCE and test[1] <= chance]
+    if not sure:
+        return None
+    distance, _, what = max(sure)
+    return Shift(column=column.title, split=split, what=what, distance=distance)
+
+
+def _scaled(share_B: NDArray[Any]) -> NDArray[Any]:
+    total = share_B.sum()
+    return share_B / total if total else share_B
+
+
+def _kolmogorov_smirnov(a_N: NDArray[Any], b_N: NDArray[Any]) -> tuple[float, float]:
+    from scipy.stats import ks_2samp
+
+    if not len(a_N) or not len(b_N):
+        return 0.0, 1.0
+    parts = (values_N[:: -(-len(values_N) // _MOST_ROWS)] for values_N in (a_N, b_N))
+    found = ks_2samp(*parts, method="asymp")
+    return float(found.statistic), float(found.pvalue)
+
+
+def _chi_square(a_N: NDArray[np.int64], b_N: NDArray[np.int64]) -> float:
+    """The probability of such counts by accident; bins with few rows are taken together."""
+    from scipy.stats import chi2_contingency
+
+    bins = int(max(a_N.max(), b_N.max())) + 1
+    counts = np.stack([np.bincount(values_N, minlength=bins) for values_N in (a_N, b_N)])
+    expected = counts.sum(axis=0) * counts.sum(axis=1).min() / counts.sum()
+    common = counts[:, expected >= _FEWEST_EXPECTED]
+    table = np.column_stack([common, counts.sum(axis=1) - common.sum(axis=1)])
+    table = table[:, table.sum(axis=0) > 0]
+    return float(chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0

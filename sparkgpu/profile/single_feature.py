@@ -1,0 +1,121 @@
+"""A model of one feature: each of its bins predicts what the training rows there have.
+
+N rows, C classes (1 for a regression), B bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.profile.columns import Column
+from sparkgpu.profile.sample import Sample
+from sparkgpu.score.rows import LOG_LOSS_CLIP, FloatArray
+from sparkgpu.table.schema import SplitName, TableSchema
+
+_SMOOTHING = 1.0  # as many rows of the overall mean join each bin
+_MOST_LEAVES = 256
+_FEWEST_ROWS_OF_LEAF = 5
+
+Bins = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The labels and weights of training and test rows, and what to predict without any feature.
+
+    `prior_C` holds the classes' shares of the training rows, or their mean value alone.
+    """
+
+    num_classes: int
+    train_N: NDArray[np.float64] | Bins
+    test_N: NDArray[np.float64] | Bins
+    train_weight_N: FloatArray
+    test_weight_N: FloatArray
+    prior_C: FloatArray
+
+    @property
+    def test_loss(self) -> float:
+        """The loss on the test rows without any feature."""
+        return self.loss(np.broadcast_to(self.prior_C, (len(self.test_N), len(self.prior_C))))
+
+    def loss(self, predicted_NC: FloatArray) -> float:
+        """The mean log loss of classes or squared error on the test rows."""
+        if self.num_classes:
+            share_N = predicted_NC[np.arange(len(self.test_N)), self.test_N.astype(np.int64)]
+            loss_N = -np.log(np.maximum(share_N, LOG_LOSS_CLIP))
+        else:
+            loss_N = (predicted_NC[:, 0] - self.test_N) ** 2
+        return float(np.average(loss_N, weights=self.test_weight_N))
+
+    def predicted(self, train_N: Bins, test_N: Bins, num_bins: int) -> FloatArray:
+        """For each test row, what the training rows of its bin have: (N, C) shares, or (N, 1) means."""
+        weight_B = np.bincount(train_N, weights=self.train_weight_N, minlength=num_bins)
+        if self.num_classes:
+            cells_N = train_N * self.num_classes + self.train_N.astype(np.int64)
+            sums = np.bincount(
+                cells_N, weights=self.train_weight_N, minlength=num_bins * self.num_classes
+            ).reshape(num_bins, self.num_classes)
+        else:
+            sums = np.bincount(train_N, weights=self.train_weight_N * self.train_N, minlength=num_bins)[
+                :, None
+            ]
+        smoothed_BC = (sums + _SMOOTHING * self.prior_C) / (weight_B[:, None] + _SMOOTHING)
+        return np.asarray(smoothed_BC[test_N])
+
+
+def target_of(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Target | None:
+    """None if no feature can explain anything: no test rows, no weight, or labels that do not vary."""
+    if "test" not in samples or "train" not in samples:
+        return None
+    train, test = samples["train"], samples["test"]
+    weights = [
+        np.ones(len(sample.rows.label_N)) if sample.weight_N is None else sample.weight_N
+        for sample in (train, test)
+    ]
+    if not weights[0].sum() or not weights[1].sum():
+        return None
+    label_N = train.rows.label_N
+    if schema.classes:
+        counts = np.bincount(label_N, weights=weights[0], minlength=len(schema.classes))
+        prior_C = counts / counts.sum()
+    else:
+        prior_C = np.array([np.average(label_N, weights=weights[0])])
+    found = Target(
+        num_classes=len(schema.classes),
+        train_N=label_N,
+        test_N=test.rows.label_N,
+        train_weight_N=weights[0],
+        test_weight_N=weights[1],
+        prior_C=prior_C,
+    )
+    return found if found.test_loss > 0 else None
+
+
+def explained_alone(column: Column, target: Target) -> float:
+    """The share of the loss on the test rows that the column's bins take away; below 0 if they add to it."""
+    predicted_NC = target.predicted(column.bins("train"), column.bins("test"), column.num_bins)
+    return 1 - target.loss(predicted_NC) / target.test_loss
+
+
+def best_prediction(column: Column, target: Target) -> FloatArray:
+    """The column's prediction of the test rows, (N, C) or (N, 1).
+
+    A number's bins are also the leaves of a decision tree, which are finer where the target changes, and the
+    better prediction counts.
+    """
+    in_bins = target.predicted(column.bins("train"), column.bins("test"), column.num_bins)
+    if column.kind == "categorical":
+        return in_bins
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+    kind = DecisionTreeClassifier if target.num_classes else DecisionTreeRegressor
+    tree = kind(max_leaf_nodes=_MOST_LEAVES, min_samples_leaf=_FEWEST_ROWS_OF_LEAF, random_state=0)
+    most = np.finfo(np.float32).max
+    train_N1, test_N1 = (np.clip(column.values[split], -most, most)[:, None] for split in ("train", "test"))
+    tree.fit(train_N1, target.train_N, sample_weight=target.train_weight_N)
+    in_leaves = target.predicted(tree.apply(train_N1), tree.apply(test_N1), int(tree.tree_.node_count))
+    return min(in_bins, in_leaves, key=target.loss)
