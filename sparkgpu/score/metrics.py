@@ -81,6 +81,26 @@ def compute(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> 
     return {name: values[name] for name in names(task)}
 
 
+def primary_value(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> float | None:
+    """The primary metric alone, as `compute` gives it, without scikit-learn: a fraction of a millisecond.
+
+    Raises the errors of ``rows.checked``.
+    """
+    rows = checked(task, label_N, prediction, weight_N)
+    if task != "binary":
+        loss = float(np.average(rows.loss_N(), weights=rows.weight_N))
+        return math.sqrt(loss) if task == "regression" else loss
+    weight_N = np.ones(len(rows.label_N)) if rows.weight_N is None else rows.weight_N
+    positive_N = rows.label_N == 1
+    positive, negative = float(weight_N[positive_N].sum()), float(weight_N[~positive_N].sum())
+    if not positive or not negative:
+        return None
+    # The ranks of the positive rows, less what they have among themselves, are the negative ones below them.
+    rank_N = _midrank(rows.prediction[:, 1], weight_N)
+    below = float((weight_N * rank_N)[positive_N].sum()) - positive**2 / 2
+    return below / (positive * negative)
+
+
 def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     """Mean and sample standard deviation (n - 1) of each metric over trials with the same keys.
 

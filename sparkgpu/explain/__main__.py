@@ -1,0 +1,35 @@
+"""``python -m sparkgpu.explain RUN_DIR``: makes ``explanations.json`` of a finished run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Explain the run that the command line names; returns the exit code. A refusal is one line."""
+    parser = argparse.ArgumentParser(prog="python -m sparkgpu.explain", description=__doc__)
+    parser.add_argument("run_dir", help="the folder of a finished run")
+    parser.add_argument("--seconds", type=float, help="the most wall time that it may take")
+    options = parser.parse_args()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the GPUs may belong to another run
+
+    from sparkgpu.errors import SparkgpuError
+    from sparkgpu.explain.run import explain
+    from sparkgpu.rundir.files import write_json
+    from sparkgpu.rundir.paths import RunPaths
+    from sparkgpu.words import clean
+
+    paths = RunPaths(root=Path(options.run_dir).expanduser().resolve())
+    try:
+        write_json(paths.explanations, explain(paths, options.seconds))
+    except SparkgpuError as error:
+        print(f"sparkgpu: {clean(str(error))}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Explains one run within a time limit: loads, measures what columns are worth, draws the leading ones.
+
+Every model sees the same rows and the same shuffles. What there was no time for is left out, and said.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from sparkgpu.explain.columns import user_columns
+from sparkgpu.explain.drawing import DRAWN_ROWS, MOST_ASKED, dependence_of
+from sparkgpu.explain.messages import Member
+from sparkgpu.explain.models import Asking
+from sparkgpu.explain.processes import started
+from sparkgpu.explain.ranking import pair_of, ranked
+from sparkgpu.explain.sample import draw_sample
+from sparkgpu.explain.shuffling import importances
+from sparkgpu.predict.fitted import finished_results
+from sparkgpu.rundir.explanations import ExplainedModel, Explanations
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import Results
+from sparkgpu.score.metrics import primary
+from sparkgpu.table.schema import read_schema
+
+_ROWS = 2_000
+_SECONDS = 7.0
+_MOST_SECONDS = 20.0
+_WORK_S = 3.0
+_LOADED_BY = 0.75  # of the time: without an answer until then a model is left out
+_ENDING_S = 0.3  # to write the file
+
+
+def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
+    """The explanations of the run in `paths`, made within `seconds` of wall time.
+
+    Without `seconds` it takes about 7, and up to 20 where libraries load slowly: half an answer in time would
+    help nobody. Raises `ConfigError` if the folder holds no finished run, and `DataError` if its table cannot
+    be read.
+    """
+    start = time.time()
+    most_s = _MOST_SECONDS if seconds is None else seconds
+    results = finished_results(paths)
+    schema = read_schema(paths)
+    members, notes = _members(paths, results)
+    seed = results.trials[0].seed if results.trials else 0
+    with started(members, schema, _cores()) as processes:
+        sample = draw_sample(paths, schema, _ROWS, seed)
+        own = Asking(
+            schema=schema, sample=sample, processes=processes, seed=seed, until=start + most_s, notes=notes
+        )
+        own.load(start + _LOADED_BY * most_s)
+        if seconds is None:
+            own.until = min(max(start + _SECONDS, time.time() + _WORK_S), own.until)
+        own.until -= _ENDING_S
+        columns = user_columns(schema)
+        found, rows = importances(own, columns, MOST_ASKED)
+        pair = pair_of(results, set(found))
+        in_order = ranked(columns, found, pair, results.comparison.metric)
+        dependence = dependence_of(own, columns, in_order, pair)
+    for name, reason in (own.refused | processes.lost).items():
+        own.notes.append(f"{name} is left out: {reason.rstrip('.')}.")
+    return Explanations(
+        metric=primary(schema.task),
+        rows=rows,
+        test_rows=schema.splits.get("test", len(sample.rows.row_id_N)),
+        dependence_rows=min(DRAWN_ROWS, len(sample.rows.row_id_N)),
+        columns=len(columns),
+        seed=seed,
+        seconds=round(time.time() - start, 2),
+        models=tuple(
+            ExplainedModel(name=member.name, engine=member.engine, trial=member.folder.name, value=value)
+            for member in members
+            if member.name in own.loaded and (value := own.loaded[member.name].value) is not None
+        ),
+        pair=pair,
+        importances=in_order,
+        dependence=dependence,
+        notes=tuple(own.notes),
+    )
+
+
+def _members(paths: RunPaths, results: Results) -> tuple[tuple[Member, ...], list[str]]:
+    """The first finished trial of each model that is no blend, and what to say about the others."""
+    members, notes = [], []
+    for model in results.models:
+        done = results.done(model.name)
+        if not done or model.weights is not None:
+            continue
+        members.append(
+            Member(
+                name=model.name,
+                engine=done[0].engine,
+                folder=paths.trial(done[0].name).root,
+                temperature=done[0].temperature,
+            )
+        )
+        if len(done) > 1:
+            notes.append(
+                f"{model.name} has {len(done)} finished trials; the first, {done[0].name}, is shown."
+            )
+    return tuple(members), notes
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
