@@ -42,7 +42,7 @@ PAGE = Ink(variable="--page", light="#ffffff", dark="#161616")
 TEXT = Ink(variable="--text", light="#1c1f23", dark="#e6e9ec")
 SOFT = Ink(variable="--soft", light="#5b636d", dark="#a3abb5")
 LINE = Ink(variable="--line", light="#dfe3e8", dark="#343a42")
-"""The page's own neutral colours; ``report.css`` has them too."""
+"""The neutral colours of page and pictures; `theme` has those of the page alone."""
 
 _BLUE = Ink(variable="--c-trees", light="#0072b2", dark="#56a8e0")
 _VERMILION = Ink(variable="--c-neural", light="#d55e00", dark="#ff8c42")
@@ -85,14 +85,3 @@ def styles(models: Iterable[str]) -> Mapping[str, ModelStyle]:
     """
     others = [model for model in models if model not in _OWN]
     return _OWN | dict(zip(others, cycle(_OTHERS), strict=False))
-
-
-def css() -> str:
-    """The variables of all hues for a page that is light or dark."""
-
-    def block(values: Iterable[tuple[str, str]]) -> str:
-        return ":root { " + " ".join(f"{name}: {value};" for name, value in values) + " }"
-
-    light = block((ink.variable, ink.light) for ink in COLOURS)
-    dark = block((ink.variable, ink.dark) for ink in COLOURS)
-    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n  {dark}\n}}\n"

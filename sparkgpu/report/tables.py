@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from io import StringIO
 from typing import Literal
 
@@ -26,20 +26,30 @@ _MOST_ACROSS = 4  # more models than these stand below each other
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One value; `best` marks the best of its row, `number` aligns it to the right."""
+    """One value; `best` marks the best of its row, `number` aligns it to the right.
+
+    `value` is what a column is sorted by, where that is not the text; `hint` explains the text.
+    """
 
     text: str
     best: bool = False
     number: bool = False
+    value: float | None = None
+    hint: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A heading for each column, and rows with one cell for each; a mark is for the best of a `best_of`."""
+    """A heading for each column, and rows with one cell for each; a mark is for the best of a `best_of`.
+
+    The values of a `sortable` table's columns are of one kind. `hints` explain headings.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     best_of: str = "row"
+    sortable: bool = False
+    hints: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -199,7 +209,7 @@ def features(schema: TableSchema) -> Table:
         (Cell(text=item.title), Cell(text=item.kind), _whole(len(item.levels) or None))
         for item in schema.features
     )
-    return Table(columns=("feature", "kind", "levels"), rows=rows)
+    return Table(columns=("feature", "kind", "levels"), rows=rows, sortable=True)
 
 
 def lanes(plan: Plan) -> Table:
@@ -261,22 +271,25 @@ def _without_idle_columns(columns: Sequence[str], rows: list[tuple[Cell, ...]]) 
     idle = {DASH, "done", "single"}
     kept = [i for i in range(len(columns)) if len(found := {row[i].text for row in rows}) > 1 or found - idle]
     return Table(
-        columns=tuple(columns[i] for i in kept), rows=tuple(tuple(row[i] for i in kept) for row in rows)
+        columns=tuple(columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in rows),
+        sortable=True,
     )
 
 
 def number_cell(value: float | None) -> Cell:
-    return Cell(text=number_text(value), number=True)
+    return Cell(text=number_text(value), number=True, value=value)
 
 
 def _whole(value: int | None, *, plain: bool = False) -> Cell:
     """A count or, with `plain`, a name made of digits."""
-    return Cell(text=DASH if value is None else str(value) if plain else f"{value:,}", number=True)
+    text = DASH if value is None else str(value) if plain else f"{value:,}"
+    return Cell(text=text, number=True, value=value)
 
 
 def seconds_cell(value: float | None) -> Cell:
-    return Cell(text=DASH if value is None else seconds_text(value), number=True)
+    return Cell(text=DASH if value is None else seconds_text(value), number=True, value=value)
 
 
 def _bytes(value: int | None) -> Cell:
-    return Cell(text=DASH if value is None else gibibytes(value), number=True)
+    return Cell(text=DASH if value is None else gibibytes(value), number=True, value=value)

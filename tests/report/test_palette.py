@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sparkgpu.report import palette
+from sparkgpu.report import palette, theme
 
 
 def luminance(colour: str) -> float:
@@ -39,7 +39,15 @@ def test_a_model_looks_the_same_whatever_other_models_there_are() -> None:
     assert palette.styles(["mine", "trees"])["trees"] == palette.styles(["trees", "a", "b"])["trees"]
 
 
-def test_the_page_has_a_light_and_a_dark_value_for_each_colour() -> None:
-    found = re.findall(r"(--c-[\w]+): (#\w{6});", palette.css())
-    assert len(found) == 2 * len(palette.COLOURS)
-    assert ("--c-trees", "#0072b2") in found
+def test_each_colour_has_a_value_for_every_theme() -> None:
+    style = theme.style()
+    for ink in (palette.PAGE, palette.TEXT, *palette.COLOURS):
+        values = re.findall(rf"{ink.variable}: (#\w{{6}});", style)
+        assert values == [ink.light, ink.dark, ink.light, ink.dark, ink.light]  # the last one is for print
+
+
+@pytest.mark.parametrize("ink", theme.TEXTS, ids=lambda ink: ink.variable)
+def test_text_can_be_read_on_every_ground(ink: palette.Ink) -> None:
+    for ground in (palette.PAGE, theme.PANEL, theme.WARNING_SHADE):
+        assert contrast(ink.light, ground.light) >= 4.5
+        assert contrast(ink.dark, ground.dark) >= 4.5

@@ -33,6 +33,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.tags: list[str] = []
         self.addresses: list[str] = []
+        self.ids: set[str] = set()
         self.rows: list[list[str]] = []
         self.text = ""
         self.feed(html)
@@ -42,6 +43,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "srcset")]
+        self.ids |= {value or "" for name, value in attributes if name == "id"}
         if tag not in VOID:
             self.open.append(tag)
         if tag == "tr":
@@ -56,6 +58,9 @@ class Page(HTMLParser):
         if "style" in self.open:
             assert "http" not in data
             assert "url(" not in data
+            return
+        if "script" in self.open:
+            assert "http" not in data and "fetch" not in data
             return
         self.text += data
         if {"td", "th"} & set(self.open):
@@ -100,9 +105,17 @@ def test_differences_stand_with_their_interval_and_verdict(plain_page: Page) -> 
 
 def test_the_page_opens_offline_and_holds_its_pictures(plain_page: Page) -> None:
     page = plain_page
-    assert page.tags.count("svg") == 4  # ROC, two learning curves, time
+    assert {address[1:] for address in page.addresses if address.startswith("#")} <= page.ids
+    assert page.tags.count("svg") == 5  # ROC, reliability, two learning curves, time
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
-    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert not {"link", "iframe"} & set(page.tags)
+
+
+def test_the_contents_name_every_section_in_order(plain_page: Page) -> None:
+    page = plain_page
+    sections = [address for address in page.addresses if address.startswith("#") and address != "#main"]
+    order = ["#result", "#quality", "#data", "#training", "#machine", "#repeat"]
+    assert [address for address in sections if address in order] == order
 
 
 @pytest.mark.parametrize(
@@ -134,7 +147,7 @@ def test_text_from_the_users_data_is_harmless(run_directory: MakeRun) -> None:
     classes = ("<script>alert(1)</script>", "$\\frac{1$", "日本")
     paths = run_directory(task="multiclass", classes=classes, target="<img src=x onerror=alert(1)>")
     page = page_of(paths)
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1  # our own
     assert "img" not in page.tags
     assert "<img src=x onerror=alert(1)>" in page.text
     markdown = (paths.report / "report.md").read_text(encoding="utf-8")

@@ -1,0 +1,17 @@
+"""The machine: its lanes, what they did over time, and where the time went."""
+
+from __future__ import annotations
+
+from sparkgpu.report import tables
+from sparkgpu.report.inputs import Inputs
+from sparkgpu.report.pictures.timings import timings
+
+
+def content(run: Inputs) -> dict[str, object]:
+    """The values of the templates."""
+    return {
+        "timings": tables.timings(run.results),
+        "phases": timings(run.results.phases_s),
+        "lanes": tables.lanes(run.plan),
+        "proofs": tables.proofs(run.results),
+    }
