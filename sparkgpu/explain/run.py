@@ -16,10 +16,9 @@ from sparkgpu.explain.processes import started
 from sparkgpu.explain.ranking import pair_of, ranked
 from sparkgpu.explain.sample import draw_sample
 from sparkgpu.explain.shuffling import importances
-from sparkgpu.predict.fitted import finished_results
 from sparkgpu.rundir.explanations import ExplainedModel, Explanations
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results
+from sparkgpu.rundir.results import Results, finished_results
 from sparkgpu.score.metrics import primary
 from sparkgpu.table.schema import read_schema
 
