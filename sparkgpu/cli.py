@@ -189,14 +189,22 @@ def leaderboard(
 
 
 @app.command()
-def report(run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")]) -> None:
-    """Rebuild the report of a run from its folder alone."""
-    from sparkgpu import report as reports
+def report(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    short: Annotated[
+        bool, typer.Option("--short", help="Leave out what takes seconds: explanations and checks.")
+    ] = False,
+) -> None:
+    """Rebuild the report of a run from its folder alone; what it lacks is made."""
     from sparkgpu.rundir.paths import RunPaths
+    from sparkgpu.runs.reporting import make_report
 
-    if not (run_dir / "metrics.json").is_file():
-        raise ConfigError(f"{run_dir}: it holds no metrics.json. Give the folder of a finished run.")
-    typer.echo(reports.build(RunPaths(root=run_dir.resolve())))
+    if not run_dir.is_dir():
+        raise ConfigError(f"{run_dir}: there is no such folder. Give the folder of a run.")
+    page, notes = make_report(RunPaths(root=run_dir.resolve()), full=not short)
+    for note in notes:
+        _say(f"note: {note}")
+    typer.echo(page)
 
 
 @app.command()

@@ -304,7 +304,9 @@ def test_a_failed_trial_stays_readable_on_a_terminal() -> None:
 @pytest.mark.parametrize("kind", [Display, PlainDisplay])
 def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: type[Display]) -> None:
     out = StringIO()
-    kind(out).finish(results(), PATHS)
+    display = kind(out)
+    display.finish(results(), PATHS)
+    display.report(PATHS.report / "index.html", ["the report lacks the checks of the table"])
     lines = [re.sub(r" {2,}", "|", line.strip()) for line in out.getvalue().splitlines()]
     assert "test split|trees|neural|blend" in lines
     assert "ROC AUC|0.7500 ± 0.0012|0.7400 ± 0.0012|0.7600 *" in lines
@@ -312,12 +314,13 @@ def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: ty
     assert "F1|–|–|–" in lines
     assert "mean fit time|12 s|–|–" in lines
     assert "device|cpu|–|–" in lines
-    assert lines[-6:] == [
+    assert lines[-7:] == [
         "* best of the row",
         "Trees ahead of neural by 0.01",
         "neural-s8 failed: lane 1 died: signal [9]",
         "",
         f"run|{PATHS.root}|(83 s)",
+        "note: the report lacks the checks of the table",
         f"report|{PATHS.root}/report/index.html",
     ]
 

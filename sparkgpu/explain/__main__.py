@@ -7,14 +7,19 @@ import os
 import sys
 from pathlib import Path
 
+from sparkgpu.host.processes import die_with_parent
+
 
 def main() -> int:
     """Explain the run that the command line names; returns the exit code. A refusal is one line."""
     parser = argparse.ArgumentParser(prog="python -m sparkgpu.explain", description=__doc__)
     parser.add_argument("run_dir", help="the folder of a finished run")
     parser.add_argument("--seconds", type=float, help="the most wall time that it may take")
+    parser.add_argument("--parent", type=int, help="end with this process, which must be the parent")
     options = parser.parse_args()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the GPUs may belong to another run
+    if options.parent is not None:
+        die_with_parent(options.parent)
 
     from sparkgpu.errors import SparkgpuError
     from sparkgpu.explain.run import explain

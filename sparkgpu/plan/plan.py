@@ -19,7 +19,7 @@ from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
 from sparkgpu.plan.gpu_memory import tree_bytes
 from sparkgpu.plan.layout import base_model, lay_out_trials
 from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy, weight_bytes
-from sparkgpu.plan.time_limit import MOST_REPEATS, planned_s, training_ends
+from sparkgpu.plan.time_limit import MOST_REPEATS, explained_s, planned_s, training_ends
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.plan.trial_spec import TrialSpec
@@ -60,7 +60,8 @@ class Plan(Record):
 
     On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
     processes that train a network spread over them, and `h2o_gpus` lets an H2O cloud of several nodes use
-    their GPUs. A run with a `time_limit` (in seconds) has to be over at `deadline` (since the epoch).
+    their GPUs. The result of a run with a `time_limit` (in seconds) has to be
+    there at `deadline` (since the epoch); a full report takes the rest of the time.
     """
 
     preset: Preset
@@ -230,13 +231,14 @@ def make_plan(
             if config.repeats is None and not config.split.folds
             else f"{seconds_text(limit)}: training ends in time for scores and report"
         )
+    kept_s = explained_s(limit) if limit is not None and config.report.level == "full" else 0.0
     return Plan(
         preset=preset,
         lanes=lanes,
         trials=trials,
         reasons=reasons,
         time_limit=limit,
-        deadline=None if limit is None else started + limit,
+        deadline=None if limit is None else started + limit - kept_s,
     )
 
 

@@ -20,14 +20,25 @@ _AFTER_TREES = 0.25
 _AFTER_TREES_OF_CLASSES = 0.5
 _LEAST_FIT_S = 1.0
 
+EXPLAINED_S = 8.0
+"""The seconds for explaining the models after the result, if there is no limit."""
+LEAST_EXPLAINED_S = 2.5
+"""Less does not do: the libraries take about as long to load."""
+_EXPLAINED_SHARE = 0.05
+
 MOST_REPEATS = 12
 """So many seeds, if time is left: the mean of more gains nothing."""
 
 
 def training_ends(deadline: float, schema: TableSchema, models: int) -> float:
-    """When all trials have to be done, so that scores and report are ready at `deadline`."""
+    """When all trials have to be done, so that the result is there at `deadline`."""
     rows = schema.splits["valid"] + schema.splits["test"]
     return deadline - _END_S - _END_S_PER_ROW * rows * max(1.0, models / 3)
+
+
+def explained_s(limit_s: float) -> float:
+    """The seconds of a time limit that are kept for explaining the models."""
+    return min(EXPLAINED_S, max(LEAST_EXPLAINED_S, _EXPLAINED_SHARE * limit_s))
 
 
 def planned_s(limit_s: float, models: int) -> float:

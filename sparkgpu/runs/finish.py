@@ -1,4 +1,4 @@
-"""Ends a run: writes ``metrics.json`` from the lanes' files, then the report."""
+"""Writes ``metrics.json`` from the lanes' files."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ class Trained:
 
 
 def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machine: Machine) -> Results:
-    """Write ``metrics.json`` and the report, then ``metrics.json`` again with the report's seconds."""
-    from sparkgpu import report
-
+    """Write the results of a run; its wall time ends here, and a report follows."""
     results = Results(
         schema_version=1,
         run=_run_info(paths, plan, trained, started, machine),
@@ -44,16 +42,6 @@ def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machin
         comparison=trained.found.comparison,
         cost=cost(len(plan.lanes), time.time() - started, trained.monitor.energy_wh, trained.price_per_hour),
         phases_s={**_phases(paths, plan), "run": {"scoring": round(trained.scoring_s, 3)}},
-    )
-    write_results(paths, results)
-    begin = time.perf_counter()
-    report.build(paths)
-    own = {**results.phases_s["run"], "report": round(time.perf_counter() - begin, 3)}
-    results = results.model_copy(
-        update={
-            "run": results.run.model_copy(update={"wall_s": round(time.time() - started, 3)}),
-            "phases_s": {**results.phases_s, "run": own},
-        }
     )
     write_results(paths, results)
     return results

@@ -35,12 +35,13 @@ from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results
+from sparkgpu.rundir.results import Results, write_results
 from sparkgpu.runs.evaluate import evaluate
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.installed import check_engines, engine_with_cuda
 from sparkgpu.runs.new_folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
+from sparkgpu.runs.reporting import make_report
 from sparkgpu.runs.resume import for_cpu
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
 from sparkgpu.table.schema import read_schema
@@ -50,7 +51,7 @@ from sparkgpu.terminal import Display
 # In an order in which no single import takes long.
 _FOR_THE_END = (
     "numpy", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize", "scipy.stats", "joblib",
-    "sklearn.utils", "sklearn.metrics", "matplotlib.pyplot", "jinja2", "sparkgpu.report",
+    "sklearn.utils", "sklearn.metrics", "matplotlib.figure", "jinja2", "sparkgpu.profile", "sparkgpu.report",
 )  # fmt: skip
 
 
@@ -123,12 +124,24 @@ class _Asked:
         self.display.plan(plan, self.source.name, self.config.data.target)
 
     def finished(self, paths: RunPaths, plan: Plan, trained: Trained) -> RunOutcome:
-        """Write results and report, show them, and say how the run ended."""
+        """Write and show the results, then the report, and say how the run ended."""
         with looking_after_myself(self.config.hang_after_s or math.inf, paths.hang_log):
             results = finish(paths, plan, trained, self.started, self.machine)
-        self.display.finish(results, paths)
+            self.display.finish(results, paths)
+            self._report(paths, results)
         failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
         return RunOutcome(exit_code=failed, paths=paths, results=results)
+
+    def _report(self, paths: RunPaths, results: Results) -> None:
+        """Make the report, which takes seconds, once the result is shown."""
+        limit = self.config.time_limit
+        left_s = math.inf if limit is None else self.started + limit - time.time()
+        begin = time.perf_counter()
+        page, notes = make_report(paths, full=self.config.report.level == "full", left_s=left_s)
+        took_s = round(time.perf_counter() - begin, 3)
+        phases_s = {**results.phases_s, "run": {**results.phases_s["run"], "report": took_s}}
+        write_results(paths, results.model_copy(update={"phases_s": phases_s}))
+        self.display.report(page, notes)
 
 
 def _run_here(asked: _Asked) -> RunOutcome:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
+from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self, cast
 
@@ -105,7 +106,7 @@ class Display:
         """Handle one event of a worker."""
 
     def finish(self, results: Results, paths: RunPaths) -> None:
-        """Show what was found, and where the report and the run lie."""
+        """Show what was found, and where the run lies."""
         self.close()
         self._console.print(results_table(results))
         for pair in results.comparison.pairs:
@@ -117,7 +118,12 @@ class Display:
             self._line(f"{clean(trial.name)} failed: {clean(trial.error)}", "red")
         self._console.print()
         self._line(f"run     {paths.root}  ({results.run.wall_text})", whole=True)
-        self._line(f"report  {paths.report / 'index.html'}", whole=True)
+
+    def report(self, page: Path, notes: Sequence[str]) -> None:
+        """Show where the report lies, once it is made, and what it lacks."""
+        for note in notes:
+            self._line(f"note: {clean(note)}")
+        self._line(f"report  {page}", whole=True)
 
     def error(self, message: str) -> None:
         """One line on standard error, ``sparkgpu: ...``."""

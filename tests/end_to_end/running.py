@@ -27,7 +27,10 @@ from sparkgpu.table.demo import DEMO_TARGET, write_demo
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "sparkgpu")
-SMALL = ("--set", "trees.ntrees=20", "--set", "neural.epochs=2", "--set", "neural.hidden=[32]")
+SMALL = (
+    "--set", "trees.ntrees=20", "--set", "neural.epochs=2", "--set", "neural.hidden=[32]",
+    "--set", "report.level=short",
+)  # fmt: skip
 _SAMPLE_S = 0.2  # a look takes some 20 ms
 
 

@@ -78,7 +78,7 @@ def table(tmp_path: Path) -> str:
             2,
             "--target price: the built-in demo predicts 'late'. Give a SOURCE, or leave --target out.",
         ),
-        (["report", "absent"], 2, "absent: it holds no metrics.json. Give the folder of a finished run."),
+        (["report", "absent"], 2, "absent: there is no such folder. Give the folder of a run."),
         (["run", "--gpus", "99"], 3, "--gpus 99: no device 99; .*"),
         (["run", "--gpus", "GPU-zz"], 3, "--gpus GPU-zz: no device GPU-zz; .*"),
         (["run", "--gpus", ""], 3, "--gpus: no device is named; give indices such as 0,1 or all."),

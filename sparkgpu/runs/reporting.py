@@ -1,0 +1,79 @@
+"""Makes the report of a run whose results are written: profile of the table, explanations, then the page.
+
+The models are explained in a process of its own, which may load torch, while this process looks at the table.
+Limits: a failure of either costs its section of the page and is said in one line; it never costs the page.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparkgpu.host.processes import end_groups
+from sparkgpu.plan.time_limit import EXPLAINED_S, LEAST_EXPLAINED_S
+from sparkgpu.rundir.paths import RunPaths
+
+_OVERTIME_S = 15.0
+"""Beyond its seconds the process may finish a prediction that it has begun, on a busy machine."""
+
+
+def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tuple[Path, tuple[str, ...]]:
+    """Write the report; with `full` also what it lacks of ``profile.json`` and ``explanations.json``.
+
+    `left_s` are the seconds that the run has left. Returns the page and a sentence for each part that could
+    not be made. Raises `ConfigError` if the folder holds no run.
+    """
+    from sparkgpu.profile import write_profile
+    from sparkgpu.report import build
+
+    notes: list[str] = []
+    if full and paths.schema.is_file() and paths.metrics.is_file():
+        with _explaining(paths, left_s, notes):
+            if not paths.profile.is_file():
+                try:
+                    write_profile(paths)
+                except (OSError, ValueError, ArithmeticError) as error:
+                    notes.append(f"the report lacks the checks of the table: {error}")
+    return build(paths), tuple(notes)
+
+
+@contextmanager
+def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[None]:
+    """The models are explained at the same time, unless they are already."""
+    seconds = min(EXPLAINED_S, left_s)
+    if paths.explanations.is_file():
+        yield
+        return
+    if seconds < LEAST_EXPLAINED_S:
+        notes.append(
+            "the time limit left no time to explain the models; `sparkgpu report` on the run's folder does it"
+        )
+        yield
+        return
+    log = paths.root / "explain.log"
+    command = (
+        sys.executable, "-m", "sparkgpu.explain", str(paths.root), "--seconds", f"{seconds:.1f}",
+        "--parent", str(os.getpid()),
+    )  # fmt: skip
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        )  # fmt: skip
+    try:
+        yield
+        status = process.wait(timeout=seconds + _OVERTIME_S)
+    except subprocess.TimeoutExpired:
+        status = -signal.SIGKILL
+    finally:
+        end_groups([process])
+    if status == 0:
+        log.unlink(missing_ok=True)
+    else:
+        notes.append(f"the report lacks the explanations of the models; {log} says why")
