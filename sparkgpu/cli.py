@@ -14,6 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from sparkgpu import __version__
+from sparkgpu.advise.bench.command import bench
 from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
 from sparkgpu.slurm.command import slurm
 from sparkgpu.terminal.spool import say
@@ -27,6 +28,7 @@ app = typer.Typer(
 
 
 app.add_typer(slurm, name="slurm")
+app.add_typer(bench, name="bench")
 
 
 @app.command()

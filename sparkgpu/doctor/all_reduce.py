@@ -1,7 +1,8 @@
 """The speed at which ranks add up a tensor: ``torchrun ... -m sparkgpu.doctor.all_reduce [--cpu]``.
 
 Rank 0 prints one JSON object: the backend, the number of ranks, and bytes per second of the algorithm and of
-the bus (each rank sends and receives 2 (n - 1) / n times the tensor, as NVIDIA's nccl-tests count).
+the bus (each rank sends and receives 2 (n - 1) / n times the tensor, as NVIDIA's nccl-tests count), and the
+seconds of one of the 2 (n - 1) steps for a tensor of one number.
 """
 
 from __future__ import annotations
@@ -18,6 +19,20 @@ _BYTES = 64 * 2**20
 _ROUNDS = 10
 
 
+def _median_s(values: torch.Tensor, *, on_cpu: bool) -> float:
+    """The seconds to replace a tensor by its mean over all ranks."""
+    seconds = []
+    for _ in range(_ROUNDS):
+        dist.barrier()
+        begin = time.perf_counter()
+        dist.all_reduce(values)
+        values /= dist.get_world_size()
+        if not on_cpu:
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return sorted(seconds)[_ROUNDS // 2]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu", action="store_true")
@@ -28,18 +43,11 @@ def main() -> None:
     dist.init_process_group("gloo" if on_cpu else "nccl")
     ranks = dist.get_world_size()
     values = torch.ones(_BYTES // 4, device=device)
-    seconds = []
-    for _ in range(_ROUNDS):
-        dist.barrier()
-        begin = time.perf_counter()
-        dist.all_reduce(values)
-        values /= ranks
-        if not on_cpu:
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - begin)
+    whole_s = _median_s(values, on_cpu=on_cpu)
+    few_s = _median_s(torch.ones(1, device=device), on_cpu=on_cpu)
     right = bool((values == 1.0).all())
     if dist.get_rank() == 0:
-        speed = _BYTES / sorted(seconds)[_ROUNDS // 2]
+        speed = _BYTES / whole_s
         print(
             json.dumps(
                 {
@@ -47,6 +55,7 @@ def main() -> None:
                     "ranks": ranks,
                     "bytes_per_s": round(speed),
                     "bus_bytes_per_s": round(speed * 2 * (ranks - 1) / ranks),
+                    "latency_s": few_s / max(1, 2 * (ranks - 1)),
                     "right": right,
                 }
             )

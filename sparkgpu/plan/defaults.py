@@ -193,14 +193,14 @@ def neural_defaults(
         share = _MUON_SHARE if filled.muon_learning_rate else 1.0
         found["epochs"] = round(share * min(max(round(_FAST_STEPS / steps), least), most))
     if is_wide:
-        epoch_flop = max(1, train_rows) * _row_flop(fill(config, found), size.num_features)
+        epoch_flop = max(1, train_rows) * row_flop(fill(config, found), size.num_features)
         epochs = found["epochs"]
         assert isinstance(epochs, int)
         found["epochs"] = max(1, min(epochs, int(_FAST_FLOP / epoch_flop)))
     return found
 
 
-def _row_flop(config: NeuralConfig, num_features: int) -> float:
+def row_flop(config: NeuralConfig, num_features: int) -> float:
     """Floating-point operations to train on one row: forward, and twice as many backward."""
     hidden, members = config.hidden or (1,), config.members or 1
     each = config.embedding_dim or 1 if (config.num_bins or 1) > 1 else 1

@@ -1,0 +1,1 @@
+"""``sparkgpu bench``: trains the network alone in several configurations, and prints what each brought."""

@@ -1,0 +1,136 @@
+"""The commands of ``sparkgpu bench``. They read options and print; other modules do the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparkgpu.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparkgpu.advise.bench.bench import Asked, Bench
+
+bench = typer.Typer(
+    help="Time the network alone: over several devices, and from several places of its rows.",
+    no_args_is_help=True,
+)
+
+_Source = Annotated[
+    str | None, typer.Argument(help="The table, as `sparkgpu run` takes it; without it, the built-in demo.")
+]
+_Target = Annotated[str | None, typer.Option(help="The column to predict.")]
+_Preset = Annotated[str | None, typer.Option(help="fast, balanced or best: the size of the network.")]
+_Gpus = Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,1, or all.")]
+_Lanes = Annotated[int | None, typer.Option(help="Use this many lanes on the CPU, where there are GPUs.")]
+_Config = Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set one configuration key; repeat for more."),
+]
+_Rows = Annotated[int, typer.Option(min=200, help="At most so many rows of the table.")]
+_Epochs = Annotated[
+    int | None, typer.Option(min=2, help="Passes over the rows for each figure; default: some seconds.")
+]
+_Out = Annotated[Path | None, typer.Option(help="A new folder for bench.md, bench.csv and bench.png.")]
+
+
+@bench.command()
+def scaling(
+    source: _Source = None,
+    devices: Annotated[str, typer.Option(help="Numbers of devices, such as 1,2,4.")] = "1,2",
+    strategies: Annotated[
+        str, typer.Option(help="How one network is spread, such as dp,ddp,fsdp.")
+    ] = "dp,ddp,fsdp",
+    simulate: Annotated[
+        str | None, typer.Option(metavar="COUNTS", help="Go on by a model to so many devices: 8,64,512.")
+    ] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="For --simulate: GB/s between two devices; default: measured.")
+    ] = None,
+    latency: Annotated[
+        float | None, typer.Option(help="For --simulate: its microseconds; default: measured.")
+    ] = None,
+    target: _Target = None,
+    preset: _Preset = None,
+    gpus: _Gpus = None,
+    cpu_lanes: _Lanes = None,
+    config: _Config = None,
+    assignments: _Set = None,
+    rows: _Rows = 30_000,
+    epochs: _Epochs = None,
+    out: _Out = None,
+) -> None:
+    """Time one network over several devices against one device, and against a network on each."""
+    from sparkgpu.advise.bench import bench as work
+    from sparkgpu.advise.scaling import Link
+
+    counts = work.counts_of("--devices", devices)
+    further = work.counts_of("--simulate", simulate, least=2) if simulate else ()
+    given = (bandwidth, latency)
+    if (bandwidth is None) != (latency is None) or any(value is not None and value <= 0 for value in given):
+        raise ConfigError("--bandwidth and --latency: give both, above 0, or neither to measure them here.")
+    if bandwidth is not None and not further:
+        raise ConfigError("--bandwidth and --latency are for --simulate. Add it, such as --simulate 8,64.")
+    link = None
+    if bandwidth is not None and latency is not None:
+        link = Link(bytes_per_s=bandwidth * 1e9, latency_s=latency * 1e-6, origin="as given")
+    asked = _asked(rows, epochs, config, assignments, source=source, target=target, preset=preset, gpus=gpus,
+                   cpu_lanes=cpu_lanes)  # fmt: skip
+    names = tuple(name.strip() for name in strategies.split(",") if name.strip())
+    _carry_out(out, lambda tell: work.scaling(asked, counts, names, further, link, tell))
+
+
+@bench.command()
+def loading(
+    source: _Source = None,
+    workers: Annotated[str, typer.Option(help="Numbers of DataLoader workers, such as 0,2,4.")] = "0,2",
+    target: _Target = None,
+    preset: _Preset = None,
+    gpus: _Gpus = None,
+    cpu_lanes: _Lanes = None,
+    config: _Config = None,
+    assignments: _Set = None,
+    rows: _Rows = 30_000,
+    epochs: _Epochs = None,
+    out: _Out = None,
+) -> None:
+    """Time a small network on rows that are on the device, streamed from files, or from a DataLoader."""
+    from sparkgpu.advise.bench import bench as work
+
+    counts = work.counts_of("--workers", workers, least=0)
+    sets = ["neural.architecture=mlp", *(assignments or ())]
+    asked = _asked(rows, epochs, config, sets, source=source, target=target, preset=preset, gpus=gpus,
+                   cpu_lanes=cpu_lanes)  # fmt: skip
+    _carry_out(out, lambda tell: work.loading(asked, counts, tell))
+
+
+def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | None, **options: Any) -> Asked:
+    from sparkgpu.advise.bench.bench import Asked
+    from sparkgpu.config import toml
+    from sparkgpu.config.options import keyed
+
+    found = toml.load(file=file, options=keyed(**options), assignments=sets or ())
+    return Asked(config=found, rows=rows, epochs=epochs)
+
+
+def _carry_out(out: Path | None, work: Any) -> None:
+    import time
+
+    from sparkgpu.advise.bench.bench import new_folder, write_bench
+    from sparkgpu.advise.bench.page import HEADER, cells
+    from sparkgpu.terminal.advising import show_lines, show_table, telling
+
+    folder = new_folder(out, time.time())
+    try:
+        with telling() as tell:
+            found: Bench = work(tell)
+    except BaseException:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+    write_bench(found, folder)
+    show_table(found.title, HEADER, [cells(row) for row in found.rows], range(1, len(HEADER) - 1))
+    show_lines(["", *(f"- {note}" for note in found.notes), ""])
+    typer.echo(f"written {folder / 'bench.md'}, bench.csv and bench.png")
