@@ -140,7 +140,11 @@ def _numbers(sorted_N: NDArray[np.float64]) -> NumberProfile:
     ).tolist()
     if low == high:
         low, high = least, greatest
-    edges = np.linspace(low, high, _HISTOGRAM_BINS + 1)[1:-1]
+    bins = _HISTOGRAM_BINS
+    if high - low < bins and (sorted_N == np.floor(sorted_N)).all():
+        low, high = np.ceil(low) - 0.5, np.floor(high) + 0.5
+        bins = round(high - low)
+    edges = np.linspace(low, high, bins + 1)[1:-1]
     ends = [0, *np.searchsorted(sorted_N, edges, side="left").tolist(), len(sorted_N)]
     return NumberProfile(
         least=least,

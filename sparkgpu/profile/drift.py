@@ -62,8 +62,8 @@ def drift(columns: Sequence[Column], samples: Mapping[SplitName, Sample]) -> Che
     compared = " and ".join(splits)
     if not found:
         evidence = (
-            f"Each of {len(columns):,} columns, the target included, is distributed in {compared} as in "
-            f"train, up to a distance of {_LEAST_DISTANCE:g} and to chance."
+            f"None of {len(columns):,} columns, the target included, is distributed clearly otherwise in "
+            f"{compared} than in train: no distance is beyond both {_LEAST_DISTANCE:g} and chance."
         )
     else:
         parts = (f"{shift.column} ({shift.split}: {shift.what} {shift.distance:.2f})" for shift in found)

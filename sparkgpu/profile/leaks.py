@@ -59,21 +59,21 @@ def leakage(
         if place == order[0] or (alone[place] or 0.0) >= _WORTH_A_TRY
     }
     suspects = [place for place, values in tried.items() if _is_suspect(values, without, reached)]
-    goal = f", and the best model of the run {number_text(reached[metric])}" if metric in reached else ""
     title = metric_title(metric)
+    goal = f"; the best model of the run has {number_text(reached[metric])}" if metric in reached else ""
     if suspects:
-        parts = listed(
-            f"{columns[place].title} reaches {title} {number_text(tried[place][metric])}"
-            for place in suspects
+        parts = (
+            f"{columns[place].title} ({title} {number_text(tried[place][metric])})" for place in suspects
         )
         evidence = (
-            f"Alone, on the test rows, {parts}{goal}. It may hold the target, or be known only after it."
+            f"Alone, these explain nearly all of the target on the test rows: {listed(parts)}{goal}. Each "
+            "may hold the target, or be known only after it."
         )
     else:
         first = max(tried, key=lambda place: _score(metric, tried[place][metric]))
         evidence = (
-            f"No feature alone comes near the whole score: on the test rows {columns[first].title} goes "
-            f"furthest with {title} {number_text(tried[first][metric])}{goal}."
+            f"No feature alone comes near the whole score. The strongest on the test rows is "
+            f"{columns[first].title}, with {title} {number_text(tried[first][metric])}{goal}."
         )
     return CheckResult(
         name="leakage",

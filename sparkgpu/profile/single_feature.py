@@ -6,7 +6,7 @@ N rows, C classes (1 for a regression), B bins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,8 +104,9 @@ def explained_alone(column: Column, target: Target) -> float:
 def best_prediction(column: Column, target: Target) -> FloatArray:
     """The column's prediction of the test rows, (N, C) or (N, 1).
 
-    A number's bins are also the leaves of a decision tree, which are finer where the target changes, and the
-    better prediction counts.
+    A number is tried in three ways, and the best counts: its ranges, the leaves of a decision tree, which are
+    finer where the target changes, and for a regression a straight line with the ranges' means around it,
+    which follows a copy of the target where training rows are few.
     """
     in_bins = target.predicted(column.bins("train"), column.bins("test"), column.num_bins)
     if column.kind == "categorical":
@@ -118,4 +119,27 @@ def best_prediction(column: Column, target: Target) -> FloatArray:
     train_N1, test_N1 = (np.clip(column.values[split], -most, most)[:, None] for split in ("train", "test"))
     tree.fit(train_N1, target.train_N, sample_weight=target.train_weight_N)
     in_leaves = target.predicted(tree.apply(train_N1), tree.apply(test_N1), int(tree.tree_.node_count))
-    return min(in_bins, in_leaves, key=target.loss)
+    tried = (
+        [in_bins, in_leaves] if target.num_classes else [in_bins, in_leaves, _along_a_line(column, target)]
+    )
+    return min(tried, key=target.loss)
+
+
+def _along_a_line(column: Column, target: Target) -> FloatArray:
+    """A straight line through the training rows that have a value, plus the mean of each bin's residuals."""
+    values = {split: column.values[split].astype(np.float64) for split in ("train", "test")}
+    is_there_N = np.isfinite(values["train"])
+    there_N, label_N = values["train"][is_there_N], target.train_N[is_there_N]
+    weight_N = target.train_weight_N[is_there_N]
+    if not weight_N.sum():
+        return np.broadcast_to(target.prior_C, (len(target.test_N), 1))
+    middle, height = (np.average(each_N, weights=weight_N) for each_N in (there_N, label_N))
+    spread = np.average((there_N - middle) ** 2, weights=weight_N)
+    slope = np.average((there_N - middle) * (label_N - height), weights=weight_N) / spread if spread else 0.0
+    line = {
+        split: height + slope * np.where(np.isfinite(each_N), each_N - middle, 0.0)
+        for split, each_N in values.items()
+    }
+    around = replace(target, train_N=target.train_N - line["train"], prior_C=np.zeros(1))
+    residual_N1 = around.predicted(column.bins("train"), column.bins("test"), column.num_bins)
+    return residual_N1 + line["test"][:, None]

@@ -34,8 +34,9 @@ class SplitProfile(Record):
 class NumberProfile(Record):
     """The distribution of a number over the training rows that have one; infinite values are left out.
 
-    `counts` are of equally wide bins from `low` to `high`, the 1st and the 99th percentile (the extremes if
-    those are equal); the first and last bin also hold what lies beyond. `std` is the sample's.
+    `counts` are of equally wide bins from `low` to `high`: the 1st and the 99th percentile (the extremes if
+    those are equal), or for a few whole numbers a bin each. The first and last bin also hold what lies
+    beyond. `std` is the sample's.
     """
 
     least: float
