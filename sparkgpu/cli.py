@@ -210,6 +210,18 @@ def report(
 
 
 @app.command()
+def monitor(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a run, from this or another machine.")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
+) -> None:
+    """Attach to a run from another terminal; it ends with the run's result and exit code."""
+    from sparkgpu.terminal.monitoring import attach
+
+    # Not by typer's exit: its 130 would mean that this command runs lanes, and stopped them.
+    sys.exit(attach(run_dir, quiet=quiet))
+
+
+@app.command()
 def doctor(
     deep: Annotated[
         bool, typer.Option("--deep", help="Train on each device, and leave doctor.json and doctor.md.")

@@ -31,7 +31,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def gibibytes(size: int) -> str:
+def gibibytes(size: float) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 

@@ -18,7 +18,8 @@ from sparkgpu.rundir.events import Event
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
 from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
-from sparkgpu.terminal import Display, LiveDisplay, PlainDisplay, open_display
+from sparkgpu.terminal import Display, PlainDisplay, open_display
+from sparkgpu.terminal.live import LiveDisplay
 from sparkgpu.terminal.progress import Progress
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"

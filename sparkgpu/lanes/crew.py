@@ -57,8 +57,8 @@ class Crew(Protocol):
     ) -> Outcome:
         """Wait until every trial is done or failed, and pass on what the workers report.
 
-        Calls `on_table` once the table exists; after that, `beside` does a piece of other work between two
-        looks. Raises the error with which the preparation of the table ended.
+        Calls `on_table` once the table exists; `beside` does a piece of other work between two looks.
+        Raises the error with which the preparation of the table ended.
         """
 
     def leave_stacks_of_silent(self) -> None:
@@ -90,8 +90,8 @@ class LaneCrew:
     ) -> Outcome:
         """Wait until every trial is done or failed, and pass on the workers' reports.
 
-        `on_table` is called when the table exists; from then on `beside` does a piece of other work between
-        two checks. Workers may still be closing Spark when this returns.
+        `on_table` is called when the table exists; `beside` does a piece of other work between two checks.
+        Workers may still be closing Spark when this returns.
 
         Raises the error of a failed preparation of the table.
         """
@@ -120,8 +120,7 @@ class LaneCrew:
                     worker.vitals.heard()
                 elif worker.look():
                     self._mend(worker)
-            if table_seen:
-                next(beside, None)
+            next(beside, None)
             time.sleep(_POLL_S)
         failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
         names = (trial.name for trial in self.plan.trials)

@@ -109,6 +109,8 @@ class EventReader:
     def new(self) -> list[Event]:
         try:
             with self._path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:  # of a resumed run
+                    self._offset = 0
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:

@@ -134,6 +134,11 @@ class RunPaths:
         return self.root / "hang.log"
 
     @property
+    def stopped(self) -> Path:
+        """What stopped the run before its end, and its exit code; a run that was killed leaves none."""
+        return self.root / "stopped.json"
+
+    @property
     def checkpoint_request(self) -> Path:
         """While this file exists, every network in training writes one checkpoint as soon as it can."""
         return self.root / "checkpoint-request"
@@ -158,6 +163,10 @@ class RunPaths:
 
     def split(self, split: str) -> Path:
         return self.table / f"split={split}"
+
+    def lanes(self) -> list[int]:
+        """The indices of the lanes that have begun."""
+        return sorted(int(folder.name) for folder in self.root.glob("lanes/*") if folder.name.isdecimal())
 
     def lane(self, index: int) -> LanePaths:
         return LanePaths(root=self.root / "lanes" / str(index))

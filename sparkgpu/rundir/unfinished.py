@@ -17,4 +17,5 @@ def clear_unfinished(paths: RunPaths) -> None:
             file.unlink()
     shutil.rmtree(paths.report, ignore_errors=True)
     paths.metrics.unlink(missing_ok=True)
+    paths.stopped.unlink(missing_ok=True)
     paths.checkpoint_request.unlink(missing_ok=True)

@@ -43,6 +43,7 @@ from sparkgpu.runs.new_folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
 from sparkgpu.runs.reporting import make_report
 from sparkgpu.runs.resume import for_cpu
+from sparkgpu.runs.stopped import leaving_word
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
 from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source, find_source
@@ -170,7 +171,7 @@ def _run_here(asked: _Asked) -> RunOutcome:
         paths = asked.folder()
         write_json(paths.plan, plan)
         asked.show(plan)
-        with scratch_folder() as scratch:
+        with leaving_word(paths), scratch_folder() as scratch:
             # Variables that the batch script sets take precedence.
             shared = {**network_environment(config.cluster), **environ}
             workers = lane_crew(paths, plan, config, scratch=scratch, source=asked.source, environ=shared)
@@ -182,7 +183,7 @@ def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
     """The same run as one Spark application; its driver makes the plan when it has its executors."""
     paths = asked.folder()
     asked.display.waiting(f"waiting for executors of {settings.master}")
-    with scratch_folder() as scratch:
+    with leaving_word(paths), scratch_folder() as scratch:
         crew = cluster_crew(
             paths, settings, asked.config, scratch=scratch, source=asked.source, dry_run=asked.dry_run,
             environ=asked.environ,
@@ -251,7 +252,7 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
             ) as monitor,
         ):
             try:
-                outcome = workers.follow(display.event, on_table, _import_for_the_end())
+                outcome = workers.follow(display.event, on_table, _beside(paths, display, monitor))
             except NoticeToStop:
                 save_networks(paths, workers.plan)
                 raise
@@ -275,6 +276,20 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
         outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor,
         price_per_hour=config.cost.price_per_hour,
     )  # fmt: skip
+
+
+def _beside(paths: RunPaths, display: Display, monitor: Monitor) -> Iterator[None]:
+    """Between two looks at the lanes: show new samples and, with the table made, import for the end."""
+    if monitor.set_aside is not None:
+        display.warning(f"telemetry.csv had other columns; it is now {monitor.set_aside.name}")
+    imports, shown = _import_for_the_end(), None
+    while True:
+        if monitor.newest is not None and monitor.newest is not shown:
+            shown = monitor.newest
+            display.sample(shown)
+        if paths.schema.exists():
+            next(imports, None)
+        yield
 
 
 def _gpus(plan: Plan) -> list[str]:

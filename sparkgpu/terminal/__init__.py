@@ -1,8 +1,9 @@
 """What the user sees during a run: the plan, the table, the progress of both branches, the result.
 
-`open_display` picks one of three displays: live columns on a terminal, plain lines anywhere else, and with
-``--quiet`` only errors and the result. Limits: only one thread may call it, and it reads no files. Names from
-the user's data are printed as text, never as markup or control codes.
+`open_display` picks one of four displays: live columns on a terminal (`live`), a block in a notebook's cell
+(`notebook`), plain lines anywhere else, and with ``--quiet`` only errors and the result. Limits: only one
+thread may call it, and it reads no files. Names from the user's data are printed as text, never as markup or
+control codes.
 """
 
 from __future__ import annotations
@@ -17,19 +18,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self, cast
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from sparkgpu.terminal.blocks import facts, plan_facts, results_table, table_facts
+from sparkgpu.terminal.blocks import plan_facts, results_table, table_facts
+from sparkgpu.terminal.devices import Devices
 from sparkgpu.terminal.progress import BRANCHES, Progress
 from sparkgpu.terminal.spool import Spool, say
-from sparkgpu.words import clean, clock_text, seconds_text
+from sparkgpu.words import clean, seconds_text
 
 if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer than importing the terminal
-    from rich.live import Live
-
     from sparkgpu.config.registry.engines import Branch
+    from sparkgpu.host.telemetry import Sample
     from sparkgpu.plan.plan import Plan
     from sparkgpu.rundir.events import Event
     from sparkgpu.rundir.paths import RunPaths
@@ -37,20 +37,26 @@ if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer th
     from sparkgpu.table.schema import TableSchema
 
 _PLAIN_WIDTH = 110  # for a log file, where rich would assume 80
-_REFRESHES_PER_S = 2.0
 _UNREAD_S = 30.0  # how long the end of a run waits for a reader of its output
 _UNREAD_ERROR_S = 1.0
 _TRAINING = "training"
 _MARKS = (0.25, 0.5, 0.75)  # shares of a trial at which plain mode reports
 
 
-def open_display(quiet: bool, stream: IO[str] | None = None) -> Display:
+def open_display(
+    quiet: bool, stream: IO[str] | None = None, *, clock: Callable[[], float] = time.monotonic
+) -> Display:
     """The display for `stream` (standard output by default); a context manager."""
+    from sparkgpu.terminal.live import LiveDisplay
+    from sparkgpu.terminal.notebook import NotebookDisplay, in_notebook
+
     out = stream or _standard_output()
     if quiet:
         return Display(out)
+    if in_notebook(out):
+        return NotebookDisplay(clock=clock)
     live = out.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
-    return LiveDisplay(out) if live else PlainDisplay(out)
+    return LiveDisplay(out, clock=clock) if live else PlainDisplay(out, clock=clock)
 
 
 def _standard_output() -> IO[str]:
@@ -105,6 +111,12 @@ class Display:
     def event(self, lane: int, branch: Branch, event: Event) -> None:
         """Handle one event of a worker."""
 
+    def sample(self, sample: Sample) -> None:
+        """Show what the devices and the machine do; comes about once a second."""
+
+    def warning(self, text: str) -> None:
+        """Show what the user should look at while the run goes on."""
+
     def finish(self, results: Results, paths: RunPaths) -> None:
         """Show what was found, and where the run lies."""
         self.close()
@@ -141,14 +153,16 @@ class PlainDisplay(Display):
         super().__init__(stream)
         self._clock = clock
         self._start = clock()
-        self._lanes: dict[int, str] = {}
+        self._plan: Plan | None = None
         self._progress: dict[tuple[int, Branch], Progress] = {}
+        self._devices = Devices()
 
     def waiting(self, text: str) -> None:
         self._line(clean(text), "dim")
 
     def plan(self, plan: Plan, source: str, target: str | None) -> None:
-        self._lanes = {lane.index: lane.device for lane in plan.lanes}
+        self._plan = plan
+        self._devices = Devices(plan.lanes)
         for lane in plan.lanes:
             for branch in BRANCHES:
                 planned = tuple(trial.name for trial in plan.of(lane.index, branch))
@@ -181,80 +195,48 @@ class PlainDisplay(Display):
         elif event.kind == "trial_failed":
             self._say(lane, branch, f"{event.trial} failed: {event.text}")
 
+    def sample(self, sample: Sample) -> None:
+        for warning in self._devices.take(sample, self._training()):
+            self.warning(warning)
+
+    def warning(self, text: str) -> None:
+        self._line(f"[{self._clock() - self._start:6.1f} s] warning: {clean(text)}", "yellow")
+        self._console.file.flush()
+
+    def _take(self, lane: int, branch: Branch, event: Event) -> None:
+        """Take an event for what is drawn in place; only a failure is a line, which stays."""
+        self._progress.setdefault((lane, branch), Progress()).take(event, self._clock())
+        if event.kind == "trial_failed":
+            self._say(lane, branch, f"{event.trial} failed: {event.text}")
+
+    def _moving(self, height: int) -> RenderableType:
+        """What is drawn in place on a terminal and in a notebook."""
+        from sparkgpu.terminal.frame import frame
+
+        now = self._clock()
+        lanes = {lane.index: lane.device for lane in self._plan.lanes} if self._plan else {}
+        return frame(
+            lanes, self._progress, self._devices, now=now, elapsed_s=now - self._start, height=height
+        )
+
+    def _training(self) -> dict[str, str]:
+        """The GPUs on which a trial trains now, with its name."""
+        found: dict[str, str] = {}
+        for (lane, branch), progress in self._progress.items():
+            if self._plan is None or progress.text != _TRAINING or progress.trial is None:
+                continue
+            name = progress.trial.partition(".")[0]  # that of a search, if it is one of its settings
+            for spec in self._plan.of(lane, branch):
+                on_gpu = branch == "neural" or self._plan.tree_device(spec.engine) != "cpu"
+                if spec.name == name and on_gpu:
+                    found |= dict.fromkeys(self._plan.devices(spec), progress.trial)
+        return found
+
     def _facts(self, pairs: Iterable[tuple[str, str]]) -> None:
         for name, text in pairs:
             self._line(f"{clean(name):<9} {clean(text)}")
 
     def _say(self, lane: int, branch: str, text: str) -> None:
-        place = f"lane {lane} {branch}" if len(self._lanes) > 1 else branch
+        place = f"lane {lane} {branch}" if self._plan and len(self._plan.lanes) > 1 else branch
         self._line(f"[{self._clock() - self._start:6.1f} s] {place}: {clean(text)}")
         self._console.file.flush()  # users follow a growing log
-
-
-class LiveDisplay(PlainDisplay):
-    """Trees and network side by side, one row of columns per lane, redrawn in place.
-
-    A thread of rich redraws it, so the clock runs even if nothing happens. The terminal's cursor is hidden
-    from `plan` until `close`.
-    """
-
-    _live: Live | None = None
-
-    def plan(self, plan: Plan, source: str, target: str | None) -> None:
-        from rich.cells import cell_len
-        from rich.live import Live
-
-        cell_len("–")  # imports the table of character widths in this thread, not in the drawing one
-        super().plan(plan, source, target)
-        self._live = Live(
-            console=self._console, get_renderable=self._frame, refresh_per_second=_REFRESHES_PER_S
-        )
-        try:
-            self._live.start(refresh=True)
-        except BaseException:
-            self.close()
-            raise
-
-    def event(self, lane: int, branch: Branch, event: Event) -> None:
-        self._progress.setdefault((lane, branch), Progress()).take(event, self._clock())
-        if event.kind == "trial_failed":  # must not be overwritten by later output
-            self._say(lane, branch, f"{event.trial} failed: {event.text}")
-
-    def finish(self, results: Results, paths: RunPaths) -> None:
-        if self._live:
-            self._live.transient = True  # the result replaces the bars
-        super().finish(results, paths)
-
-    def error(self, message: str) -> None:
-        if self._live and self._stderr.isatty():
-            self._line(f"sparkgpu: {clean(message)}", "red")  # above the columns, on the same terminal
-        else:
-            super().error(message)
-
-    def close(self) -> None:
-        live, self._live = self._live, None
-        try:
-            if live:
-                live.stop()
-        finally:
-            # A second Ctrl-C may have interrupted `stop`.
-            if live:
-                self._console.show_cursor(True)
-
-    def _facts(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._console.print(facts(pairs))
-
-    def _frame(self) -> RenderableType:
-        frame = Table.grid(padding=(0, 2), expand=True)
-        frame.add_column(no_wrap=True, style="dim")
-        for _ in BRANCHES:
-            frame.add_column(ratio=1, no_wrap=True)
-        frame.add_row("", *(Text(branch, style="bold") for branch in BRANCHES))
-        now, lanes = self._clock(), list(self._lanes.items())
-        # Three lines for each lane if they fit on the screen, else one.
-        full = 3 * len(lanes) + 4 <= self._console.size.height
-        for index, device in lanes:
-            cells = (self._progress[index, branch].cell(now, full=full) for branch in BRANCHES)
-            label = f"lane {index}\n{device}" if full else f"{index} {device}"
-            frame.add_row(label, *cells)
-        return Group("", frame, Text(f"{clock_text(now - self._start)} elapsed", style="dim"))

@@ -86,7 +86,9 @@ class Progress:
         line = Table.grid(padding=(0, 1), expand=True)
         line.add_column(ratio=1)
         line.add_column(no_wrap=True)
-        line.add_row(bar, share + (f" {clock_text(left)} left" if left is not None else ""))
+        value = number_text(self.value) if self.value is not None and not full else ""
+        rest = f"{clock_text(left)} left" if left is not None else ""
+        line.add_row(bar, " ".join(part for part in (value, share, rest) if part))
         if not full:
             return line
         style = {"failed": "red", "done": "green"}.get(self.text, "")
