@@ -191,6 +191,19 @@ def leaderboard(
 
 
 @app.command()
+def compare(
+    run_dirs: Annotated[list[Path], typer.Argument(help="The folders of two or more finished runs.")],
+    out: Annotated[
+        Path, typer.Option(help="The page to write; an earlier page of this command is replaced.")
+    ] = Path("comparison.html"),
+) -> None:
+    """Compare several runs: one leaderboard of all their models, and one page."""
+    from sparkgpu.comparison.compare import compare as write
+
+    write(run_dirs, out)
+
+
+@app.command()
 def report(
     run_dir: Annotated[Path, typer.Argument(help="The folder of a run.")],
     short: Annotated[

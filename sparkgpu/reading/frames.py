@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sparkgpu.predict.fitted import typed_classes
 from sparkgpu.predict.output import prediction_columns
 from sparkgpu.rundir.curve import read_curve
+from sparkgpu.rundir.explanations import Explanations
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import DoneTrial, MetricValues, Results
 from sparkgpu.score.by_model import ModelPredictions
@@ -42,7 +43,7 @@ def leaderboard(
     for model in results.models:
         done = results.done(model.name)
         found = (model.averaged or model.metrics).of(split)
-        low, high = _interval(results, rows, model.name)
+        low, high = leaderboard_interval(results, rows, model.name)
         lines.append(
             {
                 "model": model.name,
@@ -51,8 +52,8 @@ def leaderboard(
                 "leader": model.name == results.comparison.leader,
                 "trials": len(done),
                 **{name: _number(found.get(name)) for name in names},
-                "ci_low": low,
-                "ci_high": high,
+                "ci_low": _number(low),
+                "ci_high": _number(high),
                 "std": _number(model.std.test.get(metric)),
                 "fit_s": _mean([trial.fit_s for trial in done]),
                 "predict_s": _mean([trial.predict_s for trial in done]),
@@ -128,6 +129,19 @@ def pairs(results: Results) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=list(names), dtype=object).astype(numbers)
 
 
+def importance(found: Explanations) -> pd.DataFrame:
+    """One row per column of the source and model, the leading column first."""
+    lines = [
+        (one.column, model, value.mean, _number(value.std), value.share, value.shuffles)
+        for one in found.importances
+        for model, value in one.models.items()
+    ]
+    names = ("column", "model", "importance", "std", "share", "shuffles")
+    numbers = dict.fromkeys(("importance", "std", "share"), np.float64)
+    kinds = {**numbers, "shuffles": np.int64}
+    return pd.DataFrame(lines, columns=list(names), dtype=object).astype(kinds)
+
+
 def predictions(schema: TableSchema, rows: ModelPredictions, name: str) -> pd.DataFrame:
     """Each row's id in the source, its label and what `name` predicts; without rows that it did not predict.
 
@@ -147,14 +161,16 @@ def predictions(schema: TableSchema, rows: ModelPredictions, name: str) -> pd.Da
     return pd.DataFrame(columns)
 
 
-def _interval(results: Results, rows: ModelPredictions | None, model: str) -> tuple[float, float]:
+def leaderboard_interval(
+    results: Results, rows: ModelPredictions | None, model: str
+) -> tuple[float, float] | tuple[None, None]:
+    """The 95 % interval of the primary metric of `model`; two Nones without its predictions."""
     if rows is None or model not in rows.values:
-        return np.nan, np.nan
+        return None, None
     values = rows.values[model]
     known_N = _known(values)
     labels = rows.labels.where(known_N)
-    low, high = interval(results.data.task, labels.label_N, values[known_N], _SEED, weight_N=labels.weight_N)
-    return _number(low), _number(high)
+    return interval(results.data.task, labels.label_N, values[known_N], _SEED, weight_N=labels.weight_N)
 
 
 def _known(values: FloatArray) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
     from sparkgpu.predict.fitted import FittedModel
+    from sparkgpu.reading.picture import ShownPicture
     from sparkgpu.score.by_model import ModelPredictions
     from sparkgpu.table.schema import TableSchema
 
@@ -86,6 +87,22 @@ class RunResult:
 
         return frames.pairs(self.results)
 
+    def importance(self) -> pandas.DataFrame:
+        """What each column is worth to each model: ``column, model, importance, std, share, shuffles``.
+
+        `importance` is by how much the primary metric gets worse when the column is shuffled, on a sample of
+        the test rows, and `share` the column's part of all that the model loses. Raises `ConfigError` if the
+        run has not been explained.
+        """
+        from sparkgpu.reading import frames
+        from sparkgpu.rundir.explanations import read_explanations
+
+        found = read_explanations(self._paths)
+        if found is None:
+            again = f"`sparkgpu report {shown_path(self.path)}` makes it"
+            raise ConfigError(f"{self.path}: it holds no explanations.json. {again}.")
+        return frames.importance(found)
+
     def predictions(self, model: str = "best", split: Split = "test") -> pandas.DataFrame:
         """What `model` predicted during the run: ``row_id, label, prediction, probability_<class>...``.
 
@@ -113,6 +130,30 @@ class RunResult:
                 "whole folder of the run."
             )
         return frames.predictions(schema, rows, name)
+
+    def plot_leaderboard(self) -> ShownPicture:
+        """Each model's primary metric on the test rows, with its 95 % interval."""
+        from sparkgpu.reading import pictures
+
+        return pictures.of_leaderboard(self.results, self._rows("test"))
+
+    def plot_curves(self) -> ShownPicture:
+        """The learning curves of all models."""
+        from sparkgpu.reading import pictures
+
+        return pictures.of_curves(self._paths, self.results)
+
+    def plot_quality(self) -> ShownPicture:
+        """ROC curves, confusion matrices, or predicted against true values, by the task."""
+        from sparkgpu.reading import pictures
+
+        return pictures.of_quality(self._paths, self.results, self._schema())
+
+    def plot_time(self) -> ShownPicture:
+        """Where the time of the run went, by lane and branch."""
+        from sparkgpu.reading import pictures
+
+        return pictures.of_time(self.results)
 
     @property
     def verdict(self) -> str:

@@ -10,14 +10,15 @@ import os
 import re
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateNotFound
+from jinja2 import Environment, TemplateNotFound
 from markupsafe import Markup
 
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
-from sparkgpu.report import cards, header, tables, theme
+from sparkgpu.report import cards, header, tables
 from sparkgpu.report.curves import read_test
 from sparkgpu.report.figure import Picture, plot_style
+from sparkgpu.report.frame import dress, environment
 from sparkgpu.report.inputs import Inputs
 from sparkgpu.report.sections import SECTIONS, Content, Section
 from sparkgpu.rundir.files import read_record, write_text
@@ -52,10 +53,7 @@ def build(paths: RunPaths) -> Path:
         else:
             (paths.report / f"{picture}.png").unlink(missing_ok=True)  # left by an earlier report
     write_text(paths.report / "metrics.csv", tables.metrics_csv(run.results))
-    html = Environment(
-        loader=PackageLoader("sparkgpu.report", ""), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+    html = environment()
     markdown = html.overlay(finalize=_markdown)
     frame = {
         "title": header.title(run),
@@ -78,8 +76,7 @@ def build(paths: RunPaths) -> Path:
         html.get_template("report.html.j2").render(
             frame,
             sections=[_rendered(html, section, content, "html") for section, content in contents],
-            style=Markup(theme.style() + "\n" + _source(html, "report.css")),
-            script=Markup(_source(html, "report.js")),
+            **dress(html),
         ),
     )
     return page
@@ -97,12 +94,11 @@ def _read(paths: RunPaths) -> Inputs:
     )  # fmt: skip
 
 
-def _rendered(environment: Environment, section: Section, content: Content, kind: str) -> dict[str, object]:
+def _rendered(templates: Environment, section: Section, content: Content, kind: str) -> dict[str, object]:
     """A section's heading and its text, from its template of this kind; no text without a template."""
-    assert environment.loader
     template = f"sections/{section.id}.{kind}.j2"
     try:
-        text = environment.get_template(template).render(content)
+        text = templates.get_template(template).render(content)
     except TemplateNotFound as missing:
         if missing.name != template:
             raise
@@ -118,11 +114,6 @@ def _markdown(value: object) -> Markup:
     text = re.sub(r"([\\`*\[\]|~])", r"\\\1", text)
     text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word an underscore has no meaning
     return Markup(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
-
-
-def _source(environment: Environment, name: str) -> str:
-    assert environment.loader
-    return environment.loader.get_source(environment, name)[0]
 
 
 def _write_bytes(path: Path, data: bytes) -> None:

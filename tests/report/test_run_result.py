@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +113,60 @@ def test_pairs_name_who_is_ahead(plain_run: RunPaths) -> None:
     }  # fmt: skip
     assert found["ahead"].tolist() == ["trees", None]
     assert found.loc[0, ["a", "b", "difference", "ci_low"]].tolist() == ["trees", "neural", 0.1, 0.08]
+
+
+def test_importance_has_a_row_for_each_column_and_model(run_directory: MakeRun) -> None:
+    paths = run_directory()
+    run = sparkgpu.read_run(paths.root)
+    with pytest.raises(ConfigError) as refused:
+        run.importance()
+    assert str(refused.value) == (
+        f"{paths.root}: it holds no explanations.json. `sparkgpu report {paths.root}` makes it."
+    )
+    worth = {"trees": {"mean": 0.2, "std": 0.01, "shuffles": 5, "share": 0.8},
+             "neural": {"mean": 0.1, "std": None, "shuffles": 1, "share": 0.5}}  # fmt: skip
+    write_json(
+        paths.explanations,
+        {
+            "metric": "roc_auc", "rows": 400, "test_rows": 400, "dependence_rows": 100, "columns": 2,
+            "seed": 7, "seconds": 1.0, "models": [], "importances": [{"column": "distance", "models": worth}],
+        },
+    )  # fmt: skip
+    found = run.importance()
+    assert kinds(found) == {
+        "column": "object", "model": "object", "importance": "float64", "std": "float64", "share": "float64",
+        "shuffles": "int64",
+    }  # fmt: skip
+    assert found.iloc[0].tolist() == ["distance", "trees", 0.2, 0.01, 0.8, 5]
+    assert found.iloc[1, :3].tolist() == ["distance", "neural", 0.1] and np.isnan(found.loc[1, "std"])
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_pictures_are_pngs_that_a_notebook_shows(task: str, run_directory: MakeRun, tmp_path: Path) -> None:
+    run = sparkgpu.read_run(run_directory(task=task).root)
+    for plot in (run.plot_leaderboard, run.plot_curves, run.plot_quality, run.plot_time):
+        shown = plot()
+        bundle = shown._repr_mimebundle_()
+        assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG\r\n")
+        assert bundle["text/plain"] == f"<picture: {shown.caption}>" and len(shown.caption) > 20
+    file = shown.save(tmp_path / "time.png")
+    assert file.read_bytes() == shown.png
+    with pytest.raises(ConfigError) as refused:
+        shown.save("time.svg")
+    assert str(refused.value) == "time.svg: the picture is a PNG. Give a name that ends with .png."
+
+
+def test_what_is_gone_cannot_be_drawn(run_directory: MakeRun) -> None:
+    run = sparkgpu.read_run(run_directory().root)
+    for file in run.path.glob("trials/*/*.*"):
+        file.unlink()
+    with pytest.raises(ConfigError) as refused:
+        run.plot_curves()
+    assert str(refused.value) == "there is nothing to draw: the trials left no learning curves."
+    with pytest.raises(ConfigError) as refused:
+        run.plot_quality()
+    assert str(refused.value) == "there is nothing to draw: the predictions of the trials are gone."
+    assert len(run.plot_leaderboard().png) > 1000
 
 
 def test_trials_keep_their_failures(run_directory: MakeRun) -> None:

@@ -1,0 +1,261 @@
+"""Several runs side by side: which are ranked together, what the page and the terminal say, and refusals."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkgpu.comparison.board import board
+from sparkgpu.comparison.compare import compare
+from sparkgpu.comparison.runs import boards_of, read_runs, why_apart
+from sparkgpu.comparison.tables import settings, versions
+from sparkgpu.errors import ConfigError
+from sparkgpu.rundir.files import read_json, write_json, write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.score import compare as score_compare
+
+MakeRun = Callable[..., RunPaths]
+
+
+class Page(HTMLParser):
+    """The text of a page, its tags, and what it would load."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.text = ""
+        self.feed(file.read_text(encoding="utf-8"))
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loaded += [value or "" for name, value in attrs if name == "src"]
+
+    def handle_data(self, data: str) -> None:
+        self.text += f" {data}"
+
+
+def copied(paths: RunPaths, root: Path, **changes: object) -> RunPaths:
+    """The run once more under `root`, an hour later, with other parts of its ``metrics.json``."""
+    shutil.copytree(paths.root, root)
+    found = read_json(root / "metrics.json")
+    found["run"] |= {"name": root.name, "started_at": "2026-11-21T04:00:00Z"}
+    for name, values in changes.items():
+        found[name] |= values
+    write_json(root / "metrics.json", found)
+    return RunPaths(root=root)
+
+
+def with_better_network(paths: RunPaths) -> None:
+    """The network's trials predict nearly the truth on the test rows."""
+    labels = pa.concat_tables([pq.read_table(file) for file in sorted(paths.split("test").glob("*.parquet"))])
+    noise_N = np.random.default_rng(0).normal(0, 0.3, labels.num_rows)
+    positive_N = 1 / (1 + np.exp(-(3.0 * labels["label"].to_numpy() - 1.5 + noise_N)))
+    for file in paths.root.glob("trials/neural-*/predictions.parquet"):
+        columns = {"row_id": labels["row_id"], "split": ["test"] * labels.num_rows}
+        pq.write_table(
+            pa.table(columns | {"probability_0": 1 - positive_N, "probability_1": positive_N}), file
+        )
+
+
+def told(folders: list[Path]) -> str | None:
+    return why_apart(boards_of(read_runs(folders)))
+
+
+def test_models_of_runs_with_the_same_test_rows_share_one_leaderboard(
+    plain_run: RunPaths, tmp_path: Path
+) -> None:
+    other = copied(plain_run, tmp_path / "other")
+    with_better_network(other)
+    runs = read_runs([plain_run.root, other.root])
+    (group,) = boards_of(runs)
+    found = board(group)
+    assert why_apart([group]) is None and found.chosen_on == "test"  # these runs have no validation rows
+    assert found.entries[0].name == "blend of run" and len(found.entries) == 6
+    standing = {entry.name: entry.standing for entry in found.entries}
+    assert standing["blend of run"] == "reference" and standing["neural of other"] == "better"
+    assert found.verdict == (
+        "Best on the test rows: blend of run, with ROC AUC 0.7123; better on the test rows: blend of other, "
+        "neural of other."
+    )
+
+
+def test_a_difference_is_that_of_the_same_rows_in_pairs(plain_run: RunPaths, tmp_path: Path) -> None:
+    other = copied(plain_run, tmp_path / "other")
+    with_better_network(other)
+    a, b = runs = read_runs([plain_run.root, other.root])
+    entry = next(one for one in board(runs).entries if one.name == "neural of other")
+    assert entry.difference is not None and a.test is not None
+    from sparkgpu import read_run
+
+    values = [
+        read_run(run.paths.root).predictions(model)[["probability_no", "probability_yes"]].to_numpy()
+        for run, model in ((b, "neural"), (a, "blend"))
+    ]
+    expected = score_compare.compare("binary", a.test.label_N, *values, 7)
+    assert entry.difference.difference == pytest.approx(expected.difference)
+    assert entry.difference.ci95 == pytest.approx(expected.ci95)
+
+
+def test_the_reference_is_the_best_on_the_validation_rows_where_these_are_shared(
+    plain_run: RunPaths, tmp_path: Path
+) -> None:
+    first, second = (copied(plain_run, tmp_path / name) for name in ("first", "second"))
+    for paths, value in ((first, 0.8), (second, 0.9)):
+        shutil.copytree(paths.split("test"), paths.split("valid"))
+        found = read_json(paths.metrics)
+        trees = next(model for model in found["models"] if model["name"] == "trees")
+        trees["metrics"]["valid"]["roc_auc"] = value
+        write_json(paths.metrics, found)
+    found = board(read_runs([first.root, second.root]))
+    assert found.chosen_on == "validation"
+    assert [entry.name for entry in found.entries if entry.is_reference] == ["trees of second"]
+    assert found.verdict == (
+        "Best on the validation rows: trees of second, with ROC AUC 0.7000 on the test rows; better on the "
+        "test rows: blend of first, blend of second; level with it: trees of first."
+    )
+    assert found.note == "The reference has the best ROC AUC on the validation rows."
+
+
+def test_other_targets_tables_and_test_rows_are_not_ranked_together(
+    run_directory: MakeRun, tmp_path: Path
+) -> None:
+    paths = run_directory()
+    target = copied(paths, tmp_path / "target", data={"target": "other"})
+    assert told([paths.root, target.root]) == (
+        "No leaderboard ranks all of them: the runs predict different targets, late (binary), other (binary)."
+    )
+    table = copied(paths, tmp_path / "table", data={"fingerprint": "another"})
+    assert told([paths.root, table.root]) == (
+        "No leaderboard ranks all of them: the runs are of 2 different tables."
+    )
+    split = copied(paths, tmp_path / "split")
+    (file, _) = sorted(split.split("test").glob("*.parquet"))
+    file.unlink()
+    assert told([paths.root, split.root]) == (
+        "No leaderboard ranks all of them: the runs are of one table, but they drew different test rows. The "
+        "same seed and [split] give the same rows."
+    )
+    bare = tmp_path / "bare"
+    write_json(bare / "metrics.json", read_json(split.metrics))
+    assert told([paths.root, bare]) == (
+        "No leaderboard ranks all of them: the folder of bare lacks its table, so the test rows cannot be "
+        "checked."
+    )
+
+
+def test_the_page_shows_runs_curves_and_what_differs_and_loads_nothing(
+    run_directory: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = run_directory()
+    other = copied(paths, tmp_path / "other", run={"versions": {"h2o": "3.47"}})
+    write_text(paths.config, 'seed = 7\n[trees]\nntrees = 100\n[[models]]\nname = "a"\ndepth = 3\n')
+    write_text(other.config, 'seed = 7\n[trees]\nntrees = 200\n[[models]]\nname = "a"\ndepth = 4\n')
+    page = compare([paths.root, other.root], tmp_path / "page.html")
+    found = Page(page)
+    assert found.loaded == [] and "http" not in found.text and found.tags.count("svg") == 4
+    for text in (
+        "2 runs of flights.parquet", "sparkgpu comparison", "Leaderboard", "95 % interval", "trees · other",
+        "trees.ntrees 100 200", "models.a.depth 3 4", "h2o 3.46 3.47", "seconds of training",
+        "4 done", "late (binary)",
+    ):  # fmt: skip
+        assert text in found.text, text
+    assert "seed 7" not in found.text
+    printed = capsys.readouterr().out
+    assert "ROC AUC minus the reference" in printed and printed.endswith(f"\npage  {page}\n")
+    assert page.stat().st_size < 3_000_000
+
+
+def test_runs_that_are_not_ranked_together_stand_side_by_side(
+    run_directory: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = run_directory()
+    other = copied(paths, tmp_path / "other", data={"target": "delay", "fingerprint": "another"})
+    found = Page(compare([paths.root, other.root], tmp_path / "page.html"))
+    assert "the runs predict different targets, delay (binary), late (binary)." in found.text
+    assert found.text.count("Best on the validation rows") == 2 and "delay (binary): other" in found.text
+    printed = capsys.readouterr().out
+    assert printed.startswith("No leaderboard ranks all of them: the runs predict different targets")
+    assert "\nlate (binary): run\n" in printed and "\ndelay (binary): other\n" in printed
+
+
+def test_a_users_text_is_text_on_the_page(run_directory: MakeRun, tmp_path: Path) -> None:
+    attack = "<img src=x onerror=alert(1)>"
+    paths = run_directory(target=attack)
+    other = copied(paths, tmp_path / attack, data={"source": f"/data/{attack}.parquet"})
+    write_text(paths.config, "a = 1\n")
+    write_text(other.config, f'a = "{attack}"\n')
+    found = Page(compare([paths.root, other.root], tmp_path / "page.html"))
+    assert "img" not in found.tags and found.loaded == [] and attack in found.text
+    assert found.tags.count("script") == 1
+
+
+def test_settings_and_versions_that_are_the_same_are_not_shown(plain_run: RunPaths, tmp_path: Path) -> None:
+    runs = read_runs([plain_run.root, copied(plain_run, tmp_path / "other").root])
+    assert not settings(runs) and not versions(runs)
+
+
+def test_a_failed_model_is_left_out_and_a_run_without_models_has_no_reference(
+    run_directory: MakeRun, tmp_path: Path
+) -> None:
+    paths = run_directory(repeats=1, failed=("trees-s7", "neural-s7"))
+    other = copied(paths, tmp_path / "other")
+    found = board(read_runs([paths.root, other.root]))
+    assert found.entries == () and found.verdict == (
+        "No model of these runs finished, so there is nothing to rank."
+    )
+    page = Page(compare([paths.root, other.root], tmp_path / "page.html"))
+    assert "0 of 2 done" in page.text and "These runs hold no learning curves." in page.text
+
+
+@pytest.mark.parametrize("folders", ["one", "same", "copy", "nothing"])
+def test_runs_that_cannot_be_compared_are_refused(folders: str, plain_run: RunPaths, tmp_path: Path) -> None:
+    root = plain_run.root
+    shutil.copytree(root, tmp_path / "copy")
+    asked, message = {
+        "one": ([root], f"compare: {root} alone was given. Give the folders of two or more finished runs."),
+        "same": ([root, root], f"{root} and {root}: they hold the same run. Name each run once."),
+        "copy": (
+            [root, tmp_path / "copy"],
+            f"{root} and {tmp_path / 'copy'}: they hold the same run. Name each run once.",
+        ),
+        "nothing": (
+            [root, tmp_path],
+            f"{tmp_path}: it holds no metrics.json. Give the folders of finished runs.",
+        ),
+    }[folders]
+    with pytest.raises(ConfigError) as refused:
+        compare(asked, tmp_path / "page.html")
+    assert str(refused.value) == message and not (tmp_path / "page.html").exists()
+
+
+def test_a_page_replaces_only_a_page(plain_run: RunPaths, tmp_path: Path) -> None:
+    folders = [plain_run.root, copied(plain_run, tmp_path / "other").root]
+    page = compare(folders, tmp_path / "page.html")
+    assert compare(folders, page).read_text(encoding="utf-8").startswith("<!doctype html>")
+    notes = tmp_path / "notes.html"
+    notes.write_text("mine")
+    for out, message in (
+        (notes, f"--out {notes}: it exists, and sparkgpu compare did not write it. Give another name."),
+        (
+            tmp_path / "a.pdf",
+            f"--out {tmp_path / 'a.pdf'}: the page is HTML. Give a name that ends with .html.",
+        ),
+        (
+            tmp_path / "no" / "a.html",
+            f"--out {tmp_path / 'no' / 'a.html'}: there is no folder {tmp_path / 'no'}. Make it, or give "
+            "another file.",
+        ),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            compare(folders, out)
+        assert str(refused.value) == message
+    assert notes.read_text() == "mine"
