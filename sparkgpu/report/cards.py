@@ -6,16 +6,16 @@ calibration error on the test rows. N rows, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from sparkgpu.report.curves import TestRows
+from sparkgpu.report.inputs import Inputs
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import ModelResult, Results
-from sparkgpu.score import compare, segments
+from sparkgpu.score import compare
 from sparkgpu.score.calibration import calibration_error
-from sparkgpu.table.rows import Rows, read_rows
+from sparkgpu.score.segments import Segment
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, metric_title, number_text
 
@@ -34,30 +34,13 @@ def card_path(paths: RunPaths, model: str) -> Path:
     return paths.report / FOLDER / model / CARD
 
 
-def contents(
-    paths: RunPaths, schema: TableSchema, results: Results, test: TestRows
-) -> dict[str, dict[str, object]]:
+def contents(run: Inputs) -> dict[str, dict[str, object]]:
     """What the template shows, by the name of each model that finished."""
-    groupings = _groupings(schema, read_rows(paths, schema, "test").part(slice(None, None, test.every)))
     return {
-        model.name: _content(schema, results, model, test, groupings)
-        for model in results.models
+        model.name: _content(run.schema, run.results, model, run.test, run.segments.get(model.name, ()))
+        for model in run.results.models
         if model.metrics.test
     }
-
-
-def _groupings(schema: TableSchema, rows: Rows) -> list[segments.Grouping]:
-    """The test rows by each feature, under the names of the user's columns."""
-    by_number = (
-        segments.by_range(feature.title, rows.numeric_NF[:, place].astype(np.float64))
-        for place, feature in enumerate(schema.numeric)
-        if feature.means_of is None
-    )
-    by_word = (
-        segments.by_level(feature.title, feature.levels, rows.codes_NK[:, place])
-        for place, feature in enumerate(schema.categorical)
-    )
-    return [*by_number, *by_word]
 
 
 def _content(
@@ -65,7 +48,7 @@ def _content(
     results: Results,
     model: ModelResult,
     test: TestRows,
-    groupings: list[segments.Grouping],
+    found: Sequence[Segment],
 ) -> dict[str, object]:
     primary = results.comparison.metric
     interval = _interval(schema, model.name, test)
@@ -92,7 +75,7 @@ def _content(
         "schema": schema,
         "made_of": made_of,
         "metrics": metrics,
-        "segments": _worst(schema, model.name, test, groupings),
+        "segments": _worst(found),
         "loss": "RMSE" if schema.task == "regression" else "log loss",
         "is_sample": test.every > 1,
         "leader": results.comparison.leader,
@@ -116,21 +99,10 @@ def _interval(schema: TableSchema, model: str, test: TestRows) -> str:
     return "" if low is None or high is None else f"{number_text(low)} to {number_text(high)}"
 
 
-def _worst(
-    schema: TableSchema, model: str, test: TestRows, groupings: list[segments.Grouping]
-) -> list[tuple[str, str, str, str]]:
-    """Name, rows, and the loss there and elsewhere, as text."""
-    if model not in test.trials:
-        return []
-    labels = test.labels
-    found = segments.worst(
-        schema.task,
-        labels.label_N,
-        test.mean(model),
-        groupings,
-        most=_MOST_SEGMENTS,
-        weight_N=labels.weight_N,
-    )
+def _worst(found: Sequence[Segment]) -> list[tuple[str, str, str, str]]:
+    """Name, rows, and the loss there and elsewhere, as text: only what is worse beyond chance."""
+    worse = sorted((one for one in found if one.gap > 0), key=lambda one: -one.gap)
     return [
-        (one.name, f"{one.rows:,}", number_text(one.loss), number_text(one.loss_elsewhere)) for one in found
+        (one.name, f"{one.rows:,}", number_text(one.loss), number_text(one.loss_elsewhere))
+        for one in worse[:_MOST_SEGMENTS]
     ]

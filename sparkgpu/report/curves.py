@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparkgpu.rundir.curve import read_curve
 from sparkgpu.rundir.paths import RunPaths
@@ -20,7 +21,7 @@ from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema
 
 MOST_ROWS = 200_000
-MOST_POINTS = 500  # per line: more points than pixels across would only take time
+MOST_POINTS = 240  # per line: a picture of some 400 pixels shows no more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,19 +65,47 @@ def roc(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     Rows with equal scores are one step, as for the area in ``metrics.json``. Both classes must occur.
     """
+    true, false = _found(labels, score_N)
+    true, false = true / true[-1], false / false[-1]
+    # Evenly along the curve, which is steep at first: even steps on one axis would cut its corner.
+    kept = _thinned(true + false)
+    return false[kept], true[kept]
+
+
+def precision_recall(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Recall and precision when ever more rows are taken for positive, the surest first, as for `roc`."""
+    true, false = (values[1:] for values in _found(labels, score_N))
+    recall, precision = true / true[-1], true / (true + false)
+    kept = _thinned(recall)
+    return recall[kept], precision[kept]
+
+
+def gains(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The share of all rows that are looked at, the surest first, and the share of positives among them."""
+    true, false = _found(labels, score_N)
+    looked_at = true + false
+    kept = _thinned(looked_at)
+    return looked_at[kept] / looked_at[-1], true[kept] / true[-1]
+
+
+def _found(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The weight of positives and of negatives above each threshold, from none to all rows."""
     order_N = np.argsort(-score_N, kind="stable")
+    order_N = order_N[labels.counts()[order_N] > 0]
     ends = np.flatnonzero(np.append(np.diff(score_N[order_N]) != 0, True))
     weight_N = labels.counts()[order_N]
     positive_N = labels.label_N[order_N] == 1
     true = np.concatenate([[0.0], np.cumsum(weight_N * positive_N)[ends]])
     false = np.concatenate([[0.0], np.cumsum(weight_N * ~positive_N)[ends]])
-    true, false = true / true[-1], false / false[-1]
-    if len(true) > MOST_POINTS:
-        # Evenly along the curve, which is steep at first: even steps on one axis would cut its corner.
-        kept = np.unique(np.searchsorted(true + false, np.linspace(0.0, 2.0, MOST_POINTS)))
-        kept = np.unique(np.append(kept[kept < len(true)], len(true) - 1))
-        true, false = true[kept], false[kept]
-    return false, true
+    return true, false
+
+
+def _thinned(along: FloatArray) -> NDArray[np.int64]:
+    """At most `MOST_POINTS` places, even steps along rising values; the first and the last are among them."""
+    if len(along) <= MOST_POINTS:
+        return np.arange(len(along))
+    kept = np.searchsorted(along, np.linspace(along[0], along[-1], MOST_POINTS))
+    return np.unique(np.append(kept[kept < len(along)], len(along) - 1))
 
 
 def confusion(labels: Labels, probability_NC: FloatArray) -> FloatArray:
@@ -95,6 +124,7 @@ class LearningCurve:
 
     metric: str
     step: FloatArray
+    elapsed_s: FloatArray
     train: FloatArray
     valid: FloatArray
 
@@ -104,10 +134,8 @@ def learning_curve(path: Path) -> LearningCurve | None:
     metric, points = read_curve(path)
     if not points:
         return None
-    points = points[:: -(-len(points) // MOST_POINTS)]
-    return LearningCurve(
-        metric=metric,
-        step=np.array([point.step for point in points], dtype=np.float64),
-        train=np.array([point.train for point in points], dtype=np.float64),
-        valid=np.array([point.valid for point in points], dtype=np.float64),
-    )
+    every = -(-len(points) // MOST_POINTS)
+    points = points[:-1][::every] + points[-1:]
+    columns = np.array(points, dtype=np.float64)  # None becomes NaN
+    step, elapsed_s, train, valid = columns.T
+    return LearningCurve(metric=metric, step=step, elapsed_s=elapsed_s, train=train, valid=valid)

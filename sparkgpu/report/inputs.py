@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sparkgpu.plan.plan import Plan
 from sparkgpu.report.curves import TestRows
+from sparkgpu.report.failures import judged_segments
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
+from sparkgpu.score.segments import Segment
+from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import TableSchema
 
 
@@ -20,3 +24,19 @@ class Inputs:
     schema: TableSchema
     plan: Plan
     test: TestRows
+
+    @cached_property
+    def features(self) -> Rows:
+        """The features of the test rows in `test`."""
+        return read_rows(self.paths, self.schema, "test").part(slice(None, None, self.test.every))
+
+    @cached_property
+    def segments(self) -> dict[str, tuple[Segment, ...]]:
+        """Groups of the test rows with each model's loss there; they take a while with many features."""
+        return judged_segments(self.schema, self.test, self.features)
+
+    @property
+    def values(self) -> dict[str, float | None]:
+        """Each model's main metric on the test rows, in the run's order."""
+        metric = self.results.comparison.metric
+        return {model.name: model.metrics.test.get(metric) for model in self.results.models}

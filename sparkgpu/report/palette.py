@@ -49,11 +49,11 @@ _VERMILION = Ink(variable="--c-neural", light="#d55e00", dark="#ff8c42")
 _GREEN = Ink(variable="--c-blend", light="#00845f", dark="#2fc79c")
 _PURPLE = Ink(variable="--c-4", light="#b8568f", dark="#e59bc6")
 _ORANGE = Ink(variable="--c-5", light="#b37a00", dark="#e9a81c")
-_GREY = Ink(variable="--c-6", light="#666666", dark="#b4b4b4")
+GREY = Ink(variable="--c-6", light="#666666", dark="#b4b4b4")
 _SKY = Ink(variable="--c-7", light="#2b8fc9", dark="#8fd0f7")
 _OLIVE = Ink(variable="--c-8", light="#857a00", dark="#e8dc5a")
 
-COLOURS = (_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _GREY, _SKY, _OLIVE)
+COLOURS = (_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, GREY, _SKY, _OLIVE)
 """All hues, the most different first: also for what is no model, such as the phases of a run."""
 
 _DASHES: LineStyle = (0, (5, 1.5))
@@ -70,9 +70,9 @@ _OWN = {
 _OTHERS = tuple(
     ModelStyle(ink=ink, line=line, marker=marker)
     for ink, line, marker in (
-        (_PURPLE, _DOTS, "^"), (_ORANGE, _SHORT_DASHES, "v"), (_GREY, _DASH_DOTS, "P"),
+        (_PURPLE, _DOTS, "^"), (_ORANGE, _SHORT_DASHES, "v"), (GREY, _DASH_DOTS, "P"),
         (_SKY, _DASHES, "X"), (_OLIVE, "-", "<"),
-        (_PURPLE, "-", ">"), (_ORANGE, _DASH_DOT, "p"), (_GREY, _DASHES, "*"),
+        (_PURPLE, "-", ">"), (_ORANGE, _DASH_DOT, "p"), (GREY, _DASHES, "*"),
         (_SKY, _DOTS, "h"), (_OLIVE, _SHORT_DASHES, "d"),
     )
 )  # fmt: skip

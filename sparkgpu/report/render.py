@@ -68,7 +68,7 @@ def build(paths: RunPaths) -> Path:
             sections=[_rendered(markdown, section, content, "md") for section, content in contents],
         ),
     )
-    for model, card in cards.contents(paths, run.schema, run.results, run.test).items():
+    for model, card in cards.contents(run).items():
         write_text(cards.card_path(paths, model), markdown.get_template("card.md.j2").render(card))
     page = paths.report / "index.html"
     write_text(

@@ -43,7 +43,8 @@ class Segment:
     """A group of rows, and the mean loss there and on all other rows.
 
     The loss is log loss for classes and RMSE in the target's unit for a regression. `gap` is the lower end
-    of the interval of the difference of the mean losses (squared errors for a regression); it is above 0.
+    of the interval of the difference of the mean losses (squared errors for a regression): above 0, the
+    segment is worse beyond chance. `interval` is that of the loss there, as wide as for the difference.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Segment:
     loss: float
     loss_elsewhere: float
     gap: float
+    interval: tuple[float, float]
 
 
 def worst(
@@ -66,6 +68,15 @@ def worst(
 
     `prediction` holds probabilities (N, C) or values (N,). Raises the errors of `rows.checked`.
     """
+    found = judged(task, label_N, prediction, groupings, weight_N=weight_N)
+    worse = [segment for segment in found if segment.gap > 0]
+    return tuple(sorted(worse, key=lambda segment: -segment.gap)[:most])
+
+
+def judged(
+    task: Task, label_N: Any, prediction: Any, groupings: Iterable[Grouping], *, weight_N: Any = None
+) -> tuple[Segment, ...]:
+    """Every segment that is large enough, worse than the other rows or not, as for `worst`."""
     loss_N = checked(task, label_N, prediction, weight_N).loss_N()
     counted_N = np.ones(len(loss_N)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
     is_counted_N = counted_N > 0  # `checked` leaves out the others
@@ -74,17 +85,16 @@ def worst(
         for grouping in groupings
         for segment in _segments(grouping, is_counted_N, loss_N, counted_N[is_counted_N])
     ]
-    if not found:
-        return ()
-    reach = NormalDist().inv_cdf(1 - (1 - _LEVEL) / (2 * len(found)))
+    reach = NormalDist().inv_cdf(1 - (1 - _LEVEL) / (2 * max(len(found), 1)))
     segments = []
     for name, count, (mean, error), (mean_elsewhere, error_elsewhere) in found:
+        shown = (mean, mean_elsewhere, max(mean - reach * error, 0.0), mean + reach * error)
+        loss, elsewhere, low, high = map(math.sqrt, shown) if task == "regression" else shown
         gap = mean - mean_elsewhere - reach * math.hypot(error, error_elsewhere)
-        if gap > 0:
-            shown = (mean, mean_elsewhere)
-            loss, elsewhere = map(math.sqrt, shown) if task == "regression" else shown
-            segments.append(Segment(name=name, rows=count, loss=loss, loss_elsewhere=elsewhere, gap=gap))
-    return tuple(sorted(segments, key=lambda segment: -segment.gap)[:most])
+        segments.append(
+            Segment(name=name, rows=count, loss=loss, loss_elsewhere=elsewhere, gap=gap, interval=(low, high))
+        )
+    return tuple(segments)
 
 
 _Mean = tuple[float, float]

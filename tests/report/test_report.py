@@ -106,7 +106,7 @@ def test_differences_stand_with_their_interval_and_verdict(plain_page: Page) -> 
 def test_the_page_opens_offline_and_holds_its_pictures(plain_page: Page) -> None:
     page = plain_page
     assert {address[1:] for address in page.addresses if address.startswith("#")} <= page.ids
-    assert page.tags.count("svg") == 5  # ROC, reliability, two learning curves, time
+    assert page.tags.count("svg") == 6  # ROC, precision, gains, reliability, learning curves, time
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
     assert not {"link", "iframe"} & set(page.tags)
 
@@ -134,13 +134,13 @@ def test_each_task_has_its_picture(run_directory: MakeRun, task: str, picture: s
 
 def test_a_large_regression_is_drawn_as_a_density(run_directory: MakeRun) -> None:
     page = page_of(run_directory(task="regression", rows=4000, repeats=1))
-    assert "Darker: more rows, on a logarithmic scale." in page.text
+    assert "Stronger colour: more rows, on a logarithmic scale." in page.text
 
 
 def test_many_classes_show_the_most_frequent(run_directory: MakeRun) -> None:
-    classes = tuple(f"class {code}" for code in range(40))
+    classes = tuple(f"class {code}" for code in range(110))
     page = page_of(run_directory(task="multiclass", classes=classes, repeats=1))
-    assert "The 30 most frequent of 40 classes." in page.text
+    assert "The 100 most frequent of 110 classes." in page.text
 
 
 def test_text_from_the_users_data_is_harmless(run_directory: MakeRun) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sparkgpu.report.figure import Picture, new_figure, picture
-from sparkgpu.report.palette import COLOURS, PAGE, SOFT
+from sparkgpu.report.palette import COLOURS, GREY, PAGE
 from sparkgpu.report.pictures.shared import legend_above, legend_room, short
 
 _COLUMNS = 4
+_HUES = [ink.light for ink in COLOURS if ink is not GREY]
 
 
 def timings(phases: dict[str, dict[str, float]]) -> Picture | None:
@@ -17,9 +18,9 @@ def timings(phases: dict[str, dict[str, float]]) -> Picture | None:
     names = list(dict.fromkeys(name for of_place in phases.values() for name in of_place))
     totals = {name: sum(of_place.get(name, 0.0) for of_place in phases.values()) for name in names}
     # As many phases as colours; the others would be too thin to see.
-    named = set(sorted(names, key=lambda name: -totals[name])[: len(COLOURS) - 1])
+    named = set(sorted(names, key=lambda name: -totals[name])[: len(_HUES)])
     legend = [name for name in names if name in named]
-    colours = dict(zip(legend, (ink.light for ink in COLOURS), strict=False))
+    colours = dict(zip(legend, _HUES, strict=False))
     room = legend_room(len(legend) + 1, _COLUMNS)
     figure, axes = new_figure(8.8, 0.27 * len(phases) + 0.45 + room, left=1.4, bottom=0.45, top=room)
     seen: set[str] = set()
@@ -28,7 +29,7 @@ def timings(phases: dict[str, dict[str, float]]) -> Picture | None:
         for name, seconds in of_place.items():
             shown = name if name in named else "other"
             axes.barh(
-                row, seconds, left=start, height=0.62, color=colours.get(shown, SOFT.light),
+                row, seconds, left=start, height=0.62, color=colours.get(shown, GREY.light),
                 edgecolor=PAGE.light, linewidth=0.4, label=None if shown in seen else shown,
             )  # fmt: skip
             seen.add(shown)
