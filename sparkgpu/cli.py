@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 
 from sparkgpu import __version__
 from sparkgpu.advise.bench.command import bench
+from sparkgpu.advise.command import advise
 from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
 from sparkgpu.slurm.command import slurm
 from sparkgpu.terminal.spool import say
@@ -29,6 +30,7 @@ app = typer.Typer(
 
 app.add_typer(slurm, name="slurm")
 app.add_typer(bench, name="bench")
+app.command()(advise)
 
 
 @app.command()
@@ -89,6 +91,10 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory: a new or an empty folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")] = False,
+    predicted: Annotated[
+        bool,
+        typer.Option("--advise", help="First predict time and memory; the report shows what became of it."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and exit.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
 ) -> None:
@@ -116,8 +122,13 @@ def run(
         resolved = resumed_config(out, options, assignments or ())
     else:
         resolved = toml.load(file=config, options=options, assignments=assignments or ())
+    advice = None
+    if predicted and not (resume or dry_run):
+        from sparkgpu.advise.command import predicted_of
+
+        advice = predicted_of(resolved, quiet, out)
     with open_display(quiet) as display:
-        outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume)
+        outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume, advice=advice)
     if mlflow is not None and outcome.results is not None:
         typer.echo(f"mlflow  {log_run(outcome.paths.root, mlflow)} at {mlflow}")
     raise typer.Exit(outcome.exit_code)

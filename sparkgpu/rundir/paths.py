@@ -158,6 +158,11 @@ class RunPaths:
         return self.root / "explanations.json"
 
     @property
+    def advice(self) -> Path:
+        """What was predicted of the run before it began, if that was asked for."""
+        return self.root / "advice.json"
+
+    @property
     def report(self) -> Path:
         return self.root / "report"
 

@@ -46,6 +46,13 @@ def run_folder(
     return paths
 
 
+def check_folder(out: Path | None) -> None:
+    """Raise `ConfigError` if a new run cannot use the folder `out`, which holds other files."""
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        what = "holds another run" if (out / "run.toml").exists() else "is not an empty folder"
+        raise ConfigError(f"--out {out}: it {what}. Choose a new folder, or remove this one.")
+
+
 def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
     """The run directory, new or empty; never a folder that holds another run."""
     if out is None:
@@ -56,9 +63,7 @@ def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
         while out.exists():
             out, number = out.with_name(f"{out.name.partition('_')[0]}_{number}"), number + 1
     try:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            what = "holds another run" if (out / "run.toml").exists() else "is not an empty folder"
-            raise ConfigError(f"--out {out}: it {what}. Choose a new folder, or remove this one.")
+        check_folder(out)
         out.mkdir(parents=True, exist_ok=True)
         probe = out / ".writable"
         probe.touch()

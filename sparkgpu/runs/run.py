@@ -33,6 +33,7 @@ from sparkgpu.host.watchdog import looking_after_myself
 from sparkgpu.lanes.crew import Crew, lane_crew
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, write_results
@@ -73,11 +74,13 @@ def run(
     dry_run: bool = False,
     resume: bool = False,
     title: str | None = None,
+    advice: AdviceRecord | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> RunOutcome:
     """Carry out one run or, with `resume`, the rest of the run in `out`.
 
-    `title` names a source that is not one of the user's files.
+    `title` names a source that is not one of the user's files; `advice` was predicted of this run, and stays
+    in its folder.
 
     Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
@@ -85,7 +88,7 @@ def run(
     found, source = _found(config, title, has_table=resume and _has_table(out))
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
-        started=time.time(), dry_run=dry_run, resume=resume,
+        started=time.time(), dry_run=dry_run, resume=resume, advice=advice,
     )  # fmt: skip
     find_java(environ)
     settings = cluster_settings(found.cluster, environ)
@@ -117,9 +120,13 @@ class _Asked:
     started: float
     dry_run: bool
     resume: bool
+    advice: AdviceRecord | None
 
     def folder(self) -> RunPaths:
-        return run_folder(self.config, self.out, self.source, self.started, self.machine, resume=self.resume)
+        paths = run_folder(self.config, self.out, self.source, self.started, self.machine, resume=self.resume)
+        if self.advice is not None:
+            write_json(paths.advice, self.advice)
+        return paths
 
     def show(self, plan: Plan) -> None:
         self.display.plan(plan, self.source.name, self.config.data.target)

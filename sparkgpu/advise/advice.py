@@ -1,0 +1,175 @@
+"""The advice from the question to its record: plan, small run, prediction, ways, and the command to copy."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkgpu.advise.calibrate import Calibration, calibrate
+from sparkgpu.advise.options import Facts, options
+from sparkgpu.advise.place import Place, find_place, queue_is_here
+from sparkgpu.advise.predict import Prediction, predict
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import ConfigError
+from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
+from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.plan.plan import Plan, make_plan
+from sparkgpu.rundir.advice import AdviceRecord
+from sparkgpu.runs.installed import check_engines, engine_with_cuda
+from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET, at_hand
+from sparkgpu.table.source import Source, find_source
+from sparkgpu.words import counted, seconds_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The record, and the plan that it speaks about."""
+
+    record: AdviceRecord
+    plan: Plan
+
+
+def advise(
+    config: RunConfig,
+    words: Sequence[str],
+    tell: Callable[[str], None],
+    environ: Mapping[str, str] = os.environ,
+) -> Advice:
+    """Measure this machine with a part of the table, and predict the run of `config`.
+
+    `words` are the source and the options of the command line, for the command to copy. Raises what a run
+    raises, before anything starts where it can be known.
+    """
+    began = time.time()
+    if config.search is not None:
+        raise ConfigError("search: how long it takes depends on what it tries. Leave it out of the advice.")
+    check_engines(config)
+    source, config = _found(config)
+    machine = find_machine()
+    devices = choose_devices(
+        machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
+    )
+    place = find_place(environ, sys.modules, master=config.cluster.master, has_queue=queue_is_here())
+    plan = _plan(config, machine, devices)
+    tell("a small run on some of the rows, which takes some seconds")
+    with scratch_folder() as folder:
+        here = at_hand(source, folder)
+        found = calibrate(config, here.model_copy(update={"name": source.name}), plan, folder)
+    predicted = predict(found, plan)
+    return Advice(
+        record=_record(config, source, machine, devices, place, plan, found, predicted, words, began),
+        plan=plan,
+    )
+
+
+def _found(config: RunConfig) -> tuple[Source, RunConfig]:
+    text = config.data.source
+    if text is not None and text != DEMO:
+        return find_source(text), config
+    if config.data.target not in (None, DEMO_TARGET):
+        raise ConfigError(
+            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Give a SOURCE, or "
+            "leave --target out."
+        )
+    data = config.data.model_copy(update={"target": DEMO_TARGET})
+    return DEMO_SOURCE, config.model_copy(update={"data": data})
+
+
+def _plan(config: RunConfig, machine: Machine, devices: tuple[Device, ...]) -> Plan:
+    """The plan that a run would make; no port is taken for it."""
+    cuda_engine = engine_with_cuda() if devices[0].kind == "cuda" else None
+    return make_plan(
+        config, machine, devices, tuple(range(len(devices))), cuda_engine=cuda_engine, started=time.time()
+    )
+
+
+def _record(
+    config: RunConfig,
+    source: Source,
+    machine: Machine,
+    devices: tuple[Device, ...],
+    place: Place,
+    plan: Plan,
+    found: Calibration,
+    predicted: Prediction,
+    words: Sequence[str],
+    began: float,
+) -> AdviceRecord:
+    price = config.cost.price_per_hour
+    hours = predicted.wall_s / 3600 * len(plan.lanes)
+    known = [device.memory_bytes for device in devices if device.memory_bytes is not None]
+    on_gpu = devices[0].kind == "cuda"
+    facts = Facts(
+        parameters=found.observed.parameters,
+        batch=found.resolved.neural.batch_size,
+        train_rows=found.size.train_rows,
+        devices=len(machine.gpus) if on_gpu else machine.cores,
+        cores=machine.cores,
+        memory_bytes=machine.memory_bytes,
+        device_bytes=min(known, default=0) if on_gpu else None,
+        price_per_hour=price,
+    )
+    return AdviceRecord(
+        source=source.name,
+        rows=found.sample.whole_rows,
+        num_features=found.size.num_features,
+        task=found.size.task,
+        place=place.found,
+        device=devices[0].title,
+        lanes=len(plan.lanes),
+        strategy=plan.strategy,
+        wall_s=predicted.wall_s,
+        ready_s=predicted.ready_s,
+        trees_s=predicted.branches_s.get("trees"),
+        neural_s=predicted.branches_s.get("neural"),
+        peak_rss_bytes=predicted.peak_rss_bytes,
+        peak_device_bytes=predicted.peak_device_bytes,
+        device_hours=hours,
+        price=None if price is None else price * hours,
+        calibration_s=time.time() - began,
+        assumptions=_assumptions(found, predicted, plan),
+        options=options(predicted, plan, place, facts),
+        command=command(words, place),
+    )
+
+
+def _assumptions(found: Calibration, predicted: Prediction, plan: Plan) -> tuple[str, ...]:
+    observed, sample, resolved = found.observed, found.sample, found.resolved
+    lines = [
+        f"measured by a run on {sample.rows:,} of {'' if sample.is_exact else 'about '}"
+        f"{sample.whole_rows:,} rows with {found.rounds} rounds and {found.epochs} epochs, "
+        f"in {seconds_text(observed.wall_s)}",
+    ]
+    if "neural" in observed.pieces:
+        epochs = max(1, round(resolved.neural.epochs * predicted.shares.epochs))
+        lines.append(
+            f"early stopping leaves the network {epochs} of {resolved.neural.epochs} epochs"
+            if resolved.neural.patience
+            else f"the network trains {resolved.neural.epochs} epochs"
+        )
+    if "trees" in observed.pieces:
+        rounds = max(1, round(resolved.trees.ntrees * predicted.shares.rounds))
+        lines.append(
+            f"early stopping leaves the trees {rounds} of {resolved.trees.ntrees} rounds"
+            if resolved.trees.early_stopping_rounds
+            else f"the trees grow {resolved.trees.ntrees} rounds"
+        )
+    lines.append("the machine stays as busy with other work as it was while this was measured")
+    if len(plan.lanes) > 1 and plan.lanes[0].device == "cpu":
+        lines.append(
+            f"{counted(len(plan.lanes), 'lane')} share the cores, as they did while this was measured"
+        )
+    return tuple(lines)
+
+
+def command(words: Sequence[str], place: Place) -> str:
+    """The command to copy, for the place where this was asked."""
+    if place.kind == "slurm queue":
+        return "sparkgpu slurm write " + shlex.join(words)
+    if place.kind == "spark":
+        return "spark-submit jobs/train.py " + shlex.join(words)
+    return "sparkgpu run " + shlex.join([*words, "--advise"])

@@ -1,0 +1,120 @@
+"""The command ``sparkgpu advise``: it reads options and prints; other modules do the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sparkgpu.advise.advice import Advice
+    from sparkgpu.config.keys import RunConfig
+    from sparkgpu.rundir.advice import AdviceRecord
+
+
+def advise(
+    source: Annotated[
+        str | None,
+        typer.Argument(help="The table, as `sparkgpu run` takes it; without it, the built-in demo."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    task: Annotated[str | None, typer.Option(help="auto, binary, multiclass or regression.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,1, or all.")] = None,
+    cpu_lanes: Annotated[
+        int | None, typer.Option(help="Number of lanes on the CPU; they share the cores.")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
+    preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the advice as JSON.")] = False,
+) -> None:
+    """Say which way suits this table here, how long it takes and how much memory it needs."""
+    from sparkgpu.advise.advice import advise as ask
+    from sparkgpu.config import toml
+    from sparkgpu.config.options import keyed
+    from sparkgpu.terminal.advising import telling
+
+    named = {
+        "target": target, "task": task, "gpus": gpus, "cpu_lanes": cpu_lanes, "strategy": strategy,
+        "preset": preset,
+    }  # fmt: skip
+    found = toml.load(file=config, options=keyed(source=source, **named), assignments=assignments or ())
+    with telling() as tell:
+        advice = ask(found, _words(source, named, config, assignments), tell)
+    if as_json:
+        typer.echo(advice.record.model_dump_json(indent=2))
+    else:
+        _show(advice, found)
+
+
+def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceRecord:
+    """What the run of `config` is predicted to take, shown in one line unless `quiet`."""
+    from sparkgpu.advise.advice import advise as ask
+    from sparkgpu.runs.new_folder import check_folder
+    from sparkgpu.terminal.advising import telling
+    from sparkgpu.words import gibibytes, seconds_text
+
+    check_folder(out)  # before the seconds of the advice
+    with telling() as tell:
+        record = ask(config, (), (lambda text: None) if quiet else tell).record
+    if not quiet:
+        memory = gibibytes(record.peak_rss_bytes)
+        typer.echo(f"predicted: about {seconds_text(record.wall_s)} and {memory} of memory")
+    return record
+
+
+def _words(
+    source: str | None, named: dict[str, Any], config: Path | None, assignments: list[str] | None
+) -> list[str]:
+    """The options of this call, for the command to copy."""
+    words = [source] if source else []
+    for name, value in (*named.items(), ("config", config)):
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    for text in assignments or ():
+        words += ["--set", text]
+    return words
+
+
+def _show(advice: Advice, config: RunConfig) -> None:
+    from sparkgpu.terminal.advising import show_lines, show_table
+    from sparkgpu.words import gibibytes, number_text, seconds_text
+
+    record = advice.record
+    lanes = f"{record.lanes} × {record.device}"
+    show_lines(
+        [
+            f"table     {record.source}: {record.rows:,} rows, {record.num_features} features, {record.task}",
+            f"place     {record.place}",
+            f"run       {lanes}, strategy {record.strategy}, preset {advice.plan.preset}",
+            f"time      about {seconds_text(record.wall_s)} (the table is ready after "
+            f"{seconds_text(record.ready_s)})",
+            f"memory    about {gibibytes(record.peak_rss_bytes)}"
+            + (f", {gibibytes(record.peak_device_bytes)} on each GPU" if record.peak_device_bytes else ""),
+            f"cost      {number_text(record.device_hours, 3)} device-hours"
+            + (f", {number_text(record.price, 3)}" if record.price is not None else ""),
+            "",
+        ]
+    )
+    rows = [
+        (
+            one.name,
+            one.standing,
+            "" if one.wall_s is None else seconds_text(one.wall_s),
+            "" if one.efficiency is None else f"{one.efficiency:.0%}",
+            "" if one.price is None else number_text(one.price, 3),
+            one.why,
+        )
+        for one in record.options
+    ]
+    show_table("Ways", ("way", "", "time", "efficiency", "cost", "why"), rows, (2, 3, 4))
+    show_lines(
+        ["", *(f"- {line}" for line in record.assumptions), "", f"{record.command}"],
+    )

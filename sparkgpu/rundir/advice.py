@@ -1,0 +1,56 @@
+"""``advice.json``: what `sparkgpu advise` predicted of a run, in the run's folder or a file of the user's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sparkgpu.rundir.files import Record
+
+Standing = Literal["chosen", "possible", "not here"]
+
+
+class OptionRecord(Record):
+    """One way to carry out the run: whether it suits, and why.
+
+    `wall_s`, `efficiency` (of one network over `devices`, or of networks side by side) and `price` are None
+    where nothing was predicted.
+    """
+
+    name: str
+    standing: Standing
+    why: str
+    devices: int | None = None
+    wall_s: float | None = None
+    efficiency: float | None = None
+    price: float | None = None
+
+
+class AdviceRecord(Record):
+    """What is predicted of one run, before it begins; times in seconds, memory in bytes.
+
+    The table is ready after `ready_s`, the trees after `trees_s` and the networks after `neural_s` (None: the
+    run has none), counted from the start. `peak_rss_bytes` is the memory of all processes together,
+    `peak_device_bytes` that of the network on each GPU. `calibration_s` is what the advice itself took.
+    """
+
+    schema_version: Literal[1] = 1
+    source: str
+    rows: int
+    num_features: int
+    task: str
+    place: str
+    device: str
+    lanes: int
+    strategy: str
+    wall_s: float
+    ready_s: float
+    trees_s: float | None
+    neural_s: float | None
+    peak_rss_bytes: int
+    peak_device_bytes: int | None
+    device_hours: float
+    price: float | None
+    calibration_s: float
+    assumptions: tuple[str, ...]
+    options: tuple[OptionRecord, ...]
+    command: str

@@ -1,0 +1,186 @@
+"""A prediction follows from a small run by stated arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.advise.advice import command
+from sparkgpu.advise.calibrate import Calibration
+from sparkgpu.advise.options import Facts, options
+from sparkgpu.advise.place import Place
+from sparkgpu.advise.predict import Prediction, Work, branch_ends, expected_shares, predict
+from sparkgpu.advise.sample import Sample
+from sparkgpu.advise.small_run import Observed, Piece, shortened
+from sparkgpu.config import toml
+from sparkgpu.host.devices import Device, Machine
+from sparkgpu.plan.plan import Plan, make_plan
+from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.rundir.advice import OptionRecord
+from sparkgpu.table.schema import TableSchema
+
+GIB = 2**30
+HERE = Place(kind="terminal", found="a terminal or a script")
+
+
+def work(steps: int, step_s: float, free_step_s: float, before_s: float = 0.0, after_s: float = 0.0) -> Work:
+    return Work(before_s=before_s, steps=steps, step_s=step_s, free_step_s=free_step_s, after_s=after_s)
+
+
+def test_a_branch_is_faster_once_the_other_one_has_ended() -> None:
+    ends = branch_ends(
+        {"trees": [work(10, 1.0, 1.0)], "neural": [work(20, 1.0, 0.5)]}, {"trees": 2.0, "neural": 0.0}
+    )
+    assert ends["trees"] == pytest.approx(12.0)
+    assert ends["neural"] == pytest.approx(12.0 + 8 * 0.5)
+
+
+def test_a_branch_alone_has_the_cores_from_its_start() -> None:
+    assert branch_ends({"neural": [work(20, 1.0, 0.5, before_s=1.0, after_s=2.0)]}, {"neural": 3.0}) == {
+        "neural": pytest.approx(3.0 + 1.0 + 10.0 + 2.0)
+    }
+
+
+def plan_of(lanes: int, **options: object) -> Plan:
+    config = toml.load(options={"data.target": "y", "devices.cpu_lanes": lanes, **options})
+    machine = Machine(cores=4, memory_bytes=32 * GIB)
+    devices = tuple(Device(kind="cpu", name="cpu", title="CPU", visible="") for _ in range(lanes))
+    return make_plan(config, machine, devices, tuple(range(lanes)))
+
+
+def calibration(plan: Plan, whole_rows: int, sample_rows: int = 10_000) -> Calibration:
+    size = TableSize(task="binary", train_rows=int(0.7 * whole_rows), num_features=10, num_classes=2)
+    train = int(0.7 * sample_rows)
+    schema = TableSchema(
+        source="t", target="y", task="binary", classes=("a", "b"), features=(), rows=sample_rows,
+        splits={"train": train, "valid": (sample_rows - train) // 2, "test": (sample_rows - train) // 2},
+        fingerprint="",
+    )  # fmt: skip
+    each = {"before_s": 0.5, "overhead_s": 0.5, "after_s": 1.0, "predict_s": 0.2}
+    pieces = {
+        "trees": Piece(model="trees", step_s=0.01, free_step_s=None, **each),
+        "neural": Piece(model="neural", step_s=0.4, free_step_s=0.25, **each),
+    }
+    observed = Observed(
+        schema=schema, plan=plan, ready_s=6.0, jvm_s=1.0, pieces=pieces, end_s=0.5, wall_s=14.0,
+        peak_rss_bytes=GIB, peak_device_bytes=None, parameters=40_000,
+    )  # fmt: skip
+    config = toml.load(options={"data.target": "y"})
+    sample = Sample(file=Path("s"), rows=sample_rows, whole_rows=whole_rows, is_exact=True, size=size)
+    return Calibration(
+        sample=sample,
+        observed=observed,
+        size=size,
+        resolved=plan.resolved(config, size),
+        rounds=30,
+        epochs=10,
+    )
+
+
+def test_time_and_memory_grow_with_the_rows() -> None:
+    plan = plan_of(1)
+    found = [predict(calibration(plan, rows), plan) for rows in (200_000, 400_000, 800_000)]
+    assert [one.wall_s for one in found] == sorted(one.wall_s for one in found)
+    assert [one.peak_rss_bytes for one in found] == sorted(one.peak_rss_bytes for one in found)
+    assert all(one.peak_rss_bytes > GIB for one in found)
+
+
+def test_the_sample_itself_costs_what_it_cost() -> None:
+    plan = plan_of(1)
+    found = calibration(plan, 10_000)
+    predicted = predict(found, plan)
+    epochs = round(found.resolved.neural.epochs * expected_shares(7_000).epochs)
+    least = 6.0 + 0.5 + 0.5 + epochs * 0.25 + 1.0 + 0.5
+    assert least <= predicted.wall_s <= least + epochs * 0.15 + 1e-6
+    assert predicted.peak_rss_bytes == GIB
+
+
+def test_repeats_on_one_lane_follow_each_other() -> None:
+    one, two = plan_of(1), plan_of(1, repeats=2)
+    once = predict(calibration(one, 50_000), one)
+    twice = predict(calibration(two, 50_000), two)
+    assert twice.branches_s["neural"] - twice.ready_s > 1.7 * (once.branches_s["neural"] - once.ready_s)
+
+
+def test_a_time_limit_is_used() -> None:
+    plan = plan_of(1, time_limit="5m")
+    assert predict(calibration(plan, 50_000), plan).wall_s == 300.0
+
+
+def test_small_tables_are_expected_to_stop_early_and_large_ones_are_not() -> None:
+    shares = [expected_shares(rows) for rows in (1_000, 50_000, 500_000)]
+    assert [one.epochs for one in shares] == sorted(one.epochs for one in shares)
+    assert shares[-1].rounds == shares[-1].epochs == 1.0
+
+
+def test_the_small_run_trains_the_same_models_for_a_few_steps() -> None:
+    config = toml.load(options={"also": "lightgbm", "time_limit": "5m", "repeats": 3})
+    short = shortened(config, 30, 5)
+    assert (short.trees.ntrees, short.neural.epochs, short.time_limit, short.repeats) == (30, 5, None, None)
+    assert short.section("lightgbm").ntrees == 30  # type: ignore[union-attr]
+    assert short.model_names == config.model_names
+
+
+FACTS = Facts(
+    parameters=40_000, batch=512, train_rows=35_000, devices=1, cores=4, memory_bytes=32 * GIB,
+    device_bytes=None, price_per_hour=2.0,
+)  # fmt: skip
+
+
+def ways(plan: Plan, facts: Facts = FACTS, place: Place = HERE) -> dict[str, OptionRecord]:
+    found: Prediction = predict(calibration(plan, 50_000), plan)
+    return {one.name: one for one in options(found, plan, place, facts)}
+
+
+def chosen(found: dict[str, OptionRecord]) -> Sequence[str]:
+    return [name for name, one in found.items() if one.standing == "chosen"]
+
+
+def test_one_device_trains_one_network_and_needs_no_cluster() -> None:
+    found = ways(plan_of(1))
+    assert chosen(found) == ["single"]
+    assert found["ddp"].standing == "not here" and found["cluster"].standing == "not here"
+    assert found["single"].wall_s is not None and found["single"].price is not None
+
+
+def test_the_chosen_strategy_is_the_one_of_the_plan() -> None:
+    assert chosen(ways(plan_of(2))) == ["lanes"]
+    assert chosen(ways(plan_of(2, **{"neural.strategy": "ddp"}))) == ["ddp"]
+
+
+def test_lanes_of_the_same_cores_bring_no_speed() -> None:
+    found = ways(plan_of(2))
+    assert found["lanes"].efficiency == 0.5
+    assert found["ddp"].efficiency is not None and found["ddp"].efficiency <= 0.5
+
+
+def test_gpus_make_ddp_faster_and_a_network_that_does_not_fit_needs_fsdp() -> None:
+    gpus = replace(FACTS, devices=4, device_bytes=24 * GIB)
+    found = ways(plan_of(1), gpus)
+    assert found["ddp"].wall_s is not None and found["dp"].wall_s is not None
+    assert found["ddp"].efficiency is not None and 0 < found["ddp"].efficiency <= 1
+    assert "which one device holds easily" in found["fsdp"].why
+    assert "does not fit one device" in ways(plan_of(1), replace(gpus, parameters=2_000_000_000))["fsdp"].why
+
+
+def test_a_table_beyond_the_memory_points_to_a_cluster() -> None:
+    found = ways(plan_of(1), replace(FACTS, memory_bytes=GIB))
+    assert found["cluster"].standing == "possible" and "cluster.master" in found["cluster"].why
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "begins"),
+    [
+        ("slurm queue", None, "sparkgpu slurm write t.parquet --target y"),
+        ("slurm job", "Slurm", "sparkgpu run t.parquet --target y --advise"),
+        ("spark", "cluster", "spark-submit jobs/train.py t.parquet"),
+        ("notebook", "notebook", "sparkgpu run t.parquet --target y --advise"),
+    ],
+)
+def test_the_place_decides_the_command(kind: str, way: str | None, begins: str) -> None:
+    place = Place(kind=kind, found="seen")  # type: ignore[arg-type]
+    assert command(["t.parquet", "--target", "y"], place).startswith(begins)
+    assert chosen(ways(plan_of(1), place=place)) == ["single", *([way] if way else [])]
