@@ -172,4 +172,6 @@ def command(words: Sequence[str], place: Place) -> str:
         return "sparkgpu slurm write " + shlex.join(words)
     if place.kind == "spark":
         return "spark-submit jobs/train.py " + shlex.join(words)
+    if place.kind == "notebook":
+        return "!sparkgpu run " + shlex.join([*words, "--advise"])
     return "sparkgpu run " + shlex.join([*words, "--advise"])

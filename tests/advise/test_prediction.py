@@ -177,7 +177,7 @@ def test_a_table_beyond_the_memory_points_to_a_cluster() -> None:
         ("slurm queue", None, "sparkgpu slurm write t.parquet --target y"),
         ("slurm job", "Slurm", "sparkgpu run t.parquet --target y --advise"),
         ("spark", "cluster", "spark-submit jobs/train.py t.parquet"),
-        ("notebook", "notebook", "sparkgpu run t.parquet --target y --advise"),
+        ("notebook", "notebook", "!sparkgpu run t.parquet --target y --advise"),
     ],
 )
 def test_the_place_decides_the_command(kind: str, way: str | None, begins: str) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from sparkgpu.report import tables
 from sparkgpu.report.inputs import Inputs
 from sparkgpu.report.pictures.timings import timings
+from sparkgpu.report.prediction import prediction
 
 
 def content(run: Inputs) -> dict[str, object]:
     """The values of the templates."""
+    compared, assumed = prediction(run.paths, run.results)
     return {
+        "prediction": compared,
+        "assumed": assumed,
         "timings": tables.timings(run.results),
         "phases": timings(run.results.phases_s),
         "lanes": tables.lanes(run.plan),
