@@ -24,12 +24,16 @@ _TOP_LEVELS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A feature or the target: its values by split, as numbers (NaN is missing) or codes (-1 is missing)."""
+    """A feature or the target: its values by split, as numbers (NaN is missing) or codes (-1 is missing).
+
+    `varies` tells whether any two training rows that were read differ in it, also those not looked at.
+    """
 
     title: str
     kind: Literal["numeric", "categorical"]
     levels: tuple[str, ...]
     values: Mapping[SplitName, NDArray[Any]]
+    varies: bool = True
 
     def is_missing(self, split: SplitName) -> NDArray[np.bool_]:
         """Which rows of the split have no value, (N,)."""
@@ -76,21 +80,22 @@ class Column:
 
 def feature_columns(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Iterator[Column]:
     """The features in the schema's order."""
-    numbers = {feature.name: place for place, feature in enumerate(schema.numeric)}
-    words = {feature.name: place for place, feature in enumerate(schema.categorical)}
+    places = {feature.name: place for place, feature in enumerate((*schema.numeric, *schema.categorical))}
     for feature in schema.features:
+        place = places[feature.name]
         yield Column(
             title=feature.title,
             kind=feature.kind,
             levels=feature.levels,
             values={
                 split: np.ascontiguousarray(
-                    sample.rows.numeric_NF[:, numbers[feature.name]]
+                    sample.rows.numeric_NF[:, place]
                     if feature.kind == "numeric"
-                    else sample.rows.codes_NK[:, words[feature.name]]
+                    else sample.rows.codes_NK[:, place - len(schema.numeric)]
                 )
                 for split, sample in samples.items()
             },
+            varies=bool(samples["train"].varies_W[place]),
         )
 
 

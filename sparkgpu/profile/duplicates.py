@@ -11,6 +11,7 @@ told from chance. N rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class Copies:
 
     `inside` is the share of the training rows that are equal to another one. `ratio` is how many of the rows
     that are equal in all features but one are equal in that one too, for the median feature; None if unknown.
+    Of the training rows only the share `read` was read, and so about that share of the copies was found.
     """
 
     split: SplitName
@@ -44,17 +46,19 @@ class Copies:
     agreement: float
     inside: float
     ratio: float | None
+    read: float = 1.0
 
     @property
     def stand_out(self) -> bool:
-        if self.share < _FEWEST_SHARE or self.rows < 2:
+        share, inside = (min(each / self.read, 1.0) for each in (self.share, self.inside))
+        if share < _FEWEST_SHARE or self.rows < 2:
             return False
-        deviation = np.sqrt(self.share * (1 - self.share) / (self.rows / self.share)) or 1.0
-        excess = self.share - self.inside
-        if excess >= _EXCESS * (1 - self.inside) and excess >= _DEVIATIONS * deviation:
+        deviation = math.sqrt(self.share * (1 - self.share) / (self.rows / self.share)) / self.read
+        excess = share - inside
+        if excess >= _EXCESS * (1 - inside) and excess >= _DEVIATIONS * deviation:
             return True
         by_chance = self.ratio is None or self.ratio < _CHANCE_RATIO
-        return self.agreement >= _AGREEMENT and (self.share >= _MANY_SHARE or not by_chance)
+        return self.agreement >= _AGREEMENT and (share >= _MANY_SHARE or not by_chance)
 
 
 def copies(split: SplitName, rows: Sample, train: Sample) -> Copies:
@@ -68,13 +72,15 @@ def copies(split: SplitName, rows: Sample, train: Sample) -> Copies:
     counts = np.diff(np.append(np.flatnonzero(is_first_R), len(sorted_R)))
     inside = float(counts[counts > 1].sum() / len(sorted_R))
     found = int(is_copy_N.sum())
+    read = len(train.print_R) / train.total
     return Copies(
         split=split,
         rows=found,
         share=found / len(rows.print_R),
         agreement=float(agree_N[is_copy_N].mean()) if found else 0.0,
         inside=inside,
-        ratio=_ratio(rows, train) if found >= _FEWEST_SHARE * len(rows.print_R) else None,
+        ratio=_ratio(rows, train) if found >= _FEWEST_SHARE * read * len(rows.print_R) else None,
+        read=read,
     )
 
 

@@ -84,15 +84,12 @@ def gaps(profiles: Sequence[ColumnProfile]) -> CheckResult:
     )
 
 
-def constants(profiles: Sequence[ColumnProfile]) -> CheckResult:
+def constants(columns: Sequence[Column], train: Sample) -> CheckResult:
     """Features with one value in all training rows; one value or none at all is still a difference."""
-    found = [
-        profile.column
-        for profile in profiles
-        if profile.distinct == 0 or (profile.distinct == 1 and not profile.missing)
-    ]
+    found = [column.title for column in columns if not column.varies]
+    rows = "all training rows" if train.is_whole else f"all of {len(train.label_R):,} training rows"
     evidence = (
-        f"The same in all training rows: {listed(found)}. Nothing can be learned from it."
+        f"The same in {rows}: {listed(found)}. Nothing can be learned from it."
         if found
         else "Every feature varies in the training rows."
     )

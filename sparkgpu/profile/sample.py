@@ -23,8 +23,8 @@ from sparkgpu.table.schema import SplitName, TableSchema
 _LOOKED_AT: dict[SplitName, int] = {"train": 100_000, "valid": 50_000, "test": 50_000}
 _FEWEST = 2_000
 _MOST_CELLS = 20_000_000  # 80 MB
-_MOST_READ_ROWS = 2_000_000
-_MOST_READ_CELLS = 100_000_000  # about two seconds
+_MOST_READ_ROWS = 1_000_000
+_MOST_READ_CELLS = 60_000_000  # about two seconds
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -38,6 +38,8 @@ class Sample:
     """Rows of one split: `rows` to look at, and the label and fingerprint of each row that was read.
 
     `total` is the number of rows of the split; `weight_N` the user's weights, None if rows count equally.
+    `varies_W` tells for each numeric feature, then for each categorical one, whether any rows that were read
+    differ in it; a missing value differs from any other.
     """
 
     total: int
@@ -45,6 +47,7 @@ class Sample:
     weight_N: FloatArray | None
     print_R: Print
     label_R: NDArray[Any]
+    varies_W: NDArray[np.bool_]
 
     @property
     def is_whole(self) -> bool:
@@ -73,9 +76,14 @@ def read_sample(paths: RunPaths, schema: TableSchema, split: SplitName) -> Sampl
     kept: list[Rows] = []
     prints: list[Print] = []
     labels: list[NDArray[Any]] = []
+    first_W: Print | None = None
+    varies_W = np.zeros(len(schema.features), dtype=bool)
     begin = 0
     for block in groups.blocks():
-        prints.append(words_NW(block).sum(axis=1, dtype=np.uint64))
+        block_NW = words_NW(block)
+        first_W = block_NW[0].copy() if first_W is None else first_W
+        varies_W |= (block_NW != first_W).any(axis=0)
+        prints.append(block_NW.sum(axis=1, dtype=np.uint64))
         labels.append(block.label_N)
         kept.append(_each(block, -begin % every, every))
         begin += len(block.label_N)
@@ -86,6 +94,7 @@ def read_sample(paths: RunPaths, schema: TableSchema, split: SplitName) -> Sampl
         weight_N=user_weights(rows, schema),
         print_R=np.concatenate(prints),
         label_R=np.concatenate(labels),
+        varies_W=varies_W,
     )
 
 

@@ -58,7 +58,7 @@ def write_profile(paths: RunPaths) -> TableProfile:
             drift.drift([*found, label], samples),
             plain_checks.id_like(found, profiles, train),
             plain_checks.gaps(profiles),
-            plain_checks.constants(profiles),
+            plain_checks.constants(found, train),
             *([plain_checks.rare_classes(schema, train)] if schema.classes else []),
         ),
         profile_s=time.monotonic() - begin,

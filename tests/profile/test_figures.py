@@ -106,12 +106,15 @@ def test_a_large_table_is_looked_at_in_part_and_the_profile_says_so(
     rows = frame(4_000)
     split_N = np.where(np.arange(4_000) < 2_500, "train", "test")
     rows.iloc[2_500:2_800] = rows.iloc[:300]
+    rows["rare"] = np.where(np.arange(4_000) == 7, 1.0, 0.0)  # read, and not looked at
     found = write_profile(table(rows, split_N=split_N, group_rows=500))
     train, test = found.splits["train"], found.splits["test"]
     assert (train.rows, train.read, train.looked_at) == (2_500, 1_000, 250)
     assert (test.rows, test.read, test.looked_at) == (1_500, 1_000, 100)
     (copies,) = (check for check in found.checks if check.name == "duplicates across splits")
     assert not copies.passed and "(of 1,000 of 2,500 that were read)" in copies.evidence
+    assert next(column for column in found.columns if column.column == "rare").distinct == 1
+    assert all(check.passed for check in found.checks if check.name == "constant columns")
 
 
 def test_rows_are_equal_whatever_the_sign_of_zero_and_the_kind_of_missing(table: MakeTable) -> None:
