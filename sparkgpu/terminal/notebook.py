@@ -14,6 +14,8 @@ from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.terminal_theme import TerminalTheme
+from rich.theme import Theme
 
 from sparkgpu.terminal import PlainDisplay
 from sparkgpu.terminal.blocks import facts
@@ -28,13 +30,21 @@ if TYPE_CHECKING:
     from sparkgpu.rundir.paths import RunPaths
     from sparkgpu.rundir.results import Results
 
-_WIDTH = 100
+_WIDTH = 84  # as many characters as a cell shows beside JupyterLab's side bar
 _TALL = 1_000
 _UPDATE_EVERY_S = 0.5
 _PRE = (
-    "<pre style=\"white-space:pre;overflow-x:auto;line-height:1.25;font-family:Menlo,'DejaVu Sans Mono',"
-    "consolas,'Courier New',monospace\">{code}</pre>"
+    '<pre style="white-space:pre;overflow-x:auto;font-size:13px;line-height:1.25;'
+    "font-family:Menlo,'DejaVu Sans Mono',consolas,'Courier New',monospace\">{code}</pre>"
 )
+
+
+_GREY = (128, 128, 128)
+# They can be read on white and on black. In order: black, red, green, yellow, blue, magenta, cyan, white.
+_COLOURS = [
+    _GREY, (222, 76, 76), (38, 150, 80), (184, 128, 0), (66, 120, 220), (190, 80, 190), (0, 145, 155), _GREY,
+]  # fmt: skip
+_THEME = TerminalTheme((255, 255, 255), (0, 0, 0), _COLOURS)
 
 
 def in_notebook(stream: IO[str]) -> bool:
@@ -93,12 +103,13 @@ class NotebookDisplay(PlainDisplay):
         return Console(
             file=StringIO(), record=True, width=_WIDTH, color_system="truecolor", force_terminal=True,
             force_jupyter=False, markup=False, emoji=False, highlight=False,
+            theme=Theme({"bar.back": "#b0b0b0"}),
         )  # fmt: skip
 
     def _rendered(self, *parts: RenderableType) -> tuple[str, str]:
         console = self._recorder()
         console.print(*parts, sep="\n")
-        page = console.export_html(inline_styles=True, code_format=_PRE, clear=False)
+        page = console.export_html(theme=_THEME, inline_styles=True, code_format=_PRE, clear=False)
         return page, console.export_text()
 
     def _update(self, *, sparing: bool = False) -> None:
@@ -109,7 +120,7 @@ class NotebookDisplay(PlainDisplay):
         if sparing and now < self._next:
             return
         self._next = now + _UPDATE_EVERY_S
-        page = self._console.export_html(inline_styles=True, code_format=_PRE, clear=False)
+        page = self._console.export_html(theme=_THEME, inline_styles=True, code_format=_PRE, clear=False)
         text = self._console.export_text(clear=False)
         if self._moves:
             moving, plain = self._rendered(self._moving(_TALL))

@@ -69,6 +69,8 @@ def test_ctrl_c_ends_everything_within_five_seconds(wine: Path, tmp_path: Path, 
         assert "Traceback" not in run.stdout
         assert [folder for folder in run.scratch_folders if folder.exists()] == []
         assert not run.paths.metrics.exists()
+        if moment == "while training":
+            assert read_json(run.paths.stopped) == {"exit_code": 130, "message": "interrupted"}
 
 
 def test_further_ctrl_cs_change_nothing(wine: Path, tmp_path: Path) -> None:

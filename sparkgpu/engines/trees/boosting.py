@@ -72,7 +72,9 @@ class Progress:
         """Whether training has to end after so many rounds, with this loss on the validation rows."""
         trial = self._trial
         if (trees - 1) % trial.parameters.score_tree_interval == 0:
-            trial.events.progress(trial.name, trees / trial.parameters.ntrees, step=trees)
+            metric = "log_loss" if trial.schema.classes else "rmse"
+            done = trees / trial.parameters.ntrees
+            trial.events.progress(trial.name, done, step=trees, metric=metric, value=valid)
             if trial.watch is not None:
                 try:
                     trial.watch(trees, valid)

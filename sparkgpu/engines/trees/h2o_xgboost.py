@@ -262,7 +262,8 @@ def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedH
         if done != told:
             # With a time limit, H2O tells the share of the time.
             step = round(done * trial.parameters.ntrees) if until is None else None
-            trial.events.progress(trial.name, done, step=step)
+            metric = ("log_loss" if trial.schema.classes else "rmse") if watched.newest is not None else None
+            trial.events.progress(trial.name, done, step=step, metric=metric, value=watched.newest)
             told, grown = done, time.monotonic()
         if done >= 1.0 or (until is not None and time.time() > until + _LAST_TREE_S):
             return True
