@@ -169,11 +169,13 @@ def test_a_clear_difference_of_trees_and_network_is_a_sentence() -> None:
     pair = ("trees", "neural")
     found = {"trees": importance(0.021, 0.001, 0.18), "neural": importance(0.008, 0.001, 0.06)}
     assert differs("capital_gain", pair, found, "roc_auc") == (
-        "capital_gain matters more to trees (18 % of its importance, 0.021 ROC AUC) than to neural (6 % of "
+        "capital_gain matters more to trees (18\N{NO-BREAK SPACE}% of its importance, 0.021 ROC AUC) than to "
+        "neural (6\N{NO-BREAK SPACE}% of "
         "its importance, 0.0080 ROC AUC)."
     )
     assert differs("x", pair, {**found, "neural": importance(0.014, 0.001, 0.12)}, "roc_auc") is None
     assert differs("x", pair, {**found, "trees": importance(0.021, 0.008, 0.18)}, "roc_auc") is None
+    assert differs("x", pair, {**found, "neural": importance(0.020, 0.001, 0.06)}, "roc_auc") is None
     assert differs("x", pair, {**found, "trees": importance(0.021, None, 0.18)}, "roc_auc") is None
     assert differs("x", pair, {"trees": found["trees"]}, "roc_auc") is None
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sparkgpu.report.inputs import Inputs
-from sparkgpu.report.sections import data, failures, machine, quality, repeat, result, training
+from sparkgpu.report.sections import data, failures, machine, quality, repeat, result, training, why
 
 Content = Mapping[str, object]
 
@@ -30,6 +30,7 @@ class Section:
 SECTIONS = (
     Section(id="result", title="Result", content=result.content),
     Section(id="quality", title="Quality", content=quality.content),
+    Section(id="why", title="Why", content=why.content),
     Section(id="failures", title="Where it fails", content=failures.content),
     Section(id="data", title="Data", content=data.content),
     Section(id="training", title="Training", content=training.content),
