@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from sparkgpu.config.registry.engines import branch_of
 from sparkgpu.reading.frames import leaderboard_interval
 from sparkgpu.reading.picture import ShownPicture, shown
-from sparkgpu.report.curves import LearningCurve, learning_curve, read_test
+from sparkgpu.report.curves import read_test
 from sparkgpu.report.figure import plot_style
 from sparkgpu.report.palette import styles
+from sparkgpu.report.pictures import binary, classes, regression
+from sparkgpu.report.pictures.dependence import dependence
+from sparkgpu.report.pictures.importance import importance_map
 from sparkgpu.report.pictures.learning import learning_curves
-from sparkgpu.report.pictures.quality import quality
 from sparkgpu.report.pictures.ranks import Rank, ranks
 from sparkgpu.report.pictures.shared import short
 from sparkgpu.report.pictures.timings import timings
+from sparkgpu.report.sections.why import decimals_of
+from sparkgpu.report.training_curves import timed_curves
+from sparkgpu.rundir.explanations import Explanations
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
 from sparkgpu.score.by_model import ModelPredictions
@@ -37,30 +41,50 @@ def of_leaderboard(results: Results, rows: ModelPredictions | None) -> ShownPict
     caption = (
         "Each model's value on the test rows with its 95 % interval; the dashed line is the leader on the"
     )
-    with plot_style():
+    with plot_style(with_png=True):
         return shown(ranks("ranks", metric, found, f"{caption} validation rows."), "no model finished")
 
 
 def of_curves(paths: RunPaths, results: Results) -> ShownPicture:
-    """The learning curves, a panel for each model."""
-    curves: dict[str, list[LearningCurve]] = {}
-    for trial in results.trials:
-        if curve := learning_curve(paths.trial(trial.name).learning_curve):
-            curves.setdefault(trial.model, []).append(curve)
-    networks = {trial.model for trial in results.trials if branch_of(trial.engine) == "neural"}
-    with plot_style():
-        return shown(learning_curves(curves, networks), "the trials left no learning curves")
+    """The learning curves of all models on one time axis."""
+    with plot_style(with_png=True):
+        found = learning_curves(timed_curves(paths, results), _names(results))
+    return shown(found, "the trials left no learning curves")
 
 
 def of_quality(paths: RunPaths, results: Results, schema: TableSchema) -> ShownPicture:
     """ROC curves, confusion matrices, or predicted against true values."""
     values = {model.name: model.metrics.test.get(results.comparison.metric) for model in results.models}
     test = read_test(paths, schema, results)
-    with plot_style():
-        return shown(quality(test, schema, values), "the predictions of the trials are gone")
+    with plot_style(with_png=True):
+        if schema.task == "binary":
+            found = binary.roc_curves(test, schema, results)
+        elif schema.task == "multiclass":
+            found = classes.confusion_matrices(test, schema, values)
+        else:
+            found = regression.predicted_against_true(test, schema, values)
+    return shown(found, "the predictions of the trials are gone")
+
+
+def of_importance(results: Results, found: Explanations) -> ShownPicture:
+    """What each column is worth to each model."""
+    with plot_style(with_png=True):
+        drawn = importance_map(found, _names(results), decimals_of(found))
+    return shown(drawn, "no model was explained")
+
+
+def of_dependence(results: Results, found: Explanations) -> ShownPicture:
+    """How the models' predictions depend on the leading columns."""
+    with plot_style(with_png=True):
+        drawn = dependence(found, _names(results), results.data.target)
+    return shown(drawn, "no model was explained")
 
 
 def of_time(results: Results) -> ShownPicture:
     """Where the time went, by lane and branch."""
-    with plot_style():
+    with plot_style(with_png=True):
         return shown(timings(results.phases_s), "the run recorded no phases")
+
+
+def _names(results: Results) -> list[str]:
+    return [model.name for model in results.models]

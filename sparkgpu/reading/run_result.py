@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from sparkgpu.predict.fitted import FittedModel
     from sparkgpu.reading.picture import ShownPicture
+    from sparkgpu.rundir.explanations import Explanations
     from sparkgpu.score.by_model import ModelPredictions
     from sparkgpu.table.schema import TableSchema
 
@@ -95,13 +96,8 @@ class RunResult:
         run has not been explained.
         """
         from sparkgpu.reading import frames
-        from sparkgpu.rundir.explanations import read_explanations
 
-        found = read_explanations(self._paths)
-        if found is None:
-            again = f"`sparkgpu report {shown_path(self.path)}` makes it"
-            raise ConfigError(f"{self.path}: it holds no explanations.json. {again}.")
-        return frames.importance(found)
+        return frames.importance(self._explanations())
 
     def predictions(self, model: str = "best", split: Split = "test") -> pandas.DataFrame:
         """What `model` predicted during the run: ``row_id, label, prediction, probability_<class>...``.
@@ -148,6 +144,18 @@ class RunResult:
         from sparkgpu.reading import pictures
 
         return pictures.of_quality(self._paths, self.results, self._schema())
+
+    def plot_importance(self) -> ShownPicture:
+        """What each column is worth to each model; raises as `importance` does."""
+        from sparkgpu.reading import pictures
+
+        return pictures.of_importance(self.results, self._explanations())
+
+    def plot_dependence(self) -> ShownPicture:
+        """How predictions depend on the leading columns; raises as `importance` does."""
+        from sparkgpu.reading import pictures
+
+        return pictures.of_dependence(self.results, self._explanations())
 
     def plot_time(self) -> ShownPicture:
         """Where the time of the run went, by lane and branch."""
@@ -214,6 +222,15 @@ class RunResult:
             return predictions_of_models(self._paths, self._schema(), self.results, split)
         except ValueError:
             return None
+
+    def _explanations(self) -> Explanations:
+        from sparkgpu.rundir.explanations import read_explanations
+
+        found = read_explanations(self._paths)
+        if found is None:
+            again = f"`sparkgpu report {shown_path(self.path)}` makes it"
+            raise ConfigError(f"{self.path}: it holds no explanations.json. {again}.")
+        return found
 
     def _in_short(self) -> str:
         found = self.results.comparison

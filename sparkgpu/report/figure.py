@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from html import escape
 from io import BytesIO, StringIO
@@ -69,9 +70,25 @@ class Picture:
     png: bytes = b""
 
 
+_ALL_WITH_PNG: ContextVar[bool] = ContextVar("all_with_png", default=False)
+
+
 @contextmanager
-def plot_style() -> Iterator[None]:
-    """The style of all pictures; characters that the font lacks are laid out as boxes, without a warning."""
+def plot_style(*, with_png: bool = False) -> Iterator[None]:
+    """The style of all pictures; characters that the font lacks are laid out as boxes, without a warning.
+
+    With `with_png` every picture drawn here also has its PNG.
+    """
+    before = _ALL_WITH_PNG.set(with_png)
+    try:
+        with _styled():
+            yield
+    finally:
+        _ALL_WITH_PNG.reset(before)
+
+
+@contextmanager
+def _styled() -> Iterator[None]:
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
@@ -104,7 +121,7 @@ def picture(name: str, caption: str, figures: Sequence[Figure], *, with_png: boo
         caption=caption,
         svg="\n".join(svgs),
         width=round(max(figure.get_figwidth() for figure in figures) * 96),
-        png=_png(figures) if with_png else b"",
+        png=_png(figures) if with_png or _ALL_WITH_PNG.get() else b"",
     )
 
 

@@ -138,6 +138,9 @@ def test_importance_has_a_row_for_each_column_and_model(run_directory: MakeRun) 
         "shuffles": "int64",
     }  # fmt: skip
     assert found.iloc[0].tolist() == ["distance", "trees", 0.2, 0.01, 0.8, 5]
+    assert run.plot_importance().png.startswith(b"\x89PNG\r\n")
+    with pytest.raises(ConfigError, match="there is nothing to draw: no model was explained"):
+        run.plot_dependence()
     assert found.iloc[1, :3].tolist() == ["distance", "neural", 0.1] and np.isnan(found.loc[1, "std"])
 
 
