@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 
 from sparkgpu.host.processes import die_with_parent
@@ -17,11 +18,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="the most wall time that it may take")
     parser.add_argument("--parent", type=int, help="end with this process, which must be the parent")
     options = parser.parse_args()
+    start = time.time()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the GPUs may belong to another run
     if options.parent is not None:
         die_with_parent(options.parent)
 
-    from sparkgpu.errors import SparkgpuError
+    from sparkgpu.errors import SparkgpuError, TrialError
     from sparkgpu.explain.run import explain
     from sparkgpu.rundir.files import write_json
     from sparkgpu.rundir.paths import RunPaths
@@ -29,7 +31,12 @@ def main() -> int:
 
     paths = RunPaths(root=Path(options.run_dir).expanduser().resolve())
     try:
-        write_json(paths.explanations, explain(paths, options.seconds))
+        left_s = None if options.seconds is None else options.seconds - (time.time() - start)
+        found = explain(paths, left_s)
+        if not found.models:  # a file without content would only hide that there is none
+            why = " ".join(found.notes) or "No model of it finished."
+            raise TrialError(f"{paths.root}: nothing could be explained. {why} --seconds gives more time.")
+        write_json(paths.explanations, found)
     except SparkgpuError as error:
         print(f"sparkgpu: {clean(str(error))}", file=sys.stderr)
         return error.exit_code

@@ -20,7 +20,7 @@ from sparkgpu.words import listed
 DRAWN = 6
 """The leading columns that are drawn."""
 
-DRAWN_ROWS = 250
+DRAWN_ROWS = 200
 MOST_ASKED = DRAWN * MOST_POINTS * DRAWN_ROWS
 """The rows that a model is asked about, where no column has several parts."""
 

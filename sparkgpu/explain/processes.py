@@ -46,7 +46,7 @@ class Processes:
             found = wait(list(busy), timeout=max(until - time.time(), 0.0))
             if not found:
                 for line in busy:
-                    self._lose(line, "there was no time for it")
+                    self._lose(line, "the time was over")
                 return
             for line in busy & set(found):
                 try:

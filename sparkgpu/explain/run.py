@@ -22,9 +22,9 @@ from sparkgpu.rundir.results import Results, finished_results
 from sparkgpu.score.metrics import primary
 from sparkgpu.table.schema import read_schema
 
-_ROWS = 2_000
+_ROWS = 1_500
 _SECONDS = 7.0
-_MOST_SECONDS = 20.0
+_MOST_SECONDS = 30.0
 _WORK_S = 3.0
 _LOADED_BY = 0.75  # of the time: without an answer until then a model is left out
 _ENDING_S = 0.3  # to write the file
@@ -33,7 +33,7 @@ _ENDING_S = 0.3  # to write the file
 def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     """The explanations of the run in `paths`, made within `seconds` of wall time.
 
-    Without `seconds` it takes about 7, and up to 20 where libraries load slowly: half an answer in time would
+    Without `seconds` it takes about 7, and up to 30 where libraries load slowly: half an answer in time would
     help nobody. Raises `ConfigError` if the folder holds no finished run, and `DataError` if its table cannot
     be read.
     """
@@ -58,7 +58,8 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
         in_order = ranked(columns, found, pair, results.comparison.metric)
         dependence = dependence_of(own, columns, in_order, pair)
     for name, reason in (own.refused | processes.lost).items():
-        own.notes.append(f"{name} is left out: {reason.rstrip('.')}.")
+        what = "is not complete" if name in own.loaded else "is left out"
+        own.notes.append(f"{name} {what}: {reason.rstrip('.')}.")
     return Explanations(
         metric=primary(schema.task),
         rows=rows,

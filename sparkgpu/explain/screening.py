@@ -10,24 +10,21 @@ import numpy as np
 from sparkgpu.explain.columns import Column, Places
 from sparkgpu.explain.models import Asking
 
-MOST_COLUMNS = 40
-"""Columns that are looked at closely; more would not be read."""
-
 _LEAST_ROWS = 100
 
 
-def screened(own: Asking, columns: Sequence[Column], until: float) -> Sequence[Column]:
-    """The columns that are worth a closer look, found by halves.
+def screened(own: Asking, columns: Sequence[Column], most: int, until: float) -> Sequence[Column]:
+    """The `most` columns that are worth a closer look, found by halves.
 
     The columns are shuffled in groups; the half of the groups that costs more is kept, and cut in two, until
     a group is a column.
     """
     step_s = until - time.time()
     row_s, size = own.row_s(), len(own.sample.rows.row_id_N)
-    most = 2 * MOST_COLUMNS
-    parts = np.array_split(np.arange(len(columns)), min(most, len(columns)))
-    halvings = int(np.ceil(np.log2(max(len(columns) / most, 1)))) + 1
-    rows = min(max(int(step_s / halvings / (row_s * most)), _LEAST_ROWS), size)
+    groups_at_once = 2 * most
+    parts = np.array_split(np.arange(len(columns)), min(groups_at_once, len(columns)))
+    halvings = int(np.ceil(np.log2(max(len(columns) / groups_at_once, 1)))) + 1
+    rows = min(max(int(step_s / halvings / (row_s * groups_at_once)), _LEAST_ROWS), size)
     looked_at = len(columns)
     while True:
         groups = [sum((columns[place].places for place in part), Places()) for part in parts]
@@ -41,11 +38,11 @@ def screened(own: Asking, columns: Sequence[Column], until: float) -> Sequence[C
                 worth[group] = max(worth[group], drops[0] / spread)
         order = np.argsort(-worth, kind="stable")
         singles = all(len(part) == 1 for part in parts)
-        parts = [parts[place] for place in order[:MOST_COLUMNS]]
+        parts = [parts[place] for place in order[:most]]
         if singles or time.time() > until:
             break
         parts = [half for part in parts for half in np.array_split(part, min(2, len(part)))]
-    kept = [columns[place] for part in parts for place in part][:MOST_COLUMNS]
+    kept = [columns[place] for part in parts for place in part][:most]
     own.notes.append(
         f"Of {looked_at:,} columns the {len(kept)} that cost most in a first pass are shown; it shuffled "
         f"them in groups, on {rows:,} rows."

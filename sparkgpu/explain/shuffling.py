@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from sparkgpu.explain.columns import Column
 from sparkgpu.explain.models import Asking
-from sparkgpu.explain.screening import MOST_COLUMNS, screened
+from sparkgpu.explain.screening import screened
 from sparkgpu.words import counted
 
 _LEAST_ROWS = 250
-_ROUNDS = 5
+_LEAST_COLUMNS, _MOST_COLUMNS = 10, 40  # looked at closely; more would not be read
+_ROUNDS = 4
 _WANTED_ROUNDS = 3  # before rows are spared
 _FOR_SCREENING = 0.4  # of the time
 _FOR_DRAWING = 0.4  # of the time, at most
@@ -34,8 +35,10 @@ def importances(
     row_s = own.row_s()
     left_s = own.left_s()
     until = own.until - min(1.3 * row_s * rows_to_draw + 0.1, _FOR_DRAWING * left_s)
-    if len(columns) > MOST_COLUMNS:
-        columns = screened(own, columns, time.time() + _FOR_SCREENING * left_s)
+    most = int((1 - _FOR_SCREENING) * (until - time.time()) / (row_s * min(_LEAST_ROWS, size)))
+    most = min(max(most, _LEAST_COLUMNS), _MOST_COLUMNS)
+    if len(columns) > most:
+        columns = screened(own, columns, most, time.time() + _FOR_SCREENING * left_s)
     left_s = until - time.time()
     rows = int(left_s / (row_s * len(columns) * _WANTED_ROUNDS))
     rows = min(max(rows, _LEAST_ROWS), size)
