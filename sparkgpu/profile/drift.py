@@ -34,7 +34,8 @@ class Shift:
     """A column that is distributed otherwise in a split than in the training rows.
 
     `distance` is from 0 to 1: the largest gap between the distribution functions of a number, half the sum of
-    the differences of the shares of a category's levels, or the difference of the shares that are missing.
+    the differences of the shares of a category's levels (the rare and missing ones as one), or the difference
+    of the shares that are missing.
     """
 
     column: str
@@ -81,15 +82,15 @@ def drift(columns: Sequence[Column], samples: Mapping[SplitName, Sample]) -> Che
 
 def shifted(column: Column, split: SplitName, chance: float) -> Shift | None:
     """The shift of a column, if it is large and less probable than `chance` by accident."""
-    train_B, other_B = column.shares("train"), column.shares(split)
     tests = []
     if column.kind == "categorical":
-        distance = float(np.abs(train_B - other_B).sum() / 2)
+        counts = _common_and_rest(column, split)
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        distance = float(np.abs(shares[0] - shares[1]).sum() / 2)
         if distance >= _LEAST_DISTANCE:
-            tests.append(
-                (distance, _chi_square(column.bins("train"), column.bins(split)), "levels differ by")
-            )
+            tests.append((distance, _chi_square(counts), "levels differ by"))
     else:
+        train_B, other_B = column.shares("train"), column.shares(split)
         # The bins bound the distance: most columns need no test.
         gap = np.abs(np.cumsum(_scaled(train_B[:-1])) - np.cumsum(_scaled(other_B[:-1])))
         if float(gap.max(initial=0.0)) >= _LEAST_DISTANCE - _BIN_WIDTH:
@@ -97,9 +98,8 @@ def shifted(column: Column, split: SplitName, chance: float) -> Shift | None:
             tests.append((distance, accident, "distributions apart by"))
         gone = float(abs(train_B[-1] - other_B[-1]))
         if gone >= _LEAST_DISTANCE:
-            accident = _chi_square(
-                column.is_missing("train").astype(np.int64), column.is_missing(split).astype(np.int64)
-            )
+            missing = [column.is_missing(each) for each in ("train", split)]
+            accident = _chi_square(np.array([[is_N.sum(), (~is_N).sum()] for is_N in missing]))
             tests.append((gone, accident, "missing values differ by"))
     sure = [test for test in tests if test[0] >= _LEAST_DISTANCE and test[1] <= chance]
     if not sure:
@@ -123,14 +123,25 @@ def _kolmogorov_smirnov(a_N: NDArray[Any], b_N: NDArray[Any]) -> tuple[float, fl
     return float(found.statistic), float(found.pvalue)
 
 
-def _chi_square(a_N: NDArray[np.int64], b_N: NDArray[np.int64]) -> float:
-    """The probability of such counts by accident; bins with few rows are taken together."""
+def _common_and_rest(column: Column, split: SplitName) -> NDArray[np.int64]:
+    """The rows of train and of the split in each common level, and in all others together.
+
+    The others are the rare levels, and the missing values with them: a level that training rows do not have
+    is missing in the table, and in a column of many levels some of the split's rows have one by chance.
+    """
+    counts = np.stack(
+        [np.bincount(column.bins(each), minlength=column.num_bins) for each in ("train", split)]
+    )
+    expected = counts.sum(axis=0) * counts.sum(axis=1).min() / counts.sum()
+    is_common = expected >= _FEWEST_EXPECTED
+    is_common[-1] = False
+    common = counts[:, is_common]
+    return np.column_stack([common, counts.sum(axis=1) - common.sum(axis=1)])
+
+
+def _chi_square(counts: NDArray[np.int64]) -> float:
+    """The probability that two rows of counts differ so much by accident."""
     from scipy.stats import chi2_contingency
 
-    bins = int(max(a_N.max(), b_N.max())) + 1
-    counts = np.stack([np.bincount(values_N, minlength=bins) for values_N in (a_N, b_N)])
-    expected = counts.sum(axis=0) * counts.sum(axis=1).min() / counts.sum()
-    common = counts[:, expected >= _FEWEST_EXPECTED]
-    table = np.column_stack([common, counts.sum(axis=1) - common.sum(axis=1)])
-    table = table[:, table.sum(axis=0) > 0]
-    return float(chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0
+    counts = counts[:, counts.sum(axis=0) > 0]
+    return float(chi2_contingency(counts).pvalue) if counts.shape[1] > 1 else 1.0

@@ -160,6 +160,15 @@ def test_drift_of_the_target_is_named_by_its_title(table: MakeTable) -> None:
     assert failed(table(frame, split_N=split_N))["drift between splits"] == ("y",)
 
 
+def test_levels_that_only_other_splits_have_are_no_drift_where_levels_are_many(table: MakeTable) -> None:
+    frame = clean()
+    frame["tail"] = np.random.default_rng(6).zipf(1.2, ROWS) % 3_000
+    frame["tail"] = frame["tail"].astype(str)
+    split_N, is_test_N = in_test(frame)
+    unseen = ~frame["tail"][is_test_N].isin(set(frame["tail"][split_N == "train"]))
+    assert unseen.mean() > 0.1 and failed(table(frame, split_N=split_N)) == {}
+
+
 def test_a_sure_but_small_shift_of_a_large_table_is_no_drift(table: MakeTable) -> None:
     frame = clean(rows=60_000)
     split_N, is_test_N = in_test(frame)
