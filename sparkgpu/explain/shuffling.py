@@ -11,7 +11,7 @@ from sparkgpu.explain.screening import screened
 from sparkgpu.words import counted
 
 _LEAST_ROWS = 250
-_LEAST_COLUMNS, _MOST_COLUMNS = 10, 40  # looked at closely; more would not be read
+_LEAST_COLUMNS, _MOST_COLUMNS = 20, 40  # looked at closely; more would not be read
 _ROUNDS = 4
 _WANTED_ROUNDS = 3  # before rows are spared
 _FOR_SCREENING = 0.4  # of the time
