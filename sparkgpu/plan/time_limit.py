@@ -20,11 +20,10 @@ _AFTER_TREES = 0.25
 _AFTER_TREES_OF_CLASSES = 0.5
 _LEAST_FIT_S = 1.0
 
-EXPLAINED_S = 8.0
-"""The seconds for explaining the models after the result, if there is no limit."""
-LEAST_EXPLAINED_S = 2.5
-"""Less does not do: the libraries take about as long to load."""
+_EXPLAINED_S = 8.0
 _EXPLAINED_SHARE = 0.05
+LEAST_EXPLAINED_S = 2.5
+"""Less does not do for explaining the models: the libraries take about as long to load."""
 
 MOST_REPEATS = 12
 """So many seeds, if time is left: the mean of more gains nothing."""
@@ -38,7 +37,7 @@ def training_ends(deadline: float, schema: TableSchema, models: int) -> float:
 
 def explained_s(limit_s: float) -> float:
     """The seconds of a time limit that are kept for explaining the models."""
-    return min(EXPLAINED_S, max(LEAST_EXPLAINED_S, _EXPLAINED_SHARE * limit_s))
+    return min(_EXPLAINED_S, max(LEAST_EXPLAINED_S, _EXPLAINED_SHARE * limit_s))
 
 
 def planned_s(limit_s: float, models: int) -> float:

@@ -15,10 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sparkgpu.errors import ConfigError
 from sparkgpu.host.processes import end_groups
-from sparkgpu.plan.time_limit import EXPLAINED_S, LEAST_EXPLAINED_S
+from sparkgpu.plan.time_limit import LEAST_EXPLAINED_S
+from sparkgpu.rundir.explanations import read_explanations
 from sparkgpu.rundir.paths import RunPaths
 
+_MOST_S = 30.0  # of the process, without a limit
 _OVERTIME_S = 15.0
 """Beyond its seconds the process may finish a prediction that it has begun, on a busy machine."""
 
@@ -43,23 +46,31 @@ def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tup
     return build(paths), tuple(notes)
 
 
+def _is_explained(paths: RunPaths) -> bool:
+    """Whether there are explanations: not, if the time was too short for any."""
+    try:
+        found = read_explanations(paths)
+    except ConfigError:  # not readable: the report says so
+        return True
+    return found is not None and bool(found.importances)
+
+
 @contextmanager
 def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[None]:
     """The models are explained at the same time, unless they are already."""
-    seconds = min(EXPLAINED_S, left_s)
-    if paths.explanations.is_file():
+    if _is_explained(paths):
         yield
         return
-    if seconds < LEAST_EXPLAINED_S:
+    if left_s < LEAST_EXPLAINED_S:
         notes.append(
             "the time limit left no time to explain the models; `sparkgpu report` on the run's folder does it"
         )
         yield
         return
     log = paths.root / "explain.log"
+    limit = () if left_s == math.inf else ("--seconds", f"{left_s:.1f}")
     command = (
-        sys.executable, "-m", "sparkgpu.explain", str(paths.root), "--seconds", f"{seconds:.1f}",
-        "--parent", str(os.getpid()),
+        sys.executable, "-m", "sparkgpu.explain", str(paths.root), "--parent", str(os.getpid()), *limit,
     )  # fmt: skip
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -68,7 +79,7 @@ def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[No
         )  # fmt: skip
     try:
         yield
-        status = process.wait(timeout=seconds + _OVERTIME_S)
+        status = process.wait(timeout=min(_MOST_S, left_s) + _OVERTIME_S)
     except subprocess.TimeoutExpired:
         status = -signal.SIGKILL
     finally:
