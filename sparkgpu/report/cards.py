@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparkgpu.report.curves import TestRows
 from sparkgpu.report.inputs import Inputs
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import ModelResult, Results
-from sparkgpu.score import compare
+from sparkgpu.rundir.results import ModelResult
 from sparkgpu.score.calibration import calibration_error
 from sparkgpu.score.segments import Segment
-from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, metric_title, number_text
 
 FOLDER, CARD = "cards", "MODEL_CARD.md"
 _MOST_SEGMENTS = 5
-_SEED = 7
 _TAGS = {
     "binary": "tabular-classification",
     "multiclass": "tabular-classification",
@@ -36,22 +32,14 @@ def card_path(paths: RunPaths, model: str) -> Path:
 
 def contents(run: Inputs) -> dict[str, dict[str, object]]:
     """What the template shows, by the name of each model that finished."""
-    return {
-        model.name: _content(run.schema, run.results, model, run.test, run.segments.get(model.name, ()))
-        for model in run.results.models
-        if model.metrics.test
-    }
+    return {model.name: _content(run, model) for model in run.results.models if model.metrics.test}
 
 
-def _content(
-    schema: TableSchema,
-    results: Results,
-    model: ModelResult,
-    test: TestRows,
-    found: Sequence[Segment],
-) -> dict[str, object]:
+def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
+    schema, results, test = run.schema, run.results, run.test
+    found = run.segments.get(model.name, ())
     primary = results.comparison.metric
-    interval = _interval(schema, model.name, test)
+    interval = _interval(run.intervals.get(model.name))
     metrics = [
         (metric_title(name), number_text(value), interval if name == primary else "")
         for name, value in (model.averaged or model.metrics).test.items()
@@ -89,14 +77,8 @@ def _content(
     }
 
 
-def _interval(schema: TableSchema, model: str, test: TestRows) -> str:
-    if model not in test.trials:
-        return ""
-    labels = test.labels
-    low, high = compare.interval(
-        schema.task, labels.label_N, test.mean(model), _SEED, weight_N=labels.weight_N
-    )
-    return "" if low is None or high is None else f"{number_text(low)} to {number_text(high)}"
+def _interval(found: tuple[float, float] | None) -> str:
+    return "" if found is None else f"{number_text(found[0])} to {number_text(found[1])}"
 
 
 def _worst(found: Sequence[Segment]) -> list[tuple[str, str, str, str]]:

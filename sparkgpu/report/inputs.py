@@ -10,9 +10,12 @@ from sparkgpu.report.curves import TestRows
 from sparkgpu.report.failures import judged_segments
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
+from sparkgpu.score import compare
 from sparkgpu.score.segments import Segment
 from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import TableSchema
+
+_SEED = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +43,15 @@ class Inputs:
         """Each model's main metric on the test rows, in the run's order."""
         metric = self.results.comparison.metric
         return {model.name: model.metrics.test.get(metric) for model in self.results.models}
+
+    @cached_property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95 % interval of the primary metric of each model that has one, on the rows in `test`."""
+        labels, found = self.test.labels, {}
+        for model in self.test.trials:
+            low, high = compare.interval(
+                self.schema.task, labels.label_N, self.test.mean(model), _SEED, weight_N=labels.weight_N
+            )
+            if low is not None and high is not None:
+                found[model] = (low, high)
+        return found

@@ -27,7 +27,8 @@ from sparkgpu.rundir.results import read_results
 from sparkgpu.table.schema import read_schema
 
 PICTURES = (
-    "roc_curves", "confusion_matrix", "predicted_vs_true", "reliability", "learning_curves", "timings",
+    "leaderboard", "roc_curves", "confusion_matrix", "predicted_vs_true", "reliability", "learning_curves",
+    "timings",
 )  # fmt: skip
 
 

@@ -14,13 +14,14 @@ from io import StringIO
 from typing import Literal
 
 from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.results import DoneTrial, Results
+from sparkgpu.rundir.results import DoneTrial, PairResult, Results
 from sparkgpu.score.metrics import greater_is_better
 from sparkgpu.score.standings import averaged, standings, training
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
 
 DASH = "–"
+_ROUNDING = 1e-9  # relative
 _MOST_ACROSS = 4  # more models than these stand below each other
 
 
@@ -67,8 +68,8 @@ def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
         arrow = "greater" if greater_is_better(metric) else "smaller"
         cells = [Cell(text=f"{metric_title(metric)} ({arrow} is better)")]
         for standing in of_metric:
-            spread = f" ± {number_text(standing.spread, 2)}" if standing.spread is not None else ""
-            cells.append(Cell(text=number_text(standing.value) + spread, best=standing.is_best, number=True))
+            text = number_text(standing.value) + spread_text(standing.value, standing.spread)
+            cells.append(Cell(text=text, best=standing.is_best, number=True))
         rows.append(tuple(cells))
         if split == "test" and metric == found.comparison.metric and (of_averages := averaged(found)):
             values = (
@@ -124,14 +125,26 @@ def comparison(found: Results) -> Table:
         rows.append(
             (
                 Cell(text=f"{pair.a} minus {pair.b}"),
-                Cell(text=signed(pair.difference, width), number=True),
-                Cell(text=interval, number=True),
+                Cell(text=signed(pair.difference, width), number=True, value=pair.difference),
+                Cell(text=interval, number=True, value=low),
                 Cell(text=f"{ahead} ahead" if ahead else "tie", best=ahead is not None),
-                Cell(text=pair.sentence),
+                Cell(text=reason(pair) or DASH),
             )
         )
-    columns = ("pair", "difference", "95 % interval", "verdict", "in words")
-    return Table(columns=columns, rows=tuple(rows))
+    columns = ("pair", "difference", "95 % interval", "verdict", "because")
+    return without_idle_columns(columns, rows)
+
+
+def reason(pair: PairResult) -> str:
+    """Why a pair has no interval or no difference, in words; else empty."""
+    return pair.sentence.partition(": ")[2].partition(": ")[2]
+
+
+def spread_text(value: float | None, spread: float | None) -> str:
+    """`` ± 0.0012``; nothing without a spread, and ``± 0`` for one that is only rounding."""
+    if value is None or spread is None:
+        return ""
+    return f" ± {'0' if spread <= _ROUNDING * abs(value) else number_text(spread, 2)}"
 
 
 def signed(value: float | None, width: float | None) -> str:
@@ -139,7 +152,7 @@ def signed(value: float | None, width: float | None) -> str:
     if value is None:
         return DASH
     decimals = 4 if not width else max(0, 1 - math.floor(math.log10(width)))
-    return f"{value:+,.{decimals}f}".replace("-", "−")
+    return f"{value:+z,.{decimals}f}".replace("-", "−")
 
 
 def trials(found: Results, metric: str) -> Table:
@@ -164,7 +177,7 @@ def trials(found: Results, metric: str) -> Table:
         )
         for trial in found.trials
     ]
-    return _without_idle_columns(columns, rows)
+    return without_idle_columns(columns, rows)
 
 
 def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
@@ -226,7 +239,7 @@ def lanes(plan: Plan) -> Table:
         for lane in plan.lanes
     ]
     columns = ("lane", "device", "name", "threads, trees", "threads, neural", "Java heap", "first port")
-    return _without_idle_columns(columns, rows)
+    return without_idle_columns(columns, rows)
 
 
 def proofs(found: Results) -> Table:
@@ -266,14 +279,22 @@ def metrics_csv(found: Results) -> str:
     return text.getvalue()
 
 
-def _without_idle_columns(columns: Sequence[str], rows: list[tuple[Cell, ...]]) -> Table:
+def without_idle_columns(
+    columns: Sequence[str],
+    rows: Sequence[tuple[Cell, ...]],
+    *,
+    hints: Mapping[str, str] | None = None,
+    best_of: str = "row",
+) -> Table:
     """Leave out columns without information: only dashes, only finished trials, only single devices."""
     idle = {DASH, "done", "single"}
     kept = [i for i in range(len(columns)) if len(found := {row[i].text for row in rows}) > 1 or found - idle]
     return Table(
         columns=tuple(columns[i] for i in kept),
         rows=tuple(tuple(row[i] for i in kept) for row in rows),
+        best_of=best_of,
         sortable=True,
+        hints=hints or {},
     )
 
 

@@ -1,11 +1,12 @@
-"""The answer of a run in one sentence."""
+"""The answer of a run in one sentence, for people: in the report and in notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sparkgpu.report.tables import reason, signed
 from sparkgpu.rundir.results import PairResult, Results
-from sparkgpu.score.metrics import best
+from sparkgpu.score.metrics import best, greater_is_better
 from sparkgpu.words import listed, metric_title, number_text
 
 _OWN = ("trees", "neural")
@@ -28,22 +29,65 @@ def verdict(results: Results) -> str:
     pair = pairs.get(frozenset(_OWN)) or (pairs.get(frozenset(alone)) if len(alone) == 2 else None)
     if pair is None and len(alone) < 3:
         return _without_pair(results, finished, title)
-    text = pair.sentence if pair else ""
+    text = in_words(pair, found.metric, finished) if pair else ""
     if len(alone) > 2 and (first := _first(results, alone)):
-        text += f"; of all {len(alone)} models {first} is best on the validation rows, with {title} "
+        text += f"; of all {len(alone)} models {_called(first)} is best on the validation rows, with {title} "
         text += f"{number_text(finished[first])} on the test rows"
     if found.leader == "blend" and "blend" in finished:
-        text += f"; {_of_blend(pairs, alone)} {title} {number_text(finished['blend'])}"
-    text = text.removeprefix("; ")
-    return f"{text[0].upper()}{text[1:]}."
+        text += f"; {_of_blend(pairs, alone)} {number_text(finished['blend'])}"
+    return f"{_capital(text.removeprefix('; '))}."
+
+
+def in_words(pair: PairResult, metric: str, values: Mapping[str, float]) -> str:
+    """Two models with their values, the better one first, and whether their difference could be chance."""
+    title = metric_title(metric)
+    low, high = pair.ci95
+    if low is None or high is None or pair.difference is None:
+        return f"{_called(pair.a)} and {_called(pair.b)} cannot be told apart in {title}: {reason(pair)}"
+    if low == high == 0:
+        return f"{_called(pair.a)} and {_called(pair.b)} are equal in {title}: {reason(pair)}"
+    a_first = (pair.difference > 0) == greater_is_better(metric)
+    first, second = (pair.a, pair.b) if a_first else (pair.b, pair.a)
+    difference = pair.difference
+    if difference < 0:
+        difference, low, high = -difference, -high, -low
+    width = high - low
+    size = signed(difference, width).removeprefix("+")
+    interval = f"95 % interval {_from(low, width)} to {_from(high, width)}"
+    direction = "" if greater_is_better(metric) else ", smaller is better"
+    values_text = [number_text(values.get(name)) for name in (first, second)]
+    if pair.verdict == "tie":
+        return (
+            f"{_called(first)} and {_called(second)} are level: {title} {values_text[0]} and {values_text[1]}"
+            f"{direction}, and a difference of {size} could be chance ({interval})"
+        )
+    are = "are" if first == "trees" else "is"
+    return (
+        f"{_called(first)} {are} ahead of {_called(second)}: {title} {values_text[0]} against "
+        f"{values_text[1]}{direction}, a difference of {size} ({interval})"
+    )
+
+
+def _from(value: float, width: float) -> str:
+    return signed(value, width).removeprefix("+")
+
+
+def _called(name: str) -> str:
+    return {"trees": "trees", "neural": "the network", "blend": "the blend"}.get(name, name)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _without_pair(results: Results, finished: Mapping[str, float], title: str) -> str:
-    reached = " and ".join(f"{name} reached {title} {number_text(value)}" for name, value in finished.items())
+    reached = " and ".join(
+        f"{_called(name)} reached {title} {number_text(value)}" for name, value in finished.items()
+    )
     left_out = any(model.status == "left out" for model in results.models)
     why = "was left out" if left_out else "did not finish"
     alone = f"; the other branch {why}, so there is nothing to compare" if len(finished) == 1 else ""
-    return f"{reached[0].upper()}{reached[1:]} on the test split{alone}."
+    return f"{_capital(reached)} on the test split{alone}."
 
 
 def _first(results: Results, names: Sequence[str]) -> str | None:
@@ -64,4 +108,5 @@ def _of_blend(pairs: _Pairs, models: Sequence[str]) -> str:
     ]
     if not level:
         return f"{of_all} leads with"
-    return f"{of_all}, level with {listed(level)}, reaches"
+    others = "all of them" if len(level) == len(models) > 2 else listed(map(_called, level))
+    return f"{of_all}, level with {others}, reaches"

@@ -61,7 +61,10 @@ class Comparison:
         if self.verdict == "tie":
             if self.reason:
                 return f"tie: {name_a} and {name_b} are equal in {word}: {self.reason}"
-            return f"tie: {name_a} minus {name_b} is {difference:z.{decimals}f} {word} {interval}"
+            return (
+                f"tie: {name_a} minus {name_b} is {difference:z.{decimals}f} {word}, which could be chance "
+                f"{interval}"
+            )
         ahead, behind = (name_a, name_b) if self.verdict == "a" else (name_b, name_a)
         return f"{ahead} ahead of {behind} by {difference:z.{decimals}f} {word} {interval}"
 

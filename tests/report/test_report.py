@@ -90,8 +90,8 @@ def test_the_page_puts_the_models_side_by_side_and_marks_the_best(plain_page: Pa
 
 def test_the_heading_gives_the_verdict_in_one_sentence(plain_run: RunPaths, plain_page: Page) -> None:
     verdict = (
-        "Trees ahead of neural by 0.100 ROC AUC (95 % interval 0.080 to 0.120); "
-        "the blend of both, level with trees, reaches ROC AUC 0.7123."
+        "Trees are ahead of the network: ROC AUC 0.7000 against 0.6000, a difference of 0.100 "
+        "(95 % interval 0.080 to 0.120); the blend of both, level with trees, reaches 0.7123."
     )
     assert verdict in plain_page.text
     assert f"**{verdict}**" in (plain_run.report / "report.md").read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def test_differences_stand_with_their_interval_and_verdict(plain_page: Page) -> 
 def test_the_page_opens_offline_and_holds_its_pictures(plain_page: Page) -> None:
     page = plain_page
     assert {address[1:] for address in page.addresses if address.startswith("#")} <= page.ids
-    assert page.tags.count("svg") == 6  # ROC, precision, gains, reliability, learning curves, time
+    assert page.tags.count("svg") == 7  # models, ROC, precision, gains, reliability, learning curves, time
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
     assert not {"link", "iframe"} & set(page.tags)
 
@@ -126,7 +126,7 @@ def test_each_task_has_its_picture(run_directory: MakeRun, task: str, picture: s
     paths = run_directory(task=task, repeats=1)
     build(paths)
     names = {path.name for path in paths.report.iterdir()}
-    pictures = {f"{picture}.png", "learning_curves.png", "timings.png"}
+    pictures = {f"{picture}.png", "leaderboard.png", "learning_curves.png", "timings.png"}
     pictures |= set() if task == "regression" else {"reliability.png"}
     assert names == pictures | {"index.html", "report.md", "metrics.csv", "cards"}
     assert all((paths.report / name).read_bytes().startswith(PNG) for name in pictures)

@@ -1,9 +1,13 @@
-"""The first screen: the verdict, the leaderboard, and whether the differences are real."""
+"""The first screen: the verdict, the leaderboard, what each model was given, and what to run next."""
 
 from __future__ import annotations
 
-from sparkgpu.report import contest_tables, tables
+from sparkgpu.config.toml import load
+from sparkgpu.errors import ConfigError
+from sparkgpu.report import contest_tables, leaderboard, tables
 from sparkgpu.report.inputs import Inputs
+from sparkgpu.report.next_step import next_steps
+from sparkgpu.report.pictures.leaderboard import dots_and_whiskers
 from sparkgpu.report.verdict import verdict
 from sparkgpu.words import metric_title
 
@@ -16,12 +20,24 @@ def content(run: Inputs) -> dict[str, object]:
         "verdict": verdict(found),
         "caveats": [f"{text[0].upper()}{text[1:]}." for text in found.comparison.caveats],
         "failures": tables.failures(found),
+        "picture": dots_and_whiskers(found, run.intervals),
+        "leaderboard": leaderboard.leaderboard(found, run.intervals),
+        "given": leaderboard.given(found),
+        "steps": next_steps(found, folder=str(run.paths.root), by_share=_by_share(run)),
         "results": tables.results(found),
         "weight_note": "" if weight is None else _weights(weight),
         "comparison": tables.comparison(found),
         "comparison_metric": metric_title(found.comparison.metric),
         "blend_parts": contest_tables.blend_parts(found),
     }
+
+
+def _by_share(run: Inputs) -> bool:
+    """Whether the test rows are a share of all rows, rather than chosen by a column."""
+    try:
+        return run.paths.config.is_file() and load(file=run.paths.config).split.kind != "column"
+    except (ConfigError, OSError):
+        return False
 
 
 def _weights(column: str) -> str:
