@@ -9,8 +9,8 @@ report. Everything that the small run showed is taken from it and scaled with th
     preparing, handing over, predicting by trees: fixed as measured, and so many seconds a value (or a row
                     and level of a tree), from `REFERENCE`, times how much slower this machine is
 
-How many rounds and epochs early stopping leaves is not known before the run: `SHARES` states what is
-expected.
+How many rounds and epochs early stopping leaves is not known before the run: `expected_shares` states
+what is expected.
 
 n rows of the sample, N of the table.
 """
@@ -22,10 +22,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkgpu.advise.calibrate import Calibration, each_round_s
+from sparkgpu.advise.sample import Sample
 from sparkgpu.advise.small_run import Piece
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import BRANCHES, Branch
 from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trial_spec import TrialSpec
 
 
@@ -43,8 +45,9 @@ class Reference:
     score_s: float = 1.2e-8
     score_classes_s: float = 6e-8
     end_row_s: float = 3e-6
-    cell_bytes: float = 40.0
-    lane_cell_bytes: float = 12.0
+    word_bytes: float = 150.0
+    number_bytes: float = 60.0
+    flag_bytes: float = 18.0
 
 
 REFERENCE = Reference()
@@ -58,15 +61,19 @@ class Shares:
     epochs: float
 
 
-_FEW_ROWS, _MANY_ROWS = 10_000, 100_000
-SHARES = {"few": Shares(rounds=0.2, epochs=0.4), "some": Shares(rounds=0.3, epochs=0.8),
-          "many": Shares(rounds=1.0, epochs=1.0)}  # fmt: skip
-"""By training rows: below 10,000, below 100,000, and from there on (docs/choose.md has the runs)."""
+_MANY_ROWS = 100_000
 
 
-def expected_shares(train_rows: int) -> Shares:
-    """What is expected of a table with so many training rows."""
-    return SHARES["few" if train_rows < _FEW_ROWS else "some" if train_rows < _MANY_ROWS else "many"]
+def expected_shares(size: TableSize) -> Shares:
+    """What is expected of a table of this size.
+
+    From 100,000 training rows on rounds and epochs are few, and all are used; so are the epochs with more
+    than two classes, whose networks learn by Muon. Else networks stopped after 26 to 42 % of the epochs and
+    trees after 9 to 25 % of the rounds (adult, diamonds, ames_housing, german_credit, penguins; preset fast).
+    """
+    if size.train_rows >= _MANY_ROWS:
+        return Shares(rounds=1.0, epochs=1.0)
+    return Shares(rounds=0.2, epochs=1.0 if size.task == "multiclass" else 0.4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +143,7 @@ def predict(found: Calibration, plan: Plan) -> Prediction:
     slower = min(max(observed.ready_s / reference.ready_s, 0.3), 4.0)
     more_rows = max(0, sample.whole_rows - sample.rows)
     cells = more_rows * found.size.num_features
-    shares = expected_shares(found.size.train_rows)
+    shares = expected_shares(found.size)
     ready_s = observed.ready_s + slower * reference.prepare_s * cells
     ends: list[dict[Branch, float]] = []
     for lane in plan.lanes:
@@ -154,7 +161,7 @@ def predict(found: Calibration, plan: Plan) -> Prediction:
     wall_s = max(busiest.values(), default=ready_s) + end_s
     if plan.time_limit is not None:
         wall_s = plan.time_limit
-    each = reference.cell_bytes + reference.lane_cell_bytes * len(plan.lanes)
+    more_bytes = len(plan.lanes) * more_rows * row_bytes(sample)
     network = observed.pieces.get("neural")
     epoch_s = 0.0
     if network is not None:
@@ -165,7 +172,7 @@ def predict(found: Calibration, plan: Plan) -> Prediction:
         ready_s=ready_s,
         branches_s=busiest,
         end_s=end_s,
-        peak_rss_bytes=observed.peak_rss_bytes + int(each * cells),
+        peak_rss_bytes=observed.peak_rss_bytes + int(more_bytes),
         peak_device_bytes=_device_bytes(found),
         epoch_s=epoch_s,
         steps_per_epoch=max(1, steps),
@@ -224,6 +231,16 @@ def _trees(
         step_s=piece.step_s * ratio,
         free_step_s=free * ratio,
         after_s=piece.after_s + max(0.0, scoring),
+    )
+
+
+def row_bytes(sample: Sample) -> float:
+    """What a further row adds to the memory of a lane: its tables in Java, in XGBoost and in torch."""
+    numbers = max(0, sample.size.num_features - sample.num_words - sample.num_flags)
+    return (
+        REFERENCE.word_bytes * sample.num_words
+        + REFERENCE.flag_bytes * sample.num_flags
+        + REFERENCE.number_bytes * numbers
     )
 
 

@@ -9,6 +9,7 @@ counts as a row, and tables that only Spark can read are refused.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,13 +37,16 @@ _MOST_BYTES = 500_000_000
 """Files of more bytes are not read to their end."""
 _BLOCK = 1 << 24
 _ROWS_OF_CLASS = 5
+_LOOK_ROWS = 1_000
+_FLAG_VALUES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
     """Some rows of a table in `file`; `whole_rows` are those of the table, `is_exact` tells if counted.
 
-    `size` is what the whole table's preparation is expected to find: all columns but the target as features.
+    `size` is what the whole table's preparation is expected to find: all columns but the target as features,
+    of which `num_words` are texts and `num_flags` numbers with at most two values.
     """
 
     file: Path
@@ -50,6 +54,8 @@ class Sample:
     whole_rows: int
     is_exact: bool
     size: TableSize
+    num_words: int
+    num_flags: int
 
 
 def take_sample(source: Source, config: RunConfig, most_rows: int, folder: Path) -> Sample:
@@ -62,6 +68,7 @@ def take_sample(source: Source, config: RunConfig, most_rows: int, folder: Path)
     names = dict.fromkeys(table.column_names, "string")
     target = check_columns(names, target=config.data.target, roles={}, others=())
     size, table = _measured(table, target, config)
+    kinds = Counter(_kind(table[name]) for name in table.column_names if name != target)
     whole = max(whole, table.num_rows)
     return Sample(
         file=_written(table, source, folder),
@@ -69,6 +76,8 @@ def take_sample(source: Source, config: RunConfig, most_rows: int, folder: Path)
         whole_rows=whole,
         is_exact=is_exact,
         size=replace(size, train_rows=max(1, round(whole * (1 - config.split.valid - config.split.test)))),
+        num_words=kinds["word"],
+        num_flags=kinds["flag"],
     )
 
 
@@ -217,6 +226,13 @@ def _size(task: Task, table: pa.Table, num_classes: int) -> TableSize:
     return TableSize(
         task=task, train_rows=table.num_rows, num_features=table.num_columns - 1, num_classes=num_classes
     )
+
+
+def _kind(column: pa.ChunkedArray) -> str:
+    """How much of memory a column takes: a word, a flag or a number."""
+    if _as_number(column.combine_chunks().slice(0, _LOOK_ROWS))[0]:
+        return "flag" if len(column.unique()) <= _FLAG_VALUES else "number"
+    return "flag" if pa.types.is_boolean(column.type) else "word"
 
 
 def _as_number(column: pa.Array) -> tuple[bool, bool]:

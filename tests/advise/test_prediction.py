@@ -69,7 +69,15 @@ def calibration(plan: Plan, whole_rows: int, sample_rows: int = 10_000) -> Calib
         peak_rss_bytes=GIB, peak_device_bytes=None, parameters=40_000,
     )  # fmt: skip
     config = toml.load(options={"data.target": "y"})
-    sample = Sample(file=Path("s"), rows=sample_rows, whole_rows=whole_rows, is_exact=True, size=size)
+    sample = Sample(
+        file=Path("s"),
+        rows=sample_rows,
+        whole_rows=whole_rows,
+        is_exact=True,
+        size=size,
+        num_words=2,
+        num_flags=3,
+    )
     return Calibration(
         sample=sample,
         observed=observed,
@@ -92,7 +100,7 @@ def test_the_sample_itself_costs_what_it_cost() -> None:
     plan = plan_of(1)
     found = calibration(plan, 10_000)
     predicted = predict(found, plan)
-    epochs = round(found.resolved.neural.epochs * expected_shares(7_000).epochs)
+    epochs = round(found.resolved.neural.epochs * expected_shares(found.size).epochs)
     least = 6.0 + 0.5 + 0.5 + epochs * 0.25 + 1.0 + 0.5
     assert least <= predicted.wall_s <= least + epochs * 0.15 + 1e-6
     assert predicted.peak_rss_bytes == GIB
@@ -111,9 +119,12 @@ def test_a_time_limit_is_used() -> None:
 
 
 def test_small_tables_are_expected_to_stop_early_and_large_ones_are_not() -> None:
-    shares = [expected_shares(rows) for rows in (1_000, 50_000, 500_000)]
-    assert [one.epochs for one in shares] == sorted(one.epochs for one in shares)
-    assert shares[-1].rounds == shares[-1].epochs == 1.0
+    small = TableSize(task="binary", train_rows=50_000, num_features=10, num_classes=2)
+    assert expected_shares(small).epochs < 1 and expected_shares(small).rounds < 1
+    large = expected_shares(replace(small, train_rows=100_000))
+    assert large.epochs == large.rounds == 1.0
+    classes = expected_shares(replace(small, task="multiclass", num_classes=5))
+    assert classes.epochs == 1.0 and classes.rounds < 1
 
 
 def test_the_small_run_trains_the_same_models_for_a_few_steps() -> None:

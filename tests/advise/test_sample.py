@@ -41,6 +41,7 @@ def test_rows_come_from_all_parts_of_a_table(table: pa.Table, tmp_path: Path) ->
     assert rows["place"][0].as_py() < 100 and rows["place"][-1].as_py() > ROWS - 100
     assert (found.size.task, found.size.num_classes, found.size.num_features) == ("binary", 2, 3)
     assert found.size.train_rows == 7_000
+    assert (found.num_words, found.num_flags) == (0, 0)
 
 
 def test_a_compressed_csv_is_counted_and_sampled_as_text(table: pa.Table, tmp_path: Path) -> None:
@@ -49,6 +50,7 @@ def test_a_compressed_csv_is_counted_and_sampled_as_text(table: pa.Table, tmp_pa
     assert count_rows(find_source(str(tmp_path / "t.csv.gz"))) == (ROWS, False)
     found = sampled(tmp_path / "t.csv.gz", "value", tmp_path)
     assert found.file.suffix == ".csv"
+    assert found.num_words == 1, "numbers written as text are numbers"
     assert (found.rows, found.size.task) == (1_000, "regression")
     assert found.file.read_text().splitlines()[0] == '"place","kind","value","count"'
 
