@@ -23,7 +23,7 @@ _LEAST_ROWS = 2_000
 _EPOCH_FLOP = 6e10
 """Of one epoch of the small run: some seconds of one core, so that large networks get fewer rows."""
 _GPU_TIMES = 40.0
-_NETWORK_FLOP = 2.5e11
+_NETWORK_FLOP = 4e11
 _TREES_S = 2.5
 _ROUNDS, _EPOCHS = (30, 100), (3, 60)
 
@@ -63,7 +63,10 @@ def calibrate(config: RunConfig, source: Source, plan: Plan, folder: Path) -> Ca
     asked = resolved.config.model_copy(
         update={"data": data, "devices": config.devices, "neural": resolved.config.neural}
     )
-    observed = observe(asked, rounds, epochs, folder / "run", source.name)
+    repeats = len(plan.lanes) if plan.strategy == "single" else 1
+    observed = observe(
+        asked, rounds=rounds, epochs=epochs, repeats=repeats, folder=folder / "run", title=source.name
+    )
     schema = observed.schema
     size = replace(
         TableSize.of(schema),

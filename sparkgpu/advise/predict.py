@@ -1,7 +1,8 @@
 """How long a run takes and how much memory, from a small run of the same table: pure arithmetic.
 
-A run = the table is ready + the longer of the two branches, which share the cores of their lane + scores and
-report. Everything that the small run showed is taken from it and scaled with the rows:
+A run = the table is ready + the longer of the two branches, which share the cores of their lane + scores.
+The report, which follows the result, is not counted. Everything that the small run showed is taken from it and
+scaled with the rows:
 
     an epoch        with the training rows: as many steps of as many rows
     a round         by `plan.tree_defaults.round_s` of the whole table over that of the sample
@@ -119,7 +120,7 @@ def _length(works: Sequence[Work], begin: float, free_at: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What a run is expected to take; `free_cores` tells nothing of load by others.
+    """What a run is expected to take.
 
     `branches_s` are the ends of the branches of the busiest lane, since the start. `epoch_s` is an epoch with
     the cores of the lane, on one device.

@@ -84,14 +84,16 @@ class Observed:
     parameters: int
 
 
-def observe(config: RunConfig, rounds: int, epochs: int, folder: Path, title: str) -> Observed:
-    """Carry out `config` with so many rounds and epochs in `folder`. Raises what a run raises.
+def observe(
+    config: RunConfig, *, rounds: int, epochs: int, repeats: int, folder: Path, title: str
+) -> Observed:
+    """Carry out `config` with so many rounds, epochs and repeats in `folder`. Raises what a run raises.
 
     `title` is what errors call the source. Raises `TrialError` if one of its trials fails.
     """
     began = time.time()
     outcome = orchestrate.run(
-        shortened(config, rounds, epochs),
+        shortened(config, rounds, epochs, repeats),
         _Silent(),
         out=folder,
         title=title,
@@ -105,7 +107,7 @@ def observe(config: RunConfig, rounds: int, epochs: int, folder: Path, title: st
     return _read(outcome.paths, results, began)
 
 
-def shortened(config: RunConfig, rounds: int, epochs: int) -> RunConfig:
+def shortened(config: RunConfig, rounds: int, epochs: int, repeats: int) -> RunConfig:
     """A resolved configuration whose models train for so many rounds or epochs and do not stop early."""
     trees = {"ntrees": rounds, "early_stopping_rounds": 0}
     neural = {"epochs": epochs, "patience": 0}
@@ -121,7 +123,7 @@ def shortened(config: RunConfig, rounds: int, epochs: int) -> RunConfig:
             "neural": config.neural.model_copy(update=neural),
             "models": models,
             "time_limit": None,
-            "repeats": None,
+            "repeats": repeats,
             "split": config.split.model_copy(update={"folds": None}),
             "cluster": ClusterConfig(),
             "search": None,
@@ -195,7 +197,7 @@ def _piece(
     training_s = ended - began
     first = beside or free or [training_s / max(1, trial.steps or 1)]
     step_s = median(first)
-    steps_s = sum(step_s for _ in range(trial.steps or 1)) if len(points) < 2 else points[-1][1]
+    steps_s = step_s * (trial.steps or 1) if len(points) < 2 else points[-1][1]
     return Piece(
         model=trial.model,
         before_s=before_s,

@@ -129,8 +129,8 @@ def test_small_tables_are_expected_to_stop_early_and_large_ones_are_not() -> Non
 
 def test_the_small_run_trains_the_same_models_for_a_few_steps() -> None:
     config = toml.load(options={"also": "lightgbm", "time_limit": "5m", "repeats": 3})
-    short = shortened(config, 30, 5)
-    assert (short.trees.ntrees, short.neural.epochs, short.time_limit, short.repeats) == (30, 5, None, None)
+    short = shortened(config, 30, 5, 1)
+    assert (short.trees.ntrees, short.neural.epochs, short.time_limit, short.repeats) == (30, 5, None, 1)
     assert short.section("lightgbm").ntrees == 30  # type: ignore[union-attr]
     assert short.model_names == config.model_names
 

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sparkgpu.advise.bench.rows import Row
 from sparkgpu.words import number_text, seconds_text
@@ -60,42 +61,47 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def draw(title: str, rows: Sequence[Row], file: Path) -> None:
-    """Speed-up over devices, a line for each configuration (simulated rows dashed), and the ideal line.
+    """Speed-up over devices, a line for each configuration, simulated rows dashed, and the ideal line.
 
-    A table without a second number of devices becomes bars of rows per second.
+    A table with one number of devices becomes bars of rows per second.
     """
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    counts = sorted({row.devices for row in rows})
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
-    if len(counts) == 1:
+    figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title, fontsize="medium")
+    if len({row.devices for row in rows}) == 1:
         axes.barh([row.name for row in rows][::-1], [row.rows_per_s for row in rows][::-1], color="#4477aa")
         axes.set_xlabel("rows per second")
     else:
-        axes.plot(counts, counts, color="0.6", linestyle=":", label="ideal")
-        colours = dict(zip(dict.fromkeys(row.name for row in rows), _COLOURS * len(rows), strict=False))
-        for name, (colour, marker) in colours.items():
-            for simulated in (False, True):
-                own = sorted((row.devices, row.speed_up) for row in rows
-                             if row.name == name and row.is_simulated == simulated)  # fmt: skip
-                if own:
-                    axes.plot(
-                        *zip(*own, strict=True), color=colour, marker=marker,
-                        linestyle="--" if simulated else "-",
-                        label=f"{name}, simulated" if simulated else name,
-                    )  # fmt: skip
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        axes.set_xticks(counts, [str(count) for count in counts])
-        axes.set_xlabel("devices")
-        axes.set_ylabel("speed-up (rows per second over one device)")
-        axes.legend()
-    axes.set_title(title, fontsize="medium")
+        _draw_lines(axes, rows)
+        figure.legend(loc="outside right upper")
     figure.savefig(file, dpi=150)
-    pyplot.close(figure)
+
+
+def _draw_lines(axes: Any, rows: Sequence[Row]) -> None:
+    """Each line begins at the first row, one device."""
+    counts = sorted({row.devices for row in rows})
+    axes.plot(counts, counts, color="0.6", linestyle=":", label="ideal")
+    first = (rows[0].devices, rows[0].speed_up)
+    names = list(dict.fromkeys(row.name for row in rows[1:]))
+    for place, name in enumerate(names):
+        colour, marker = _COLOURS[place % len(_COLOURS)]
+        measured = [first] + [(row.devices, row.speed_up) for row in rows[1:]
+                              if row.name == name and not row.is_simulated]  # fmt: skip
+        axes.plot(*zip(*measured, strict=True), color=colour, marker=marker, label=name)
+        if simulated := [
+            (row.devices, row.speed_up) for row in rows if row.name == name and row.is_simulated
+        ]:
+            label = f"{name}, simulated"
+            axes.plot(*zip(*simulated, strict=True), color=colour, marker=marker, linestyle="--",
+                      markerfacecolor="white", label=label)  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(counts, [f"{count:,}" for count in counts])
+    axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
+    axes.set_xlabel("devices")
+    axes.set_ylabel("speed-up: rows per second over one device")
 
 
 # Distinct for colour-blind readers (Tol, bright), and by their markers in print.
