@@ -1,7 +1,7 @@
 """How long a run takes and how much memory, from a small run of the same table: pure arithmetic.
 
 A run = the table is ready + the longer of the two branches, which share the cores of their lane + scores.
-The report, which follows the result, is not counted. Everything that the small run showed is taken from it and
+The report follows the result and is not counted. All that the small run showed is taken from it and
 scaled with the rows:
 
     an epoch        with the training rows: as many steps of as many rows
