@@ -159,7 +159,9 @@ def _on_page(tag: str, name: str) -> str:
     tag = _GROUP.sub("<g", tag)
     tag = tag.replace(' id="', f' id="{name}-').replace("url(#", f"url(#{name}-")
     tag = tag.replace('href="#', f'href="#{name}-')
-    if not tag.startswith("<image"):
+    if tag.startswith("<image"):
+        tag = tag.replace("<image ", '<image class="pixels" ', 1)
+    else:
         tag = _COLOUR.sub(lambda found: _VARIABLES.get(found[0], found[0]), tag)
         tag = _NO_TURN.sub("", _FAMILY.sub("", tag))
         tag = " ".join(tag.split())

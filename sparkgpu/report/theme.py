@@ -22,9 +22,9 @@ _INKS = (PAGE, PANEL, WARNING_SHADE, LINE, *TEXTS, *COLOURS)
 
 
 def style() -> str:
-    """The rules that set the variables for each theme."""
-    light = " ".join(f"{ink.variable}: {ink.light};" for ink in _INKS)
-    dark = " ".join(f"{ink.variable}: {ink.dark};" for ink in _INKS)
+    """The rules that set the variables for each theme; pixels in pictures are brighter on a dark page."""
+    light = " ".join(f"{ink.variable}: {ink.light};" for ink in _INKS) + " --pixels: none;"
+    dark = " ".join(f"{ink.variable}: {ink.dark};" for ink in _INKS) + " --pixels: brightness(1.6);"
     return "\n".join(
         (
             f":root {{ color-scheme: light dark; {light} }}",

@@ -49,7 +49,9 @@ def read_predictions(
     import pyarrow.parquet as pq
 
     names = _prediction_names(schema)
-    found = pq.read_table(path, columns=[ROW_ID, SPLIT, *names], read_dictionary=[SPLIT], partitioning=None)
+    # Not `read_table`, which loads pandas.
+    with pq.ParquetFile(path, read_dictionary=[SPLIT]) as file:
+        found = file.read(columns=[ROW_ID, SPLIT, *names])
     splits: tuple[SplitName, ...] = ("train", "valid", "test")
     split_N = np.concatenate([as_codes(chunk, splits) for chunk in found[SPLIT].chunks])
     row_id_N = as_numpy(found[ROW_ID])

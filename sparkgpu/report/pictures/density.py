@@ -55,10 +55,6 @@ def frame_of(*values: FloatArray, log: bool = False) -> Frame:
 
 def draw(axes: Axes, x_N: FloatArray, y_N: FloatArray, x: Frame, y: Frame, colour: str) -> int:
     """Fill the axes, set their limits, and return the number of rows outside."""
-    if x.log:
-        axes.set_xscale("log")
-    if y.log:
-        axes.set_yscale("log")
     seen_N = x.holds(x_N) & y.holds(y_N)
     x_N, y_N = x_N[seen_N], y_N[seen_N]
     if len(x_N) <= MOST_DOTS:
@@ -74,6 +70,10 @@ def draw(axes: Axes, x_N: FloatArray, y_N: FloatArray, x: Frame, y: Frame, colou
             shades, extent=(0, 1, 0, 1), transform=axes.transAxes, origin="lower", aspect="auto",
             interpolation="none",
         )  # fmt: skip
+    if x.log:
+        axes.set_xscale("log")
+    if y.log:
+        axes.set_yscale("log")
     axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
     return int((~seen_N).sum())
 
@@ -81,7 +81,8 @@ def draw(axes: Axes, x_N: FloatArray, y_N: FloatArray, x: Frame, y: Frame, colou
 def edges(along_N: FloatArray, cells: int = _CELLS) -> tuple[FloatArray, FloatArray]:
     """The edges of at most `cells` cells from 0 to 1, and the number of different values in each.
 
-    Every cell holds a value if there are few; of many values, the number counts as one everywhere.
+    Every cell between the values holds one if there are few; of many values, the number counts as one
+    everywhere.
     """
     even = np.linspace(0.0, 1.0, cells + 1)
     values = np.unique(along_N)
@@ -89,7 +90,10 @@ def edges(along_N: FloatArray, cells: int = _CELLS) -> tuple[FloatArray, FloatAr
         return even, np.ones(cells)
     middles = (values[1:] + values[:-1]) / 2
     nearest = np.abs(middles[None, :] - even[1:-1, None]).argmin(axis=1)
-    found = np.concatenate([[0.0], np.unique(middles[nearest]), [1.0]])
+    first = values[0] - (values[1] - values[0]) / 2
+    last = values[-1] + (values[-1] - values[-2]) / 2
+    inner = np.unique(np.concatenate([[first, last], middles[nearest]]))
+    found = np.unique(np.concatenate([[0.0], np.clip(inner, 0.0, 1.0), [1.0]]))
     return found, np.histogram(values, found)[0].astype(np.float64)
 
 
@@ -97,7 +101,7 @@ def _shades(x_N: FloatArray, y_N: FloatArray) -> FloatArray:
     """Opacity (cells, pixels) that rises with the logarithm of the rows in a cell; none without rows."""
     x_edges, values = edges(x_N)
     counts = np.histogram2d(y_N, x_N, bins=(np.linspace(0, 1, _CELLS + 1), x_edges))[0]
-    logs = np.log1p(counts / values)
+    logs = np.log1p(counts / np.maximum(values, 1))
     opacity = np.where(counts > 0, _FAINTEST + (1 - _FAINTEST) * logs / logs.max(), 0.0)
     middles = (np.arange(_PIXELS) + 0.5) / _PIXELS
     return np.asarray(opacity[:, np.searchsorted(x_edges, middles) - 1])

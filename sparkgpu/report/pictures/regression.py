@@ -31,6 +31,7 @@ from sparkgpu.words import counted
 
 _SPAN_OF_LOGS = 100.0  # from this ratio of large to small values on, the axes are logarithmic
 _GROUPS = 10
+_FEW_VALUES = 128
 _FEWEST_ROWS = 40  # fewer rows have no running quantiles
 
 
@@ -73,7 +74,8 @@ def residuals(test: TestRows, schema: TableSchema, values: Mapping[str, float | 
     log = _spans_decades(label_N, means)
     figures, outside = [], 0
     positive = np.minimum.reduce([label_N, *means]) > 0 if log else np.ones(len(label_N), dtype=bool)
-    errors = [mean_N[positive] / label_N[positive] if log else mean_N - label_N for mean_N in means]
+    spread_N, spread = (label_N, "") if log else _without_steps(label_N)
+    errors = [mean_N[positive] / label_N[positive] if log else mean_N - spread_N for mean_N in means]
     x, y = frame_of(*means, log=log), _around_zero(errors, log=log)
     for model, mean_N, error_N in zip(models, means, errors, strict=True):
         figure, axes = _panel(model)
@@ -92,7 +94,7 @@ def residuals(test: TestRows, schema: TableSchema, values: Mapping[str, float | 
         figures.append(figure)
     caption = (
         f"{'Factors' if log else 'Errors'} by prediction, with their median and (dashed) the tenth that is "
-        f"lowest and highest.{_shades(label_N, outside, log)}"
+        f"lowest and highest.{_shades(label_N, outside, log)}{spread}"
     )
     return picture("residuals", caption + averaged_over_trials(test) + note + drawn_from(test), figures)
 
@@ -154,6 +156,18 @@ def _around_zero(errors: Sequence[FloatArray], *, log: bool) -> Frame:
     return Frame(low=np.exp(-most), high=np.exp(most), log=True) if log else Frame(low=-most, high=most)
 
 
+def _without_steps(label_N: FloatArray) -> tuple[FloatArray, str]:
+    """Few values spread at random over half the way to their neighbours: their errors would be stripes."""
+    values, place_N = np.unique(label_N, return_inverse=True)
+    if not 1 < len(values) <= _FEW_VALUES or len(label_N) <= MOST_DOTS:
+        return label_N, ""
+    halves = np.diff(values) / 2
+    below, above = np.append(halves[:1], halves), np.append(halves, halves[-1:])
+    ends_N2 = np.stack([values - below, values + above], axis=1)[place_N]
+    shares_N = np.random.default_rng(7).random(len(label_N))
+    return ends_N2[:, 0] + shares_N * (ends_N2[:, 1] - ends_N2[:, 0]), " The target's steps are evened out."
+
+
 def _running(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Middles of up to twenty groups of rows along x, and the 10 %, 50 % and 90 % quantiles of y there."""
     if len(x_N) < _FEWEST_ROWS:
@@ -165,7 +179,7 @@ def _running(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, FloatArray, 
 
 
 def _panel(model: str) -> tuple[Figure, Axes]:
-    figure, axes = new_figure(3.75, 3.75, left=0.72, top=0.3)
+    figure, axes = new_figure(3.35, 3.4, left=0.7, top=0.3)
     axes.set_title(short(model, 26))
     return figure, axes
 

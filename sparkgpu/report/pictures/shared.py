@@ -51,7 +51,9 @@ def best_few(
         return -np.inf if value is None or not np.isfinite(value) else score(primary(task), value)
 
     best = sorted(models, key=goodness, reverse=True)[:most]
-    return [model for model in models if model in best], f" The best {most} of {len(models)} models."
+    return [
+        model for model in models if model in best
+    ], f" The best{f' {most}' if most > 1 else ''} of {len(models)} models."
 
 
 def short(text: str, most: int = 14) -> str:

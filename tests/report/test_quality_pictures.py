@@ -1,0 +1,176 @@
+"""The pictures of quality and failures hold for odd tables: few rows, few values, one class, many models."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkgpu.report import build
+from sparkgpu.report.pictures.density import edges
+from sparkgpu.report.pictures.shared import compact, distinct, short
+from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.paths import RunPaths
+
+MakeRun = Callable[..., RunPaths]
+
+
+def page_of(paths: RunPaths) -> str:
+    return build(paths).read_text(encoding="utf-8")
+
+
+def pictures_of(page: str) -> set[str]:
+    return set(re.findall(r'aria-labelledby="([a-z_]+)-1-title"', page))
+
+
+def with_labels(paths: RunPaths, label_of: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Replace the labels of the test rows."""
+    for file in paths.split("test").glob("*.parquet"):
+        table = pq.ParquetFile(file).read()
+        label_N = label_of(table["label"].to_numpy())
+        place = table.column_names.index("label")
+        pq.write_table(table.set_column(place, "label", pa.array(label_N)), file)
+
+
+def with_models(paths: RunPaths, names: list[str]) -> None:
+    """More models, which predict as the trees do."""
+    metrics = read_json(paths.metrics)
+    trees = next(model for model in metrics["models"] if model["name"] == "trees")
+    trial = next(trial for trial in metrics["trials"] if trial["model"] == "trees")
+    for number, name in enumerate(names):
+        own = f"other-{number}-s7"
+        metrics["models"].insert(2, trees | {"name": name, "trials": [own]})
+        metrics["trials"].append(trial | {"name": own, "model": name})
+        shutil.copytree(paths.trial("trees-s7").root, paths.trial(own).root)
+    write_json(paths.metrics, metrics)
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        ("binary", {"roc_curves", "precision_recall", "gains", "reliability"}),
+        ("multiclass", {"confusion_matrix", "recalls", "reliability"}),
+        ("regression", {"predicted_vs_true", "residuals", "error_by_decile"}),
+    ],
+)
+def test_each_task_is_shown_from_all_sides(run_directory: MakeRun, task: str, expected: set[str]) -> None:
+    page = page_of(run_directory(task=task, weight="w"))
+    assert expected <= pictures_of(page)
+    assert "Where trees and neural disagree" in page
+    assert "The most wrong rows of " in page
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_three_rows_are_enough_for_a_page(run_directory: MakeRun, task: str) -> None:
+    page = page_of(run_directory(task=task, rows=3, repeats=1))
+    assert "The test split is too small" in page
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_test_rows_of_one_class_leave_what_is_defined(run_directory: MakeRun, task: str) -> None:
+    paths = run_directory(task=task, repeats=1)
+    with_labels(paths, np.zeros_like)
+    found = pictures_of(page_of(paths))
+    assert "reliability" in found
+    assert not {"roc_curves", "precision_recall", "gains", "recalls"} & found
+
+
+def test_a_constant_target_has_its_picture(run_directory: MakeRun) -> None:
+    paths = run_directory(task="regression", repeats=1)
+    with_labels(paths, lambda label_N: np.full_like(label_N, 7.0))
+    found = pictures_of(page_of(paths))
+    assert "predicted_vs_true" in found
+    assert "error_by_decile" not in found
+
+
+def test_a_target_over_decades_has_logarithmic_axes(run_directory: MakeRun) -> None:
+    paths = run_directory(task="regression", repeats=1)
+    rng = np.random.default_rng(2)
+    with_labels(paths, lambda label_N: 10 ** rng.uniform(0, 5, len(label_N)))
+    assert "Logarithmic axes." in page_of(paths)
+
+
+def test_a_single_model_has_nothing_to_disagree_with(run_directory: MakeRun) -> None:
+    page = page_of(run_directory(models=("trees",), repeats=1))
+    assert {"roc_curves", "reliability"} <= pictures_of(page)
+    assert "disagree" not in page.lower()
+
+
+def test_metrics_without_a_value_stop_no_picture(run_directory: MakeRun) -> None:
+    paths = run_directory(task="regression", repeats=1)
+    metrics = read_json(paths.metrics)
+    for model in metrics["models"]:
+        model["metrics"]["test"] = dict.fromkeys(model["metrics"]["test"])
+    write_json(paths.metrics, metrics)
+    assert "predicted_vs_true" in pictures_of(page_of(paths))
+
+
+def test_errors_of_a_target_with_few_values_are_no_stripes(run_directory: MakeRun) -> None:
+    paths = run_directory(task="regression", rows=3000, repeats=1)
+    with_labels(paths, lambda label_N: np.round(label_N / 20) * 20.0)
+    assert "The target&#39;s steps are evened out." in page_of(paths)
+
+
+def test_ten_models_with_long_names_share_each_picture(run_directory: MakeRun) -> None:
+    paths = run_directory(task="regression", repeats=1)
+    with_models(paths, [f"a model with a very long name, number {number}" for number in range(8)])
+    page = page_of(paths)
+    assert "The best 4 of 11 models." in page
+    assert "agreement" in pictures_of(page)
+
+
+def test_a_hundred_classes_with_long_names_are_one_readable_matrix(run_directory: MakeRun) -> None:
+    classes = tuple(f"a very long class name which ends with its number {code}" for code in range(100))
+    paths = run_directory(task="multiclass", classes=classes, rows=1500, repeats=1)
+    page = page_of(paths)
+    assert "classes that are taken for each other are neighbours" in page
+    assert "The 40 worst of 100 classes." in page
+    matrix = re.search(r"<svg[^>]*confusion_matrix-1-title.*?</svg>", page, re.DOTALL)
+    assert matrix
+    assert len(matrix[0]) < 60_000
+
+
+def test_a_planted_bad_segment_is_shown_with_the_models_that_share_it(run_directory: MakeRun) -> None:
+    paths = run_directory(task="regression", rows=2000, repeats=1)
+    for file in paths.split("test").glob("*.parquet"):
+        table = pq.ParquetFile(file).read()
+        worse_N = np.where(np.array(table["c"].to_pylist()) == "b", 60.0, 0.0)
+        label_N = table["label"].to_numpy() + worse_N
+        pq.write_table(table.set_column(1, "label", pa.array(label_N)), file)
+    page = page_of(paths)
+    assert "segments" in pictures_of(page)
+    assert "&lt;script&gt; = b" in page
+    assert "all models" in page
+
+
+def test_cells_of_a_target_with_few_values_touch_and_each_holds_one() -> None:
+    found, values = edges(np.repeat([0.1, 0.2, 0.5, 0.9], 100))
+    assert found == pytest.approx([0, 0.05, 0.15, 0.35, 0.7, 1])
+    assert list(values) == [0, 1, 1, 1, 1]
+
+
+def test_cells_of_values_in_steps_are_never_empty() -> None:
+    """On even cells every ninth would have no value at all: a white stripe."""
+    steps_N = np.linspace(0.02, 0.98, 57)
+    found, values = edges(np.repeat(steps_N, 3))
+    assert (values[1:-1] >= 1).all()  # beyond the values are the margins
+    assert len(found) <= 67
+
+
+def test_names_are_shortened_so_that_they_can_be_told_apart() -> None:
+    assert short("short") == "short"
+    assert short("a very long class name 17", 14) == "a very lon… 17"
+    assert len(set(distinct([f"{'x' * 30}{code}{'y' * 30}" for code in range(3)]))) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.25, "0.25"), (-3, "−3"), (25000, "25k"), (1.5e6, "1.5M"), (9999, "9999"), (0, "0")],
+)
+def test_numbers_of_an_axis_are_short(value: float, text: str) -> None:
+    assert compact(value) == text
