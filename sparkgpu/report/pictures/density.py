@@ -68,7 +68,7 @@ def draw(axes: Axes, x_N: FloatArray, y_N: FloatArray, x: Frame, y: Frame, colou
         shades[:, :, 3] = _shades(x.along(x_N), y.along(y_N))
         axes.imshow(
             shades, extent=(0, 1, 0, 1), transform=axes.transAxes, origin="lower", aspect="auto",
-            interpolation="none",
+            interpolation="none", zorder=1,  # above the grid
         )  # fmt: skip
     if x.log:
         axes.set_xscale("log")
