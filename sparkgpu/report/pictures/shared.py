@@ -51,9 +51,8 @@ def best_few(
         return -np.inf if value is None or not np.isfinite(value) else score(primary(task), value)
 
     best = sorted(models, key=goodness, reverse=True)[:most]
-    return [
-        model for model in models if model in best
-    ], f" The best{f' {most}' if most > 1 else ''} of {len(models)} models."
+    number = f" {most}" if most > 1 else ""
+    return [model for model in models if model in best], f" The best{number} of {len(models)} models."
 
 
 def short(text: str, most: int = 14) -> str:
