@@ -28,14 +28,23 @@ def check_saved_model(record: FitRecord, paths: RunPaths, schema: TableSchema) -
     trial = paths.trial(record.trial)
     rows = next(RowGroups(paths, schema, "test").blocks()).part(slice(_MOST_ROWS))
     row_id_N, values = read_predictions(trial.predictions, schema)["test"]
-    own = np.isin(row_id_N, rows.row_id_N)
-    expected = align(rows.row_id_N, row_id_N[own], values[own])
     found = load_fitted(record.engine, trial.root, schema).predict(rows)
+    return compared(record.trial, (rows.row_id_N, found), (row_id_N, values), on_gpu=record.on_gpu)
+
+
+def compared(
+    trial: str, few: tuple[NDArray[np.int64], NDArray[np.float64]],
+    many: tuple[NDArray[np.int64], NDArray[np.float64]], *, on_gpu: bool,
+) -> SavedModelRecord:  # fmt: skip
+    """Hold two predictions by row id against each other, on the rows of `few`. Raises `TrialError`."""
+    (few_id_N, found), (many_id_N, values) = few, many
+    own = np.isin(many_id_N, few_id_N)
+    expected = align(few_id_N, many_id_N[own], values[own])
     difference = largest_difference(expected, found)
-    if not difference <= (_TOLERANCE_FROM_GPU if record.on_gpu else _TOLERANCE):
+    if not difference <= (_TOLERANCE_FROM_GPU if on_gpu else _TOLERANCE):
         raise TrialError(
-            f"{record.trial}: the saved model predicts other values than the trained one; on "
-            f"{len(expected)} test rows they differ by up to {difference:.1e}. Please report this."
+            f"{trial}: the saved model predicts other values than the trained one; on {len(expected)} rows "
+            f"they differ by up to {difference:.1e}. Please report this."
         )
     return SavedModelRecord(rows=len(expected), largest_difference=difference)
 

@@ -1,8 +1,8 @@
 """Trains trials of `h2o-xgboost` in one H2O context: ``python h2o_trials.py SCRATCH TRIALS.json``.
 
 A process of its own, since a process can have one H2O context in its life. Each trial of the file has a
-`run_dir`, a `name`, `settings`, and `native`: whether XGBoost's own library predicts. `ntrees_of` names an
-earlier trial whose best number of trees this one grows.
+`run_dir`, a `name`, `settings`, and `native`: whether XGBoost's own library predicts inside H2O. With
+`by_h2o` H2O predicts all rows. `ntrees_of` names an earlier trial whose best number of trees this one grows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ def main() -> None:
             def predicting(trial: TreesTrial, native: bool = asked["native"]) -> AbstractContextManager[None]:
                 return native_predictions(session) if native else nullcontext()
 
-            with mock.patch.object(engine, "_predicting", predicting):
+            def applies_saved_trees(by_h2o: bool = asked["by_h2o"]) -> bool:
+                return not by_h2o
+
+            with (
+                mock.patch.object(engine, "_predicting", predicting),
+                mock.patch.object(engine, "_applies_saved_trees", applies_saved_trees),
+            ):
                 write_json(trial.paths.fit, engine.run(trial))
 
 

@@ -22,6 +22,7 @@ from sparkgpu.table.rows import read_rows
 pytestmark = pytest.mark.spark
 
 ROWS = 2000
+BY_H2O = ("native", "java")
 SPLITS = np.array(["train", "train", "train", "valid", "test"])[np.arange(ROWS) % 5]
 
 
@@ -98,6 +99,7 @@ def found(
             "name": trial,
             "settings": settings,
             "native": native,
+            "by_h2o": trial in BY_H2O,
             "ntrees_of": BEST_OF.get(trial),
         }
         for trial, (name, settings, native) in TRIALS.items()
@@ -177,6 +179,17 @@ def test_h2o_scores_no_row_after_the_last_tree(
         output = json.loads(mojo.read("experimental/modelDetails.json"))["output"]
     for metrics in (output["training_metrics"], output["validation_metrics"]):
         assert (metrics["nobs"], metrics["MSE"]) == (0, "NaN")
+
+
+def test_saved_trees_predict_and_are_held_against_h2o(found: dict[str, Outcome]) -> None:
+    for trial, one in found.items():
+        held = one.record.saved_model
+        if trial in BY_H2O:
+            assert held is None
+        else:
+            assert held is not None
+            assert held.rows == (SPLITS == "valid").sum()
+            assert held.largest_difference < 1e-5
 
 
 def test_predictions_of_the_native_library_are_those_of_java(found: dict[str, Outcome]) -> None:

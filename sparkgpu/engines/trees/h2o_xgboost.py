@@ -8,7 +8,6 @@ CPU if it cannot use the GPU. Here a GPU trial succeeds only if the native libra
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -16,10 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h2o
-import numpy as np
-import pyarrow.parquet as pq
 from h2o.estimators import H2OXGBoostEstimator
-from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import Model, Platform, PrunedError, TreesTrial
 from sparkgpu.engines.trees.h2o_cloud import Cloud
@@ -27,6 +23,12 @@ from sparkgpu.engines.trees.h2o_cut import cut_back
 from sparkgpu.engines.trees.h2o_frames import H2OTables
 from sparkgpu.engines.trees.h2o_history import WatchedHistory
 from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
+from sparkgpu.engines.trees.h2o_predictions import (
+    all_by_h2o,
+    by_saved_trees,
+    can_apply_saved_trees,
+    held_against_h2o,
+)  # fmt: skip
 from sparkgpu.engines.trees.level_order import ordered_levels
 from sparkgpu.engines.trees.mojo import MOJO, load_mojo
 from sparkgpu.engines.trees.mojo_levels import name_levels
@@ -38,7 +40,7 @@ from sparkgpu.rundir.curve import CurvePoint, curve_as_csv
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
-from sparkgpu.table.schema import LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
+from sparkgpu.table.schema import LABEL, WEIGHT, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
@@ -98,7 +100,9 @@ class H2OXGBoost:
                 if until is not None:
                     parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
                 model = _start(trial, parameters, train, valid)
-                test = tables.coded("test", fold, order)  # H2O parses it while the first trees grow
+                test = None
+                if not self._applies_saved_trees():  # H2O parses it while the first trees grow
+                    test = tables.coded("test", fold, order)
                 job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
                 is_scoring = _grow(job, trial, until, WatchedHistory(model, trial))
             if is_scoring:
@@ -125,18 +129,20 @@ class H2OXGBoost:
                 notes.append(
                     f"predicts with all {grown} trees; the best {best} cannot be cut out on a cluster"
                 )
-        with events.phase("predicting", trial.name), self._predicting(trial):
-            start = time.perf_counter()
-            asked: dict[SplitName, H2OFrame] = {"valid": valid, "test": test}
-            predictions = {
-                split: _predict(model, frame, schema, tables.scratch / f"predicted-{split}")
-                for split, frame in asked.items()
-            }
-            predict_s = time.perf_counter() - start
-            write_predictions(paths.predictions, predictions, schema)
         with events.phase("saving the model", trial.name):
             model.download_mojo(path=str(paths.root / MOJO))
             name_levels(paths.root / MOJO, order)
+        held = None
+        with events.phase("predicting", trial.name), self._predicting(trial):
+            start = time.perf_counter()
+            if test is None:
+                predictions = by_saved_trees(load_mojo(paths.root, schema), trial)
+            else:
+                predictions = all_by_h2o(model, {"valid": valid, "test": test}, schema, tables.scratch)
+            predict_s = time.perf_counter() - start
+            if test is None:
+                held = held_against_h2o(predictions["valid"], model, valid, trial, tables.scratch)
+            write_predictions(paths.predictions, predictions, schema)
         write_text(paths.learning_curve, curve)
         h2o.remove(model.model_id)
         actual = model.actual_params
@@ -162,7 +168,12 @@ class H2OXGBoost:
             on_gpu=native.get("tree_method") == "gpu_hist",
             parameters=parameters,
             notes=tuple(notes),
+            saved_model=held,
         )
+
+    def _applies_saved_trees(self) -> bool:
+        """Not on a cluster, whose tables are for more than one machine."""
+        return self._cloud is None and can_apply_saved_trees()
 
     def _cut_back(self, model: H2OXGBoostEstimator, best: int, schema: TableSchema) -> None:
         assert self._session is not None
@@ -291,23 +302,6 @@ def check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
             f"{trial.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
             "Search the lane's log for the GPU library; to train on the CPU, set trees.tree_method to hist."
         )
-
-
-def _predict(
-    model: H2OXGBoostEstimator, frame: H2OFrame, schema: TableSchema, folder: Path
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Row ids, with values (N,) or with probabilities (N, C) in the order of the schema's classes.
-
-    They pass through Parquet in `folder`, which is removed: H2O's CSV download takes longer.
-    """
-    shutil.rmtree(folder, ignore_errors=True)  # left by a driver that was lost in the middle of this
-    predicted = frame[ROW_ID].cbind(model.predict(frame))
-    h2o.export_file(predicted, str(folder), format="parquet", parts=1)
-    found = pq.read_table(folder)
-    shutil.rmtree(folder)
-    names = [f"p{code}" for code in range(len(schema.classes))] or ["predict"]
-    values = np.column_stack([found[name].to_numpy() for name in names])
-    return found[ROW_ID].to_numpy().astype(np.int64), values if schema.classes else values[:, 0]
 
 
 def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int, str]:
