@@ -38,7 +38,7 @@ def main() -> int:
         start = time.monotonic()
         try:
             notebook = executed(HERE / f"{name}.ipynb")
-        except CellExecutionError as error:
+        except (CellExecutionError, ValueError) as error:
             print(f"{name}: failed\n{error}", file=sys.stderr)
             failed.append(name)
             continue
@@ -53,7 +53,10 @@ def main() -> int:
 
 
 def executed(file: Path) -> Any:
-    """The notebook with new outputs. Raises `CellExecutionError` with the cell that failed."""
+    """The notebook with new outputs.
+
+    Raises `CellExecutionError` with the cell that failed, and ValueError if an output names a path of ours.
+    """
     notebook = nbformat.read(file, as_version=4)
     with tempfile.TemporaryDirectory(prefix="sparkgpu-notebook-") as folder:
         place = str(Path(folder).resolve())
@@ -65,8 +68,28 @@ def executed(file: Path) -> Any:
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
     text = json.dumps(notebook).replace(f"{place}/", "").replace(place, ".")
+    if found := [path for path in _OURS if path in text]:
+        raise ValueError(f"{file.name}: its outputs name {', '.join(found)}, a path of this machine.")
     return nbformat.from_dict(json.loads(text))
+
+
+_OURS = tuple(f"{path}/" for path in (sys.prefix, Path.home(), HERE.parent, tempfile.gettempdir()))
+
+
+def _joined(outputs: list[Any]) -> list[Any]:
+    """Lines that were printed one after the other as one output."""
+    joined: list[Any] = []
+    for output in outputs:
+        last = joined[-1] if joined else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
-"""The other doors to the same run: spark-submit, and the notebook with a pandas DataFrame."""
+"""The other door to the same run: spark-submit."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from running import REPOSITORY, SMALL, finished, write_table
@@ -44,26 +42,3 @@ def test_spark_submit_hands_on_a_refusal_and_its_exit_code(tmp_path: Path) -> No
         "Give Parquet, CSV (plain or .gz/.bz2), ORC, JSON lines, or table:NAME.\n"
     )
     assert run.stderr == ""
-
-
-def test_the_notebook_runs_as_it_is(tmp_path: Path) -> None:
-    nbformat = pytest.importorskip("nbformat")
-    from nbclient import NotebookClient
-
-    file = REPOSITORY / "notebooks" / "quickstart.ipynb"
-    notebook = nbformat.read(file, as_version=4)
-    for cell in notebook.cells:
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
-    NotebookClient(
-        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    outputs: list[dict[str, Any]] = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    kinds = {kind for output in outputs for kind in output.get("data", {})}
-    assert {"image/png", "text/html"} <= kinds
-    text = json.dumps(outputs)
-    assert "tie: " in text or "ahead of" in text
-    for word in ("roc_auc", "trees", "neural", "blend"):
-        assert word in text
-    assert "Traceback" not in text
-    assert not any(output["output_type"] == "error" for output in outputs)
