@@ -13,7 +13,6 @@ from pathlib import Path
 from jinja2 import Environment, TemplateNotFound
 from markupsafe import Markup
 
-from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
 from sparkgpu.report import cards, header, tables
 from sparkgpu.report.curves import read_test
@@ -21,6 +20,8 @@ from sparkgpu.report.figure import Picture, plot_style
 from sparkgpu.report.frame import dress, environment
 from sparkgpu.report.inputs import Inputs
 from sparkgpu.report.sections import SECTIONS, Content, Section
+from sparkgpu.report.standing import UNREADABLE
+from sparkgpu.report.unfinished import check_is_run, sections, unfinished_page
 from sparkgpu.rundir.files import read_record, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import read_results
@@ -36,10 +37,13 @@ def build(paths: RunPaths) -> Path:
     """Write the whole report again and return the path of ``index.html``.
 
     Reads ``metrics.json``, ``plan.json``, the table's schema and test labels, and the files of the trials. If
-    predictions or learning curves are missing, only their picture is missing. Raises `ConfigError` if the
-    folder holds no finished run.
+    predictions or learning curves are missing, only their picture is missing. A run without results gets a
+    page of its own: what happened, and what stands. Raises `ConfigError` if the folder holds no run.
     """
-    run = _read(paths)
+    check_is_run(paths)
+    run, missing = _read(paths)
+    if run is None:
+        return _build_unfinished(paths, missing)
     with plot_style():
         contents = [(section, content) for section in SECTIONS if (content := section.content(run))]
     pictures = {
@@ -83,16 +87,44 @@ def build(paths: RunPaths) -> Path:
     return page
 
 
-def _read(paths: RunPaths) -> Inputs:
-    for needed in (paths.metrics, paths.plan, paths.schema):
-        if not needed.is_file():
-            name = needed.relative_to(paths.root)
-            raise ConfigError(f"{paths.root}: it holds no {name}; give the folder of a finished run.")
+def _read(paths: RunPaths) -> tuple[Inputs | None, str]:
+    """The inputs of the whole page or, without them, the name of the first file that is missing."""
+    for needed, read in ((paths.metrics, read_results), (paths.plan, _plan), (paths.schema, read_schema)):
+        try:
+            read(paths)
+        except UNREADABLE:
+            return None, str(needed.relative_to(paths.root))
     results, schema = read_results(paths), read_schema(paths)
-    return Inputs(
-        paths=paths, results=results, schema=schema, plan=read_record(paths.plan, Plan),
-        test=read_test(paths, schema, results),
-    )  # fmt: skip
+    try:
+        test = read_test(paths, schema, results)
+    except UNREADABLE:
+        return None, str(paths.split("test").relative_to(paths.root))
+    return Inputs(paths=paths, results=results, schema=schema, plan=_plan(paths), test=test), ""
+
+
+def _plan(paths: RunPaths) -> Plan:
+    return read_record(paths.plan, Plan)
+
+
+def _build_unfinished(paths: RunPaths, missing: str) -> Path:
+    """The page of a run without results, or without a file that its page needs; and the same in Markdown."""
+    values = unfinished_page(paths, missing)
+    html = environment()
+    markdown = html.overlay(finalize=_markdown)
+    for left in ("metrics.csv", *(f"{name}.png" for name in PICTURES)):
+        (paths.report / left).unlink(missing_ok=True)  # of an earlier report
+    write_text(
+        paths.report / "report.md",
+        markdown.get_template("report.md.j2").render(values, sections=sections(markdown, values, "md")),
+    )
+    page = paths.report / "index.html"
+    write_text(
+        page,
+        html.get_template("report.html.j2").render(
+            values, sections=sections(html, values, "html"), **dress(html)
+        ),
+    )
+    return page
 
 
 def _rendered(templates: Environment, section: Section, content: Content, kind: str) -> dict[str, object]:

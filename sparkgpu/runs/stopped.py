@@ -12,7 +12,10 @@ from sparkgpu.rundir.paths import RunPaths
 
 @contextmanager
 def leaving_word(paths: RunPaths) -> Iterator[None]:
-    """If the block is interrupted or refuses, write ``stopped.json``, unless the folder is gone by then."""
+    """If the block is interrupted or refuses, write ``stopped.json``, unless the folder is gone by then.
+
+    After a refusal the report says what happened.
+    """
     try:
         yield
     except (KeyboardInterrupt, SparkgpuError) as error:
@@ -24,4 +27,14 @@ def leaving_word(paths: RunPaths) -> Iterator[None]:
         if paths.root.is_dir():
             with suppress(OSError):  # the error in flight matters more
                 write_json(paths.stopped, {"exit_code": code, "message": message})
+                if code != EXIT_INTERRUPTED:  # whoever interrupts does not wait
+                    _leave_page(paths)
         raise
+
+
+def _leave_page(paths: RunPaths) -> None:
+    """The report of what stands."""
+    from sparkgpu.report import build
+
+    with suppress(SparkgpuError):
+        build(paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sparkgpu.report import tables
 from sparkgpu.report.inputs import Inputs
+from sparkgpu.report.pictures.activity import activity
 from sparkgpu.report.pictures.timings import timings
 from sparkgpu.report.prediction import prediction
 
@@ -14,6 +15,7 @@ def content(run: Inputs) -> dict[str, object]:
     return {
         "prediction": compared,
         "assumed": assumed,
+        "activity": activity(run.paths),
         "timings": tables.timings(run.results),
         "phases": timings(run.results.phases_s),
         "lanes": tables.lanes(run.plan),
