@@ -1,0 +1,92 @@
+"""The command line. Reads options, passes them to the run, and turns every refusal into one line."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+import threading
+from types import FrameType
+
+import typer
+from typer.exceptions import TyperException
+
+from sparkgpu import __version__
+from sparkgpu.advise.bench.command import bench
+from sparkgpu.advise.command import advise
+from sparkgpu.cli.doctor import doctor
+from sparkgpu.cli.models import export, predict
+from sparkgpu.cli.results import compare, leaderboard, monitor, report, schema
+from sparkgpu.cli.run import run
+from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
+from sparkgpu.slurm.command import slurm
+from sparkgpu.terminal.spool import say
+from sparkgpu.words import clean
+
+_HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
+
+app = typer.Typer(
+    name="sparkgpu", help=_HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+app.add_typer(slurm, name="slurm")
+app.add_typer(bench, name="bench")
+for _command in (run, predict, export, leaderboard, compare, report, monitor, doctor, advise, schema):
+    app.command()(_command)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of ``sparkgpu``, ``python -m sparkgpu`` and ``jobs/train.py``; never returns."""
+    if threading.current_thread() is threading.main_thread():
+        # A batch system ends a job with SIGTERM. Treat it like Ctrl-C, so that the lanes end, too.
+        signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it must stay ignored
+            signal.signal(signal.SIGINT, _interrupt)
+        # If asked, it sends SIGUSR1 some time before that.
+        signal.signal(signal.SIGUSR1, _give_notice)
+    try:
+        status = app(arguments, standalone_mode=False) or EXIT_DONE
+        if status == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this status without a message
+            raise KeyboardInterrupt
+        sys.exit(status)
+    except SparkgpuError as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted; all lanes were stopped.")
+        sys.exit(EXIT_INTERRUPTED)
+    except TyperException as error:
+        message = error.format_message().rstrip(".")
+        if message:  # without arguments, typer has already shown the help
+            _say(f"{message}. Run `sparkgpu --help` to see what you can use.")
+        sys.exit(ConfigError.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        _say(f"the disk is full{where}. Free some space, or choose a folder on another disk with --out.")
+        sys.exit(DeviceError.exit_code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # Ending the lanes takes a few seconds, and another one would only end that half-way. Not a function that
+    # does nothing: Python takes its functions back before it has quite ended.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _give_notice(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a second signal would interrupt the saving
+    raise NoticeToStop
+
+
+def _say(message: str) -> None:
+    say(f"sparkgpu: {clean(message)}\n", sys.stderr)

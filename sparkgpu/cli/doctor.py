@@ -1,0 +1,51 @@
+"""``sparkgpu doctor``: what works on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparkgpu.errors import EXIT_DONE, ConfigError, DeviceError
+
+
+def doctor(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Train on each device, and leave doctor.json and doctor.md.")
+    ] = False,
+    gpus: Annotated[str | None, typer.Option(help="With --deep: GPU indices or UUIDs, or all.")] = None,
+    cpu_lanes: Annotated[int | None, typer.Option(help="With --deep: train on this many CPU lanes.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="With --deep: the folder of doctor.json and doctor.md.")
+    ] = None,
+) -> None:
+    """Say what of this machine works for a run; with --deep, prove it by training."""
+    import os
+    import time
+
+    from sparkgpu.config import toml
+    from sparkgpu.config.options import keyed
+    from sparkgpu.doctor import doctor as examine
+    from sparkgpu.doctor.page import write_report
+    from sparkgpu.terminal.doctoring import examining
+
+    if not deep and not (gpus is None and cpu_lanes is None and out is None):
+        raise ConfigError("--gpus, --cpu-lanes and --out: without --deep nothing is trained. Add --deep.")
+    asked = toml.load(options=keyed(gpus=gpus, cpu_lanes=cpu_lanes)).devices
+    folder = out or Path()
+    if deep and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise ConfigError(f"--out {folder}: it is not a folder that you may write to. Name another one.")
+    began = time.monotonic()
+    with examining(quiet=as_json) as shown:
+        found = examine.look(os.environ, shown.check)
+        trained = examine.train(asked, os.environ, shown.check, shown.begin) if deep else ()
+    report = examine.reported(found, trained, began)
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    if deep:
+        page = write_report(folder, report)
+        if not as_json:
+            typer.echo(f"\nwritten {page} and {page.with_suffix('.json').name}")
+    raise typer.Exit(DeviceError.exit_code if report.status == "failure" else EXIT_DONE)

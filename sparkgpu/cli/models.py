@@ -1,0 +1,67 @@
+"""``sparkgpu predict`` and ``export``: what was trained, applied and written for other programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparkgpu.terminal.spool import say
+
+
+def predict(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    source: Annotated[
+        str, typer.Argument(help="Parquet file or folder, CSV (plain or compressed), ORC or JSON lines.")
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write; it ends with .parquet or .csv.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="best (the leader on the validation rows), the name of a model (trees, neural, blend, ...), "
+            "or that of a trial."
+        ),
+    ] = "best",
+    keep_columns: Annotated[
+        bool, typer.Option("--keep-columns", help="Write the source's columns before the predictions.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only notes and errors.")] = False,
+) -> None:
+    """Predict the rows of a table with a model of a finished run."""
+    from sparkgpu.predict.apply import predict_source
+    from sparkgpu.predict.fitted import load
+    from sparkgpu.predict.output import check_output
+    from sparkgpu.table.source import find_source
+    from sparkgpu.terminal.predicting import counting, show
+
+    check_output(out)  # before the seconds of loading
+    find_source(source)
+    with counting(quiet) as progress:
+        fitted = load(run_dir, model)
+        outcome = predict_source(fitted, source, out, keep_columns=keep_columns, progress=progress)
+    show(fitted, outcome, out, quiet=quiet)
+
+
+def export(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    format: Annotated[
+        str,
+        typer.Option(
+            help="onnx or torch for networks; onnx, mojo, xgboost, lightgbm or catboost for trees; mlflow."
+        ),
+    ],
+    model: Annotated[str, typer.Option(help="best, or the name of a model or of a trial.")] = "best",
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; without it, a file in exports/ of the run.")
+    ] = None,
+) -> None:
+    """Write a model of a finished run in a format that other programs read, and check it."""
+    from sparkgpu.predict.export import MLFLOW, temperature_of
+    from sparkgpu.predict.export import export as write
+
+    typer.echo(write(run_dir, model, format, out))
+    if format != MLFLOW and (by := temperature_of(run_dir, model)) is not None:
+        note = f"the file gives probabilities at temperature 1; this run predicts at {by:.4f}."
+        say(f"sparkgpu: note: {note}\n", sys.stderr)

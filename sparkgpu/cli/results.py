@@ -1,0 +1,73 @@
+"""``sparkgpu report``, ``monitor``, ``leaderboard``, ``compare`` and ``schema``: what runs have found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sparkgpu.errors import ConfigError
+from sparkgpu.terminal.spool import say
+from sparkgpu.words import clean
+
+
+def report(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    short: Annotated[
+        bool, typer.Option("--short", help="Leave out what takes seconds: explanations and checks.")
+    ] = False,
+) -> None:
+    """Rebuild the report of a run from its folder alone; what it lacks is made."""
+    from sparkgpu.rundir.paths import RunPaths
+    from sparkgpu.runs.reporting import make_report
+
+    if not run_dir.is_dir():
+        raise ConfigError(f"{run_dir}: there is no such folder. Give the folder of a run.")
+    page, notes = make_report(RunPaths(root=run_dir.resolve()), full=not short)
+    for note in notes:
+        say(f"sparkgpu: note: {clean(note)}\n", sys.stderr)
+    typer.echo(page)
+
+
+def monitor(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a run, from this or another machine.")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
+) -> None:
+    """Attach to a run from another terminal; it ends with the run's result and exit code."""
+    from sparkgpu.terminal.monitoring import attach
+
+    # Not by typer's exit: its 130 would mean that this command runs lanes, and stopped them.
+    sys.exit(attach(run_dir, quiet=quiet))
+
+
+def leaderboard(
+    run_dirs: Annotated[list[Path], typer.Argument(help="The folders of finished runs of one table.")],
+) -> None:
+    """Show the models of several runs side by side, the best first."""
+    from sparkgpu.terminal.leaderboard import show
+
+    show(run_dirs)
+
+
+def compare(
+    run_dirs: Annotated[list[Path], typer.Argument(help="The folders of two or more finished runs.")],
+    out: Annotated[
+        Path, typer.Option(help="The page to write; an earlier page of this command is replaced.")
+    ] = Path("comparison.html"),
+) -> None:
+    """Compare several runs: one leaderboard of all their models, and one page."""
+    from sparkgpu.comparison.compare import compare as write
+
+    write(run_dirs, out)
+
+
+def schema(
+    file: Annotated[Literal["run", "metrics"], typer.Argument(help="Of run.toml, or of metrics.json.")],
+) -> None:
+    """Print a JSON Schema: of the configuration for editors, or of the results for programs."""
+    from sparkgpu.config.json_schema import run_schema
+    from sparkgpu.rundir.results import metrics_schema
+
+    typer.echo(run_schema() if file == "run" else metrics_schema(), nl=False)

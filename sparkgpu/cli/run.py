@@ -1,0 +1,104 @@
+"""``sparkgpu run``: its options, which become the keys of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparkgpu.errors import ConfigError
+
+
+def run(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="Parquet file or folder, CSV (plain or compressed), ORC, JSON lines, or table:NAME. "
+            "Without it, the built-in demo runs on real data."
+        ),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    task: Annotated[str | None, typer.Option(help="auto, binary, multiclass or regression.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,1, or all.")] = None,
+    cpu_lanes: Annotated[
+        int | None, typer.Option(help="Number of lanes on the CPU; they share the cores.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Number of repeats, each with its own seed; default: one per lane.")
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help="How one network uses several devices: auto, single, dp, ddp, fsdp, tp, pp, dp_tp, dp_pp."
+        ),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Further models on the same rows, such as lightgbm,catboost,xgboost,realmlp,resnet.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Time for the whole run, such as 90s, 10m or 1h30m; it is used."),
+    ] = None,
+    search: Annotated[
+        int | None, typer.Option(metavar="N", help="Try N settings for each model; the best join in.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."
+        ),
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Write the finished run to MLflow: a server or a folder."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory: a new or an empty folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")] = False,
+    predicted: Annotated[
+        bool,
+        typer.Option("--advise", help="First predict time and memory; the report shows what became of it."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and exit.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
+) -> None:
+    """Train trees and a network on a table, side by side, and say which is better."""
+    from sparkgpu.config import toml
+    from sparkgpu.config.options import keyed
+    from sparkgpu.runs import run as orchestrate
+    from sparkgpu.runs.resume import resumed_config
+    from sparkgpu.terminal import open_display
+
+    if mlflow is not None:
+        from sparkgpu.predict.mlflow_model import check_mlflow, log_run
+
+        check_mlflow()
+    options = keyed(
+        source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
+        strategy=strategy, preset=preset, also=also or None, time_limit=time_limit,
+        search=search,
+    )  # fmt: skip
+    if resume:
+        if config is not None:
+            raise ConfigError(
+                f"--resume and --config {config}: a resumed run keeps its own settings; leave one out."
+            )
+        resolved = resumed_config(out, options, assignments or ())
+    else:
+        resolved = toml.load(file=config, options=options, assignments=assignments or ())
+    advice = None
+    if predicted and not (resume or dry_run):
+        from sparkgpu.advise.command import predicted_of
+
+        advice = predicted_of(resolved, quiet, out)
+    with open_display(quiet) as display:
+        outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume, advice=advice)
+    if mlflow is not None and outcome.results is not None:
+        typer.echo(f"mlflow  {log_run(outcome.paths.root, mlflow)} at {mlflow}")
+    raise typer.Exit(outcome.exit_code)
