@@ -56,9 +56,11 @@ class Table:
         return bool(self.rows)
 
     @property
-    def marked(self) -> bool:
-        """Whether some number has a mark, so that the others leave room for it."""
-        return any(cell.best and cell.number for row in self.rows for cell in row)
+    def marked(self) -> frozenset[int]:
+        """The columns in which some number has a mark, so that the others there leave room for it."""
+        return frozenset(
+            place for row in self.rows for place, cell in enumerate(row) if cell.best and cell.number
+        )
 
 
 def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:

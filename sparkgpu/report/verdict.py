@@ -31,8 +31,10 @@ def verdict(results: Results) -> str:
         return _without_pair(results, finished, title)
     text = in_words(pair, found.metric, finished) if pair else ""
     if len(alone) > 2 and (first := _first(results, alone)):
-        text += f"; of all {len(alone)} models {_called(first)} is best on the validation rows, with {title} "
-        text += f"{number_text(finished[first])} on the test rows"
+        text += (
+            f"; of all {len(alone)} models {_called(first)} {_are(first)} best on the validation rows, with "
+            f"{title} {number_text(finished[first])} on the test rows"
+        )
     if found.leader == "blend" and "blend" in finished:
         text += f"; {_of_blend(pairs, alone)} {number_text(finished['blend'])}"
     return f"{_capital(text.removeprefix('; '))}."
@@ -61,9 +63,8 @@ def in_words(pair: PairResult, metric: str, values: Mapping[str, float]) -> str:
             f"{_called(first)} and {_called(second)} are level: {title} {values_text[0]} and {values_text[1]}"
             f"{direction}, and a difference of {size} could be chance ({interval})"
         )
-    are = "are" if first == "trees" else "is"
     return (
-        f"{_called(first)} {are} ahead of {_called(second)}: {title} {values_text[0]} against "
+        f"{_called(first)} {_are(first)} ahead of {_called(second)}: {title} {values_text[0]} against "
         f"{values_text[1]}{direction}, a difference of {size} ({interval})"
     )
 
@@ -74,6 +75,10 @@ def _from(value: float, width: float) -> str:
 
 def _called(name: str) -> str:
     return {"trees": "trees", "neural": "the network", "blend": "the blend"}.get(name, name)
+
+
+def _are(name: str) -> str:
+    return "are" if name == "trees" else "is"
 
 
 def _capital(text: str) -> str:

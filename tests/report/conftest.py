@@ -39,13 +39,18 @@ def make_run(
     classes: tuple[str, ...] | None = None,
     target: str = "late",
     weight: str | None = None,
+    more_features: int = 0,
 ) -> RunPaths:
-    """A run of `repeats` lanes; the trials in `failed` left only the reason of their failure."""
+    """A run of `repeats` lanes; the trials in `failed` left only the reason of their failure.
+
+    The table has two features, and `more_features` numbers.
+    """
     paths = RunPaths(root=root)
     names = CLASSES[task] if classes is None else classes
     rng = np.random.default_rng(3)
     row_id_N = rng.permutation(rows).astype(np.int64)
     label_N = rng.normal(100.0, 30.0, rows) if task == "regression" else rng.integers(0, len(names), rows)
+    more = [f"more_{number}" for number in range(more_features)]
     for half, part in enumerate(np.array_split(np.arange(rows), 2)):
         folder = paths.split("test")
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,6 +62,8 @@ def make_run(
                 "c": rng.choice(["a", "b"], len(part)),
             }
         )
+        for name in more:
+            table = table.append_column(name, pa.array(rng.normal(size=len(part))))
         if weight is not None:
             table = table.append_column("weight", pa.array(row_id_N[part] % 3 / 2.0))
         pq.write_table(table, folder / f"part-{half}.parquet")
@@ -66,6 +73,7 @@ def make_run(
             "features": [
                 Feature(name="distance", source="distance", kind="numeric", pipeline="distance"),
                 Feature(name="c", source="<script>", kind="categorical", pipeline="c", levels=("a", "b")),
+                *(Feature(name=name, source=name, kind="numeric", pipeline=name) for name in more),
             ],
             "dropped": [DroppedColumn(column="a|b[c] _d_", reason="one value in every row")],
             "notes": ["time_hour: expanded to hour and weekday"],

@@ -29,7 +29,8 @@ def dots_and_whiskers(found: Results, intervals: Mapping[str, Interval]) -> Pict
     ]  # fmt: skip
     whiskers = ", with its 95 % interval" if intervals else ""
     marks = " Small marks: its trials." if any(row.parts for row in rows) else ""
-    caption = f"{metric_title(metric)} of each model on the test rows{whiskers}.{marks}"
+    title = metric_title(metric)
+    caption = f"{title[0].upper()}{title[1:]} of each model on the test rows{whiskers}.{marks}"
     return ranks("leaderboard", metric, rows, caption, width=_WIDTH)
 
 

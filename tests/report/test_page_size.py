@@ -1,0 +1,31 @@
+"""The page stays small whatever the table: many classes, many features, many rows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+from sparkgpu.profile import write_profile
+from sparkgpu.report import build
+from sparkgpu.rundir.paths import RunPaths
+
+MakeRun = Callable[..., RunPaths]
+
+MOST_BYTES = 3_000_000
+
+
+def test_a_hundred_classes_and_three_hundred_features_fit_in_three_megabytes(run_directory: MakeRun) -> None:
+    classes = tuple(f"a class with a long name {code}" for code in range(100))
+    paths = run_directory(task="multiclass", classes=classes, rows=3000, more_features=300)
+    for split in ("train", "valid"):
+        shutil.copytree(paths.split("test"), paths.split(split))
+    write_profile(paths)
+    page = build(paths)
+    assert page.stat().st_size < MOST_BYTES
+    text = page.read_text(encoding="utf-8")
+    assert 'id="data"' in text and 'id="quality"' in text  # nothing was left out to make room
+
+
+def test_many_rows_do_not_make_the_page_larger(run_directory: MakeRun) -> None:
+    page = build(run_directory(task="regression", rows=60_000, repeats=1))
+    assert page.stat().st_size < MOST_BYTES / 3
