@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sparkgpu.report.figure import Picture, new_figure, picture
 from sparkgpu.report.palette import LINE, SOFT, ModelStyle, styles
-from sparkgpu.report.pictures.shared import legend_above, legend_room, short
+from sparkgpu.report.pictures.shared import legend_above, legend_room, plain_numbers, short
 from sparkgpu.rundir.explanations import Dependence, Explanations
 
 _WIDTH, _HEIGHT = 3.3, 2.2  # inches: three across a page of 1280 pixels
@@ -88,6 +88,8 @@ def _panel(one: Dependence, frame: _Frame, with_legend: bool) -> Figure:
     axes.set_xlabel(short(one.title, 34))
     is_value = one.class_name is None
     axes.set_ylabel(f"predicted {short(frame.target)}" if is_value else f"P({short(str(one.class_name))})")
+    if is_value:
+        plain_numbers(axes.yaxis)
     if frame.limits is not None:
         axes.set_ylim(*frame.limits)
     if with_legend:
