@@ -24,7 +24,7 @@ _EPOCH_FLOP = 6e10
 """Of one epoch of the small run: some seconds of one core, so that large networks get fewer rows."""
 _GPU_TIMES = 40.0
 _NETWORK_FLOP = 4e11
-_TREES_S = 2.5
+_TREES_S = 4.0
 _ROUNDS, _EPOCHS = (30, 100), (3, 60)
 
 

@@ -34,21 +34,21 @@ from sparkgpu.plan.trial_spec import TrialSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """Seconds on one core of the machine of docs/performance.md, and bytes, for a value or a row and tree.
+    """Seconds on the machine of docs/performance.md, and bytes; `ready_s` is what a small table needs there.
 
-    Fitted to whole runs of adult, covertype and nycflights_delay there. `ready_s` is the time until a small
-    table is prepared: this machine's own over it tells how much slower it is.
+    This machine's own `ready_s` over it tells how much slower it is. `prepare_s` and `hand_over_s` are for a
+    value, `score_s` for a row and a level of a tree, `end_row_s` for a scored row, bytes for a value by its
+    kind. All were fitted to whole runs of covertype and nycflights_delay with one and two lanes.
     """
 
     ready_s: float = 6.0
-    prepare_s: float = 1.5e-7
-    hand_over_s: float = 2.0e-7
-    score_s: float = 1.2e-8
-    score_classes_s: float = 6e-8
+    prepare_s: float = 3e-8
+    hand_over_s: float = 1e-7
+    score_s: float = 1e-8
     end_row_s: float = 3e-6
-    word_bytes: float = 150.0
-    number_bytes: float = 60.0
-    flag_bytes: float = 18.0
+    word_bytes: float = 60.0
+    number_bytes: float = 24.0
+    flag_bytes: float = 7.0
 
 
 REFERENCE = Reference()
@@ -68,12 +68,13 @@ _MANY_ROWS = 100_000
 def expected_shares(size: TableSize) -> Shares:
     """What is expected of a table of this size.
 
-    From 100,000 training rows on rounds and epochs are few, and all are used; so are the epochs with more
-    than two classes, whose networks learn by Muon. Else networks stopped after 26 to 42 % of the epochs and
+    From 100,000 training rows on epochs are few, and all are used; so are the rounds with more than two
+    classes (covertype), and else about three quarters (nycflights_delay). All epochs are used with more than
+    two classes, whose networks learn by Muon. Else networks stopped after 26 to 42 % of the epochs and
     trees after 9 to 25 % of the rounds (adult, diamonds, ames_housing, german_credit, penguins; preset fast).
     """
     if size.train_rows >= _MANY_ROWS:
-        return Shares(rounds=1.0, epochs=1.0)
+        return Shares(rounds=1.0 if size.task == "multiclass" else 0.75, epochs=1.0)
     return Shares(rounds=0.2, epochs=1.0 if size.task == "multiclass" else 0.4)
 
 
@@ -162,7 +163,7 @@ def predict(found: Calibration, plan: Plan) -> Prediction:
     wall_s = max(busiest.values(), default=ready_s) + end_s
     if plan.time_limit is not None:
         wall_s = plan.time_limit
-    more_bytes = len(plan.lanes) * more_rows * row_bytes(sample)
+    more_bytes = (1 + len(plan.lanes)) * more_rows * row_bytes(sample)
     network = observed.pieces.get("neural")
     epoch_s = 0.0
     if network is not None:
@@ -221,9 +222,8 @@ def _trees(
     rounds = max(1, round(parameters.ntrees * (shares.rounds if parameters.early_stopping_rounds else 1.0)))
     per_round = len(schema.classes) if size.task == "multiclass" else 1
     levels = math.log2(max(parameters.max_leaves or 2 ** (parameters.max_depth or 6), 2))
-    each = REFERENCE.score_classes_s if size.task == "multiclass" else REFERENCE.score_s
     scored = (rounds * whole - found.rounds * sample) * (1 - _train_share(found))
-    scoring = slower * each * levels * per_round * scored
+    scoring = slower * REFERENCE.score_s * levels * per_round * scored
     handing = slower * REFERENCE.hand_over_s * (whole - sample) * size.num_features if first else 0.0
     free = piece.free_step_s if piece.free_step_s is not None else piece.step_s
     return Work(
@@ -236,7 +236,10 @@ def _trees(
 
 
 def row_bytes(sample: Sample) -> float:
-    """What a further row adds to the memory of a lane: its tables in Java, in XGBoost and in torch."""
+    """What a further row adds to the memory of a lane, and once more of the process that prepares the table.
+
+    A lane holds it in Java, in XGBoost and in torch.
+    """
     numbers = max(0, sample.size.num_features - sample.num_words - sample.num_flags)
     return (
         REFERENCE.word_bytes * sample.num_words

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 
 from sparkgpu.config.keys import ClusterConfig, RunConfig
 from sparkgpu.config.models import TreesModel
@@ -23,13 +23,15 @@ from sparkgpu.errors import TrialError
 from sparkgpu.lanes.launch import outside_environment
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.curve import read_curve
-from sparkgpu.rundir.events import EventReader
+from sparkgpu.rundir.events import Event, EventReader
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.terminal import Display
+
+_FEWEST_STEPS = 3
 
 
 class _Silent(Display):
@@ -145,20 +147,21 @@ def _read(paths: RunPaths, results: Results, began: float) -> Observed:
         for key, found in events.items()
     }
     ready = paths.schema.stat().st_mtime
+    moments = {spec.name: _moments(events[spec.lane, spec.branch], spec.name) for spec in plan.trials}
     trials: dict[str, list[Piece]] = {}
     begins: dict[Branch, list[float]] = {branch: [] for branch in BRANCHES}
     for spec in plan.trials:
-        found = events[spec.lane, spec.branch]
-        own = [event for event in found if event.trial == spec.name and event.kind != "progress"]
-        at = [event.at for event in own]
-        begin = next(place for place, event in enumerate(own) if event.text == "training")
-        other = ended[spec.lane, "trees" if spec.branch == "neural" else "neural"]
+        other: Branch = "trees" if spec.branch == "neural" else "neural"
+        windows = [
+            (moments[beside.name].began, moments[beside.name].ended)
+            for beside in plan.of(spec.lane, other)
+            if beside.name in moments
+        ]
+        own = moments[spec.name]
         done = next(trial for trial in results.done(spec.model) if trial.name == spec.name)
-        trials.setdefault(spec.model, []).append(
-            _piece(paths, done, before_s=at[begin] - at[0], began=at[begin], ended=at[begin + 1],
-                   done=at[-1], other=other)
-        )  # fmt: skip
-        begins[spec.branch].append(at[0])
+        piece = _piece(paths, done, own, windows, ended[spec.lane, other])
+        trials.setdefault(spec.model, []).append(piece)
+        begins[spec.branch].append(own.first)
     known = [trial.peak_device_bytes for trial in results.done() if trial.peak_device_bytes is not None]
     networks = [trial for trial in results.done() if "num_parameters" in trial.native_parameters]
     return Observed(
@@ -175,36 +178,52 @@ def _read(paths: RunPaths, results: Results, began: float) -> Observed:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Moments:
+    """Of one trial, in seconds since the epoch: its first sign, training from `began` to `ended`, its end."""
+
+    first: float
+    began: float
+    ended: float
+    done: float
+
+
+def _moments(events: Sequence[Event], trial: str) -> _Moments:
+    own = [event for event in events if event.trial == trial and event.kind != "progress"]
+    begin = next(place for place, event in enumerate(own) if event.text == "training")
+    return _Moments(first=own[0].at, began=own[begin].at, ended=own[begin + 1].at, done=own[-1].at)
+
+
 def _piece(
-    paths: RunPaths,
-    trial: DoneTrial,
-    *,
-    before_s: float,
-    began: float,
-    ended: float,
-    done: float,
-    other: float,
+    paths: RunPaths, trial: DoneTrial, own: _Moments, windows: Sequence[tuple[float, float]], free_at: float
 ) -> Piece:
-    """One trial's seconds; the moments are in seconds since the epoch."""
+    """One trial's seconds; the lane's other branch trains in the `windows` and has ended at `free_at`.
+
+    Of many steps the first, which warms up, does not count. Those at other times stand beside a Java that
+    starts and compiles, which a long run hardly sees; they count only if there are no others.
+    """
     _, curve = read_curve(paths.trial(trial.name).learning_curve)
     points = [(0, 0.0)] if trial.engine == "torch" else []
     points += [(point.step, point.elapsed_s) for point in curve if point.elapsed_s is not None]
     beside: list[float] = []
+    between: list[float] = []
     free: list[float] = []
-    for (step, at_s), (next_step, next_s) in pairwise(points):
+    steps = list(pairwise(points))
+    for (step, at_s), (next_step, next_s) in steps[1:] if len(steps) > _FEWEST_STEPS else steps:
         each = (next_s - at_s) / max(1, next_step - step)
-        (free if began + at_s > other else beside).append(each)
-    training_s = ended - began
-    first = beside or free or [training_s / max(1, trial.steps or 1)]
-    step_s = median(first)
+        middle = own.began + (at_s + next_s) / 2
+        is_beside = any(begin <= middle <= end for begin, end in windows)
+        (beside if is_beside else free if middle > free_at else between).append(each)
+    training_s = own.ended - own.began
+    step_s = fmean(beside or between or free or [training_s / max(1, trial.steps or 1)])
     steps_s = step_s * (trial.steps or 1) if len(points) < 2 else points[-1][1]
     return Piece(
         model=trial.model,
-        before_s=before_s,
+        before_s=own.began - own.first,
         overhead_s=max(0.0, training_s - steps_s),
         step_s=step_s,
-        free_step_s=median(free) if free and beside else None,
-        after_s=done - ended,
+        free_step_s=fmean(free) if free and (beside or between) else None,
+        after_s=own.done - own.ended,
         predict_s=trial.predict_s,
     )
 
