@@ -214,11 +214,8 @@ def _trees(
 ) -> Work:
     whole, sample, size = found.sample.whole_rows, found.sample.rows, found.size
     schema = found.observed.schema
-    # As for two classes: with more, the model of a round also counts H2O's scoring, which no run does now.
-    plain = replace(size, task="binary", num_classes=2)
-    ratio = each_round_s(parameters, plain) / each_round_s(
-        parameters, replace(plain, train_rows=schema.splits["train"])
-    )
+    small = replace(size, train_rows=schema.splits["train"])
+    ratio = each_round_s(parameters, size) / each_round_s(parameters, small)
     rounds = max(1, round(parameters.ntrees * (shares.rounds if parameters.early_stopping_rounds else 1.0)))
     per_round = len(schema.classes) if size.task == "multiclass" else 1
     levels = math.log2(max(parameters.max_leaves or 2 ** (parameters.max_depth or 6), 2))

@@ -128,7 +128,7 @@ def tree_defaults(
     seconds *= _GPU_TIMES if on_gpu else 1.0
     is_wide = size.num_features >= _WIDE
     bins = config.max_bins or (_WIDE_BINS if is_wide else _MAX_BINS)
-    affordable = int(seconds / (entry.round_cost * round_s(size, leaves, bins)))
+    affordable = int(seconds / (entry.round_cost * (round_s(size, leaves, bins) + _applied_s(size, leaves))))
     rounds = min(max(affordable, _FEWEST_TREES), limits.most_rounds)
     step = limits.learn_rate * limits.most_rounds / (config.ntrees or rounds)
     largest = _LARGEST_STEP_OF_MANY if many_classes else _LARGEST_STEP
@@ -153,8 +153,7 @@ def tree_defaults(
 def round_s(size: TableSize, leaves: int, bins: int) -> float:
     """About the seconds of one server core for a round (fitted to H2O's XGBoost and its histograms).
 
-    With more than two classes each tree is simpler and smaller, since it has to know only one class, and
-    H2O's scoring of all rows after the last round takes about as long as the rounds.
+    With more than two classes each tree is simpler and smaller, since it has to know only one class.
     """
     histogram_mib = size.num_features * bins * 16 / 2**20
     levels = math.log2(max(leaves, 2))
@@ -163,8 +162,14 @@ def round_s(size: TableSize, leaves: int, bins: int) -> float:
     growing = 2e-3 + 8e-5 * leaves
     if size.trees_per_round == 1:
         return growing + filling + splitting
-    scoring = 3e-8 * levels * 1.2 * size.train_rows
-    return size.trees_per_round * (0.2 * growing + 0.8 * (filling + splitting) + scoring)
+    return size.trees_per_round * (0.2 * growing + 0.8 * (filling + splitting))
+
+
+def _applied_s(size: TableSize, leaves: int) -> float:
+    """The seconds that a round takes again in the predictions after the last one: little but with classes."""
+    if size.trees_per_round == 1:
+        return 0.0
+    return size.trees_per_round * 1.2e-8 * math.log2(max(leaves, 2)) * size.train_rows
 
 
 def _growth(config: TreesConfig, size: TableSize, *, on_gpu: bool) -> _Growth:
