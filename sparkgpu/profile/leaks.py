@@ -72,7 +72,7 @@ def leakage(
     else:
         first = max(tried, key=lambda place: _score(metric, tried[place][metric]))
         evidence = (
-            f"No feature alone comes near the whole score. The strongest on the test rows is "
+            f"No feature alone stands for the target. The strongest on the test rows is "
             f"{columns[first].title}, with {title} {number_text(tried[first][metric])}{goal}."
         )
     return CheckResult(

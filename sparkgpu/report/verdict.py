@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sparkgpu.report.tables import reason, signed
 from sparkgpu.rundir.results import PairResult, Results
 from sparkgpu.score.metrics import best, greater_is_better
-from sparkgpu.words import listed, metric_title, number_text
+from sparkgpu.words import metric_title, number_text
 
 _OWN = ("trees", "neural")
 
@@ -32,8 +32,8 @@ def verdict(results: Results) -> str:
     text = in_words(pair, found.metric, finished) if pair else ""
     if len(alone) > 2 and (first := _first(results, alone)):
         text += (
-            f"; of all {len(alone)} models {_called(first)} {_are(first)} best on the validation rows, with "
-            f"{title} {number_text(finished[first])} on the test rows"
+            f"; the validation rows favour {_called(first)} of all {len(alone)} models "
+            f"({title} {number_text(finished[first])} on the test rows)"
         )
     if found.leader == "blend" and "blend" in finished:
         text += f"; {_of_blend(pairs, alone)} {number_text(finished['blend'])}"
@@ -113,5 +113,5 @@ def _of_blend(pairs: _Pairs, models: Sequence[str]) -> str:
     ]
     if not level:
         return f"{of_all} leads with"
-    others = "all of them" if len(level) == len(models) > 2 else listed(map(_called, level))
+    others = "all of them" if len(level) == len(models) > 2 else " and ".join(map(_called, level))
     return f"{of_all}, level with {others}, reaches"

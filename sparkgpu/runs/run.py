@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import shutil
 import signal
 import threading
@@ -304,9 +305,11 @@ def _gpus(plan: Plan) -> list[str]:
 
 
 def _keep_log(paths: RunPaths, display: Display) -> None:
-    """After an interruption before the table exists: free the run's name, and show where its log is."""
-    if not paths.schema.exists() and (kept := keep_log(paths)):
-        display.close()
+    """After an interruption: say how the run goes on or, before the table exists, free its name."""
+    display.close()
+    if paths.schema.exists():
+        display.error(f"`sparkgpu run --resume --out {shlex.quote(str(paths.root))}` goes on from here")
+    elif kept := keep_log(paths):
         display.error(f"there was no table yet, so the run's folder was removed; its log is {kept}")
 
 

@@ -107,8 +107,9 @@ def interval(
     low, high = found.ci95
     if low is None or high is None:
         return None, None
-    shift = 0.5 if task == "binary" else 0.0
-    return low + shift, high + shift
+    if task == "binary":  # the normal distribution of DeLong's test knows no end at 1
+        return max(low + 0.5, 0.0), min(high + 0.5, 1.0)
+    return low, high
 
 
 def delong(

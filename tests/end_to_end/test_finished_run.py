@@ -74,7 +74,7 @@ def test_the_run_directory_holds_what_the_contract_lists(paths: RunPaths) -> Non
     found = {path.name for path in paths.root.iterdir()}
     assert found == {
         "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
-        "telemetry.csv", "metrics.json", "report",
+        "telemetry.csv", "metrics.json", "profile.json", "explanations.json", "report",
     }  # fmt: skip
     assert {path.name for path in paths.table.iterdir()} == {
         "split=train", "split=valid", "split=test", "schema.json",

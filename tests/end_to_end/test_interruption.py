@@ -43,7 +43,7 @@ def _interrupted(run: Running, *, has_table: bool) -> str:
     """The messages of an interrupted run, with the path of its log if its folder is removed."""
     end = "sparkgpu: interrupted; all lanes were stopped.\n"
     if has_table:
-        return end
+        return f"sparkgpu: `sparkgpu run --resume --out {run.paths.root}` goes on from here\n{end}"
     log = run.paths.root.with_name(f"{run.paths.root.name}.interrupted.log")
     assert log.exists()
     return f"sparkgpu: there was no table yet, so the run's folder was removed; its log is {log}\n{end}"

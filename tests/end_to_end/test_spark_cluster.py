@@ -120,7 +120,7 @@ def test_the_run_directory_is_that_of_any_run(whole: Whole) -> None:
     names = {path.name for path in whole.run.paths.root.iterdir()}
     assert names == {
         "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
-        "telemetry.csv", "metrics.json", "report",
+        "telemetry.csv", "metrics.json", "profile.json", "explanations.json", "report",
     }  # fmt: skip
     plan = read_json(whole.run.paths.plan)
     assert plan["master"] == whole.cluster.url

@@ -67,6 +67,17 @@ def test_failed_checks_stand_first_with_a_sign_and_a_word(table: MakeTable) -> N
     assert lines[0].startswith("- ! leakage failed: Alone, these explain") and len(lines) == 6
 
 
+def test_a_failed_check_that_touches_the_figures_stands_beside_the_verdict(table: MakeTable) -> None:
+    doubts = "The table raises doubts about these figures: leakage (see Data)."
+    paths = table(frame(), best={"rmse": 0.01})
+    reported(paths)
+    assert doubts in (paths.report / "index.html").read_text(encoding="utf-8")
+    noise_N = np.random.default_rng(1).normal(size=600)
+    clean = table(frame().drop(columns=["leak"]).assign(x=noise_N), best={"rmse": 0.01})
+    reported(clean)
+    assert "raises doubts" not in (clean.report / "index.html").read_text(encoding="utf-8")
+
+
 def test_text_of_the_table_is_shown_literally(table: MakeTable) -> None:
     section, _ = reported(table(frame(), best={"rmse": 0.01}))
     page = Text(section)

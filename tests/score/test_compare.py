@@ -231,6 +231,13 @@ def test_a_constant_loss_difference_has_an_interval_of_no_width():
     assert found.verdict == "b"
 
 
+def test_the_interval_of_an_area_ends_at_1():
+    label_N = np.repeat([0, 1], 20)
+    prediction_N = np.where(np.arange(40) == 19, 0.9, label_N * 0.8 + np.arange(40) / 1000)
+    low, high = interval("binary", label_N, np.stack([1 - prediction_N, prediction_N], axis=1), seed=1)
+    assert 0.8 < low < high == 1.0
+
+
 def test_a_split_of_one_class_is_a_tie_with_its_reason_and_no_interval():
     p = two_columns(np.linspace(0.1, 0.9, 20))
     found = compare("binary", np.ones(20, dtype=int), p, p[::-1], seed=0)

@@ -9,7 +9,11 @@ from sparkgpu.report.inputs import Inputs
 from sparkgpu.report.next_step import next_steps
 from sparkgpu.report.pictures.leaderboard import dots_and_whiskers
 from sparkgpu.report.verdict import verdict
+from sparkgpu.rundir.files import read_record
+from sparkgpu.rundir.profile import TableProfile
 from sparkgpu.words import metric_title
+
+_DOUBTS = ("leakage", "duplicates across splits", "drift between splits")
 
 
 def content(run: Inputs) -> dict[str, object]:
@@ -18,7 +22,7 @@ def content(run: Inputs) -> dict[str, object]:
     weight = run.schema.weight
     return {
         "verdict": verdict(found),
-        "caveats": [f"{text[0].upper()}{text[1:]}." for text in found.comparison.caveats],
+        "caveats": [f"{text[0].upper()}{text[1:]}." for text in (*found.comparison.caveats, *_of_table(run))],
         "failures": tables.failures(found),
         "picture": dots_and_whiskers(found, run.intervals),
         "leaderboard": leaderboard.leaderboard(found, run.intervals),
@@ -30,6 +34,17 @@ def content(run: Inputs) -> dict[str, object]:
         "comparison_metric": metric_title(found.comparison.metric),
         "blend_parts": contest_tables.blend_parts(found),
     }
+
+
+def _of_table(run: Inputs) -> list[str]:
+    """What the checks of the table say against the figures above."""
+    if not run.paths.profile.is_file():
+        return []
+    checks = read_record(run.paths.profile, TableProfile).checks
+    failed = [check.name for check in checks if check.name in _DOUBTS and not check.passed]
+    if not failed:
+        return []
+    return [f"the table raises doubts about these figures: {' and '.join(failed)} (see Data)"]
 
 
 def _by_share(run: Inputs) -> bool:
