@@ -55,7 +55,7 @@ def advise(
     )
     place = find_place(environ, sys.modules, master=config.cluster.master, has_queue=queue_is_here())
     plan = _plan(config, machine, devices)
-    tell("a small run on some of the rows, which takes some seconds")
+    tell("a small run on some of the rows: about 20 s on a quiet machine, more on a busy one")
     with scratch_folder() as folder:
         here = at_hand(source, folder)
         found = calibrate(config, here.model_copy(update={"name": source.name}), plan, folder)
@@ -148,14 +148,14 @@ def _assumptions(found: Calibration, predicted: Prediction, plan: Plan) -> tuple
         epochs = max(1, round(resolved.neural.epochs * predicted.shares.epochs))
         lines.append(
             f"early stopping leaves the network {epochs} of {resolved.neural.epochs} epochs"
-            if resolved.neural.patience
+            if resolved.neural.patience and epochs < resolved.neural.epochs
             else f"the network trains {resolved.neural.epochs} epochs"
         )
     if "trees" in observed.pieces:
         rounds = max(1, round(resolved.trees.ntrees * predicted.shares.rounds))
         lines.append(
             f"early stopping leaves the trees {rounds} of {resolved.trees.ntrees} rounds"
-            if resolved.trees.early_stopping_rounds
+            if resolved.trees.early_stopping_rounds and rounds < resolved.trees.ntrees
             else f"the trees grow {resolved.trees.ntrees} rounds"
         )
     lines.append("the machine stays as busy with other work as it was while this was measured")
