@@ -20,6 +20,8 @@ _AFTER_TREES = 0.25
 _AFTER_TREES_OF_CLASSES = 0.5
 _LEAST_FIT_S = 1.0
 
+PAGE_S = 3.0
+"""For making the report's page."""
 _EXPLAINED_S = 8.0
 _EXPLAINED_SHARE = 0.05
 LEAST_EXPLAINED_S = 2.5
@@ -36,8 +38,8 @@ def training_ends(deadline: float, schema: TableSchema, models: int) -> float:
 
 
 def explained_s(limit_s: float) -> float:
-    """The seconds of a time limit that are kept for explaining the models."""
-    return min(_EXPLAINED_S, max(LEAST_EXPLAINED_S, _EXPLAINED_SHARE * limit_s))
+    """The seconds of a time limit that are kept for explaining the models and making the page."""
+    return PAGE_S + min(_EXPLAINED_S, max(LEAST_EXPLAINED_S, _EXPLAINED_SHARE * limit_s))
 
 
 def planned_s(limit_s: float, models: int) -> float:

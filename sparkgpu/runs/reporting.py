@@ -17,13 +17,13 @@ from pathlib import Path
 
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.processes import end_groups
-from sparkgpu.plan.time_limit import LEAST_EXPLAINED_S
+from sparkgpu.plan.time_limit import LEAST_EXPLAINED_S, PAGE_S
 from sparkgpu.rundir.explanations import read_explanations
 from sparkgpu.rundir.paths import RunPaths
 
 _MOST_S = 30.0  # of the process, without a limit
 _OVERTIME_S = 15.0
-"""Beyond its seconds the process may finish a prediction that it has begun, on a busy machine."""
+"""Without a limit the process may finish a prediction that it has begun, on a busy machine."""
 
 
 def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tuple[Path, tuple[str, ...]]:
@@ -61,6 +61,7 @@ def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[No
     if _is_explained(paths):
         yield
         return
+    left_s -= PAGE_S
     if left_s < LEAST_EXPLAINED_S:
         notes.append(
             "the time limit left no time to explain the models; `sparkgpu report` on the run's folder does it"
@@ -79,7 +80,7 @@ def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[No
         )  # fmt: skip
     try:
         yield
-        status = process.wait(timeout=min(_MOST_S, left_s) + _OVERTIME_S)
+        status = process.wait(timeout=min(_MOST_S + _OVERTIME_S, left_s + PAGE_S / 2))
     except subprocess.TimeoutExpired:
         status = -signal.SIGKILL
     finally:
