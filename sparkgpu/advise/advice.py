@@ -20,7 +20,7 @@ from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.runs.installed import check_engines, engine_with_cuda
-from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET, at_hand
+from sparkgpu.table.demo import DEMO, DEMO_SOURCE, at_hand, with_demo_target
 from sparkgpu.table.source import Source, find_source
 from sparkgpu.words import counted, seconds_text
 
@@ -70,13 +70,7 @@ def _found(config: RunConfig) -> tuple[Source, RunConfig]:
     text = config.data.source
     if text is not None and text != DEMO:
         return find_source(text), config
-    if config.data.target not in (None, DEMO_TARGET):
-        raise ConfigError(
-            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Give a SOURCE, or "
-            "leave --target out."
-        )
-    data = config.data.model_copy(update={"target": DEMO_TARGET})
-    return DEMO_SOURCE, config.model_copy(update={"data": data})
+    return DEMO_SOURCE, with_demo_target(config)
 
 
 def _plan(config: RunConfig, machine: Machine, devices: tuple[Device, ...]) -> Plan:

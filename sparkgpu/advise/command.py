@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparkgpu.config.command_options import (
+    Assignments,
+    ConfigFile,
+    CpuLanes,
+    Gpus,
+    Preset,
+    SourceAsInRun,
+    Target,
+    Task,
+)  # fmt: skip
+
 if TYPE_CHECKING:
     from sparkgpu.advise.advice import Advice
     from sparkgpu.config.keys import RunConfig
@@ -14,25 +25,15 @@ if TYPE_CHECKING:
 
 
 def advise(
-    source: Annotated[
-        str | None,
-        typer.Argument(help="The table, as `sparkgpu run` takes it; without it, the built-in demo."),
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
-    task: Annotated[str | None, typer.Option(help="auto, binary, multiclass or regression.")] = None,
-    gpus: Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,1, or all.")] = None,
-    cpu_lanes: Annotated[
-        int | None, typer.Option(help="Number of lanes on the CPU; they share the cores.")
-    ] = None,
+    source: SourceAsInRun = None,
+    target: Target = None,
+    task: Task = None,
+    gpus: Gpus = None,
+    cpu_lanes: CpuLanes = None,
     strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
-    preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."
-        ),
-    ] = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the advice as JSON.")] = False,
 ) -> None:
     """Say which way suits this table here, how long it takes and how much memory it needs."""

@@ -7,6 +7,15 @@ from typing import Annotated
 
 import typer
 
+from sparkgpu.config.command_options import (
+    Assignments,
+    ConfigFile,
+    CpuLanes,
+    Gpus,
+    Preset,
+    Target,
+    Task,
+)  # fmt: skip
 from sparkgpu.errors import ConfigError
 
 
@@ -18,12 +27,10 @@ def run(
             "Without it, the built-in demo runs on real data."
         ),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
-    task: Annotated[str | None, typer.Option(help="auto, binary, multiclass or regression.")] = None,
-    gpus: Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,1, or all.")] = None,
-    cpu_lanes: Annotated[
-        int | None, typer.Option(help="Number of lanes on the CPU; they share the cores.")
-    ] = None,
+    target: Target = None,
+    task: Task = None,
+    gpus: Gpus = None,
+    cpu_lanes: CpuLanes = None,
     repeats: Annotated[
         int | None, typer.Option(help="Number of repeats, each with its own seed; default: one per lane.")
     ] = None,
@@ -33,7 +40,7 @@ def run(
             help="How one network uses several devices: auto, single, dp, ddp, fsdp, tp, pp, dp_tp, dp_pp."
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="fast, balanced or best.")] = None,
+    preset: Preset = None,
     also: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,13 +55,8 @@ def run(
     search: Annotated[
         int | None, typer.Option(metavar="N", help="Try N settings for each model; the best join in.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."
-        ),
-    ] = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
     mlflow: Annotated[
         str | None,
         typer.Option(metavar="URI", help="Write the finished run to MLflow: a server or a folder."),

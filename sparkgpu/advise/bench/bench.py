@@ -24,7 +24,7 @@ from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
 from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.demo import DEMO, DEMO_SOURCE, DEMO_TARGET, at_hand
+from sparkgpu.table.demo import DEMO, DEMO_SOURCE, at_hand, with_demo_target
 from sparkgpu.table.source import find_source
 from sparkgpu.words import counted
 
@@ -197,11 +197,7 @@ def _prepared(asked: Asked, device: Device, folder: Path, tell: Tell) -> tuple[P
     tell("preparing some rows of the table")
     if text is None or text == DEMO:
         source = at_hand(DEMO_SOURCE, folder)
-        if config.data.target not in (None, DEMO_TARGET):
-            raise ConfigError(
-                f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Give a SOURCE."
-            )
-        config = config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})
+        config = with_demo_target(config)
     else:
         source = find_source(text)
     paths = RunPaths(root=folder / "prepared")

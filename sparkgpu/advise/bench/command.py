@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparkgpu.config.command_options import (
+    Assignments,
+    ConfigFile,
+    CpuLanes,
+    Gpus,
+    Preset,
+    SourceAsInRun,
+    Target,
+)  # fmt: skip
 from sparkgpu.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,18 +26,6 @@ bench = typer.Typer(
     no_args_is_help=True,
 )
 
-_Source = Annotated[
-    str | None, typer.Argument(help="The table, as `sparkgpu run` takes it; without it, the built-in demo.")
-]
-_Target = Annotated[str | None, typer.Option(help="The column to predict.")]
-_Preset = Annotated[str | None, typer.Option(help="fast, balanced or best: the size of the network.")]
-_Gpus = Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,1, or all.")]
-_Lanes = Annotated[int | None, typer.Option(help="Use this many lanes on the CPU, where there are GPUs.")]
-_Config = Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")]
-_Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set one configuration key; repeat for more."),
-]
 _Rows = Annotated[int, typer.Option(min=200, help="At most so many rows of the table.")]
 _Epochs = Annotated[
     int | None, typer.Option(min=2, help="Passes over the rows for each figure; default: some seconds.")
@@ -38,7 +35,7 @@ _Out = Annotated[Path | None, typer.Option(help="A new folder for bench.md, benc
 
 @bench.command()
 def scaling(
-    source: _Source = None,
+    source: SourceAsInRun = None,
     devices: Annotated[str, typer.Option(help="Numbers of devices, such as 1,2,4.")] = "1,2",
     strategies: Annotated[
         str, typer.Option(help="How one network is spread, such as dp,ddp,fsdp.")
@@ -52,12 +49,12 @@ def scaling(
     latency: Annotated[
         float | None, typer.Option(help="For --simulate: its microseconds; default: measured.")
     ] = None,
-    target: _Target = None,
-    preset: _Preset = None,
-    gpus: _Gpus = None,
-    cpu_lanes: _Lanes = None,
-    config: _Config = None,
-    assignments: _Set = None,
+    target: Target = None,
+    preset: Preset = None,
+    gpus: Gpus = None,
+    cpu_lanes: CpuLanes = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
     rows: _Rows = 30_000,
     epochs: _Epochs = None,
     out: _Out = None,
@@ -84,14 +81,14 @@ def scaling(
 
 @bench.command()
 def loading(
-    source: _Source = None,
+    source: SourceAsInRun = None,
     workers: Annotated[str, typer.Option(help="Numbers of DataLoader workers, such as 0,2,4.")] = "0,2",
-    target: _Target = None,
-    preset: _Preset = None,
-    gpus: _Gpus = None,
-    cpu_lanes: _Lanes = None,
-    config: _Config = None,
-    assignments: _Set = None,
+    target: Target = None,
+    preset: Preset = None,
+    gpus: Gpus = None,
+    cpu_lanes: CpuLanes = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
     rows: _Rows = 30_000,
     epochs: _Epochs = None,
     out: _Out = None,
