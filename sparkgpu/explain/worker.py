@@ -18,13 +18,21 @@ if TYPE_CHECKING:
     from sparkgpu.explain.messages import Answer, Draw, Order, Shuffle
     from sparkgpu.explain.sample import Sample
 
+_OWN_ENGINES = frozenset({"h2o-xgboost", "xgboost", "lightgbm", "catboost", "torch"})
+
 
 def serve(line: Connection[Any, Any], order: Order) -> None:
     """Load the models of `order`, then carry out what comes in, until None or the end of the line."""
-    # xgboost and lightgbm import scikit-learn where they can: more than a second, for nothing needed here.
-    sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]
+    if needs_no_sklearn(order):
+        # xgboost and lightgbm import it where they can: more than a second, for nothing needed here.
+        sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         _serve(line, order)
+
+
+def needs_no_sklearn(order: Order) -> bool:
+    """Whether all models are of our own engines, which predict without it; others may use scikit-learn."""
+    return {member.engine for member in order.members} <= _OWN_ENGINES
 
 
 def _serve(line: Connection[Any, Any], order: Order) -> None:
