@@ -15,7 +15,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.score.predictions import user_weights
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.row_groups import RowGroups
-from sparkgpu.table.rows import Rows
+from sparkgpu.table.rows import Rows, joined
 from sparkgpu.table.schema import TableSchema
 
 _MOST_READ = 40  # times the sample; more rows would only take time to decode
@@ -68,14 +68,7 @@ def _read(paths: RunPaths, schema: TableSchema, rows: int, random: np.random.Gen
             break
     if not parts:
         raise DataError(f"{paths.table}: the prepared table holds no test rows, so nothing can be explained.")
-    weights = [part.weight_N for part in parts if part.weight_N is not None]
-    return Rows(
-        row_id_N=np.concatenate([part.row_id_N for part in parts]),
-        label_N=np.concatenate([part.label_N for part in parts]),
-        weight_N=np.concatenate(weights) if weights else None,
-        numeric_NF=np.concatenate([part.numeric_NF for part in parts]),
-        codes_NK=np.concatenate([part.codes_NK for part in parts]),
-    )
+    return joined(parts)
 
 
 def _of_two_classes(

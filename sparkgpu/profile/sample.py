@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.score.predictions import user_weights
 from sparkgpu.score.rows import FloatArray
-from sparkgpu.table.rows import Rows
+from sparkgpu.table.rows import Rows, joined
 from sparkgpu.table.schema import SplitName, TableSchema
 
 _LOOKED_AT: dict[SplitName, int] = {"train": 100_000, "valid": 50_000, "test": 50_000}
@@ -87,7 +87,7 @@ def read_sample(paths: RunPaths, schema: TableSchema, split: SplitName) -> Sampl
         labels.append(block.label_N)
         kept.append(_each(block, -begin % every, every))
         begin += len(block.label_N)
-    rows = _joined(kept)
+    rows = joined(kept)
     return Sample(
         total=total,
         rows=rows,
@@ -123,15 +123,4 @@ def _each(block: Rows, first: int, every: int) -> Rows:
         weight_N=None if part.weight_N is None else part.weight_N.copy(),
         numeric_NF=part.numeric_NF.copy(),
         codes_NK=part.codes_NK.copy(),
-    )
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    weights = [part.weight_N for part in parts if part.weight_N is not None]
-    return Rows(
-        row_id_N=np.concatenate([part.row_id_N for part in parts]),
-        label_N=np.concatenate([part.label_N for part in parts]),
-        weight_N=np.concatenate(weights) if weights else None,
-        numeric_NF=np.concatenate([part.numeric_NF for part in parts]),
-        codes_NK=np.concatenate([part.codes_NK for part in parts]),
     )

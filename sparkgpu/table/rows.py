@@ -9,7 +9,7 @@ N rows, F numeric features, K categorical features, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,18 @@ class Rows:
             numeric_NF=self.numeric_NF[which],
             codes_NK=self.codes_NK[which],
         )
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts of one table, of which there is at least one, in their order."""
+    weights = [part.weight_N for part in parts if part.weight_N is not None]
+    return Rows(
+        row_id_N=np.concatenate([part.row_id_N for part in parts]),
+        label_N=np.concatenate([part.label_N for part in parts]),
+        weight_N=np.concatenate(weights) if weights else None,
+        numeric_NF=np.concatenate([part.numeric_NF for part in parts]),
+        codes_NK=np.concatenate([part.codes_NK for part in parts]),
+    )
 
 
 def read_rows(
