@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +73,8 @@ def test_advice_names_a_way_with_time_memory_and_the_command_and_leaves_nothing(
     assert (record.rows, record.num_features, record.task, record.lanes) == (1_000, 4, "binary", 1)
     assert record.wall_s > record.ready_s > 0 and record.peak_rss_bytes > 100 * 2**20
     assert [one.name for one in record.options if one.standing == "chosen"] == ["single"]
-    assert record.command.startswith("sparkgpu run flowers.parquet --target kind --cpu-lanes 1")
+    door = "slurm write" if shutil.which("sbatch") else "run"
+    assert record.command.startswith(f"sparkgpu {door} flowers.parquet --target kind --cpu-lanes 1")
     assert record.command.endswith("--advise")
     assert [item.name for item in folder.iterdir()] == ["flowers.parquet"]
 
