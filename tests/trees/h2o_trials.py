@@ -2,20 +2,26 @@
 
 A process of its own, since a process can have one H2O context in its life. Each trial of the file has a
 `run_dir`, a `name`, `settings`, and `native`: whether XGBoost's own library predicts inside H2O. With
-`by_h2o` H2O predicts all rows. `ntrees_of` names an earlier trial whose best number of trees this one grows.
+`by_h2o` H2O predicts all rows. With `frees_cores` the lane has a second core, free from the start: the trees
+must take it, or the process fails. `ntrees_of` names an earlier trial whose best number of trees this one
+grows.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from planted_trees import cpu_lane, planned
 
 from sparkgpu.engines.engine import Platform, TreesTrial
+from sparkgpu.engines.trees.free_cores import FreeCoresOfH2O
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.jvm.h2o_context import native_predictions, start_h2o, stopping
 from sparkgpu.jvm.session import spark_session
@@ -58,8 +64,31 @@ def main() -> None:
             with (
                 mock.patch.object(engine, "_predicting", predicting),
                 mock.patch.object(engine, "_applies_saved_trees", applies_saved_trees),
+                taking_free_cores(engine, session) if asked["frees_cores"] else nullcontext(),
             ):
+                if asked["frees_cores"]:
+                    lane = trial.lane.model_copy(update={"threads": 2})
+                    trial = replace(trial, lane=lane, cores_are_free=lambda: True)
                 write_json(trial.paths.fit, engine.run(trial))
+
+
+@contextmanager
+def taking_free_cores(engine: Any, session: Any) -> Iterator[None]:
+    """Looks for free cores without a pause, and fails if the trees got none."""
+    from sparkgpu.engines.trees import h2o_xgboost
+
+    given: list[FreeCoresOfH2O] = []
+
+    def free_cores(model: Any, trial: TreesTrial) -> FreeCoresOfH2O:
+        given.append(FreeCoresOfH2O(session, model.model_id, trial))
+        return given[-1]
+
+    with (
+        mock.patch.object(engine, "_free_cores", free_cores),
+        mock.patch.object(h2o_xgboost, "_POLL_S", 0.0),
+    ):
+        yield
+    assert [found.given for found in given] == [2]
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.spark
 
 ROWS = 2000
 BY_H2O = ("native", "java")
+FREES_CORES = "second_core"
 SPLITS = np.array(["train", "train", "train", "valid", "test"])[np.arange(ROWS) % 5]
 
 
@@ -65,6 +66,10 @@ LEAFWISE = {
     **STOPPED, "grow_policy": "lossguide", "max_depth": 0, "max_leaves": 20, "learn_rate": 0.3,
     "categorical_encoding": "sort_by_response",
 }  # fmt: skip
+SAMPLED = {
+    **LEAFWISE, "ntrees": 400, "early_stopping_rounds": 0, "learn_rate": 0.05, "sample_rate": 0.8,
+    "col_sample_rate_per_tree": 0.7,
+}  # fmt: skip
 BEST_OF = {"fewer": "stopped", "leaves_fewer": "leaves"}
 TRIALS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "gaps": ("gaps", {}, False),
@@ -74,6 +79,8 @@ TRIALS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "fewer": ("noisy", STOPPED, False),
     "leaves": ("three", LEAFWISE, True),
     "leaves_fewer": ("three", LEAFWISE, True),
+    "first_core": ("three", SAMPLED, True),
+    FREES_CORES: ("three", SAMPLED, True),
     "sorted": ("odd", {"categorical_encoding": "sort_by_response"}, False),
     "sorted_numbers": ("numbers", {"categorical_encoding": "sort_by_response"}, False),
     "by_number": ("numbers", {"categorical_encoding": "label_encoder", "max_depth": 3}, False),
@@ -100,6 +107,7 @@ def found(
             "settings": settings,
             "native": native,
             "by_h2o": trial in BY_H2O,
+            "frees_cores": trial == FREES_CORES,
             "ntrees_of": BEST_OF.get(trial),
         }
         for trial, (name, settings, native) in TRIALS.items()
@@ -146,6 +154,12 @@ def test_a_model_is_cut_back_to_its_best_trees(found: dict[str, Outcome], stoppe
     assert found[stopped].curve[-1][0] > best == found[fewer].curve[-1][0]
     np.testing.assert_array_equal(found[stopped].valid, found[fewer].valid)
     np.testing.assert_array_equal(found[stopped].test, found[fewer].test)
+
+
+def test_trees_that_take_a_free_core_are_the_same_trees(found: dict[str, Outcome]) -> None:
+    """`h2o_trials` fails unless they take it."""
+    np.testing.assert_array_equal(found["first_core"].valid, found[FREES_CORES].valid)
+    assert found["first_core"].curve == found[FREES_CORES].curve
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,30 @@ def test_a_depth_of_zero_is_no_limit(exact_engine: str, tmp_path: Path) -> None:
     labels_N = planted.labels("test")
     assert np.abs(shallow.test - labels_N).mean() > 3
     assert np.abs(deep.test - labels_N).mean() < 0.5
+
+
+def test_trees_of_xgboost_that_take_a_free_core_are_the_same_trees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    random = np.random.default_rng(8)
+    value_NF = random.normal(size=(4000, 5))
+    planted = table(tmp_path, value_NF @ random.normal(size=5), {f"x{f}": value_NF[:, f] for f in range(5)})
+    set_param, asked = xgboost.Booster.set_param, list[Any]()
+
+    def watched(booster: Any, parameters: Any, value: Any = None) -> None:
+        asked.append(parameters)
+        set_param(booster, parameters, value)
+
+    monkeypatch.setattr(xgboost.Booster, "set_param", watched)
+    settings = {"ntrees": 30, "max_depth": 4, "sample_rate": 0.7, "col_sample_rate_per_tree": 0.6}
+    one = fit(planted, "xgboost", **settings)
+    asked.clear()
+    trial = planned(planted.paths, planted.schema, "more", "xgboost", cpu_lane(), tmp_path, **settings)
+    trial = replace(trial, lane=trial.lane.model_copy(update={"threads": 2}), cores_are_free=lambda: True)
+    more = outcome(planted, "more", make_engine("xgboost", Platform()).run(trial))
+    assert {"nthread": 2} in asked
+    np.testing.assert_array_equal(more.test, one.test)
 
 
 def test_exact_trees_of_xgboost_need_a_depth(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Model, Platform, PrunedError, TreesTrial
 from sparkgpu.engines.trees.curve import curve_as_csv
+from sparkgpu.engines.trees.free_cores import FreeCores
 from sparkgpu.engines.trees.time_limit import fit_until
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
@@ -60,10 +61,14 @@ class Fitted:
 
 
 class Progress:
-    """Told after each round, it reports the number of trees now and then and says when time is up."""
+    """Told after each round, it reports the number of trees now and then and says when time is up.
+
+    `free_cores` tells libraries that can change their threads between rounds when there are more.
+    """
 
     def __init__(self, trial: TreesTrial) -> None:
         self._trial = trial
+        self.free_cores = FreeCores(trial)
         self._until = fit_until(trial)
         self.out_of_time = False
         self.pruned: PrunedError | None = None
@@ -96,7 +101,7 @@ class BoostingEngine(ABC):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int, float], bool],
+        progress: Progress,
     ) -> Fitted:
         """Train on split train and stop early by split valid, or as soon as `progress` says so."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import TreesTrial
-from sparkgpu.engines.trees.boosting import BoostingEngine, BoostingModel, Fitted, Split, thinned
+from sparkgpu.engines.trees.boosting import BoostingEngine, BoostingModel, Fitted, Progress, Split, thinned
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.table.schema import SplitName, TableSchema
 
@@ -30,7 +30,7 @@ class CatBoost(BoostingEngine):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int, float], bool],
+        progress: Progress,
     ) -> Fitted:
         config, schema = trial.parameters, trial.schema
         loss = _LOSSES[schema.task]
@@ -79,7 +79,7 @@ class CatBoost(BoostingEngine):
 
 
 class _Progress:
-    def __init__(self, progress: Callable[[int, float], bool]) -> None:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def after_iteration(self, info: Any) -> bool:

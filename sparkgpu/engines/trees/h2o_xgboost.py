@@ -18,6 +18,7 @@ import h2o
 from h2o.estimators import H2OXGBoostEstimator
 
 from sparkgpu.engines.engine import Model, Platform, PrunedError, TreesTrial
+from sparkgpu.engines.trees.free_cores import FreeCoresOfH2O
 from sparkgpu.engines.trees.h2o_cloud import Cloud
 from sparkgpu.engines.trees.h2o_cut import cut_back
 from sparkgpu.engines.trees.h2o_frames import H2OTables
@@ -104,7 +105,9 @@ class H2OXGBoost:
                 if not self._applies_saved_trees():  # H2O parses it while the first trees grow
                     test = tables.coded("test", fold, order)
                 job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
-                is_scoring = _grow(job, trial, until, WatchedHistory(model, trial))
+                is_scoring = _grow(
+                    job, trial, until, WatchedHistory(model, trial), self._free_cores(model, trial)
+                )
             if is_scoring:
                 # H2O scores all training and validation rows; with many classes this can take as long as the
                 # trees.
@@ -179,6 +182,13 @@ class H2OXGBoost:
         assert self._session is not None
         trees_per_round = len(schema.classes) if schema.task == "multiclass" else 1
         cut_back(self._session, model.model_id, best, trees_per_round)
+
+    def _free_cores(self, model: H2OXGBoostEstimator, trial: TreesTrial) -> FreeCoresOfH2O | None:
+        """None on a cluster, whose nodes are in other processes."""
+        if self._cloud is not None:
+            return None
+        assert self._session is not None
+        return FreeCoresOfH2O(self._session, model.model_id, trial)
 
     def _predicting(self, trial: TreesTrial) -> AbstractContextManager[None]:
         """How H2O predicts and scores: with many classes the native library is faster than H2O's Java."""
@@ -258,7 +268,13 @@ def _ended_by_time(grown: int, best: int, trial: TreesTrial) -> bool:
     return grown < trial.parameters.ntrees and not (patience and grown - best >= patience)
 
 
-def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedHistory) -> bool:
+def _grow(
+    job: H2OJob,
+    trial: TreesTrial,
+    until: float | None,
+    watched: WatchedHistory,
+    free_cores: FreeCoresOfH2O | None,
+) -> bool:
     """Report the number of trees until all are grown. Returns whether H2O still works on the model then.
 
     This is unknown for a model that stops early: its progress does not change any more.
@@ -270,6 +286,8 @@ def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedH
         except PrunedError:
             job.cancel()
             raise
+        if free_cores is not None:
+            free_cores.look()
         if done != told:
             # With a time limit, H2O tells the share of the time.
             step = round(done * trial.parameters.ntrees) if until is None else None

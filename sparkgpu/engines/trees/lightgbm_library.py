@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from sparkgpu.engines.trees.boosting import (
     BoostingEngine,
     BoostingModel,
     Fitted,
+    Progress,
     Split,
     both_classes,
     thinned,
@@ -29,13 +30,16 @@ LIGHTGBM_FILE = "model.txt"
 
 
 class LightGBM(BoostingEngine):
-    """Trees of LightGBM, which grow leaf by leaf."""
+    """Trees of LightGBM, which grow leaf by leaf.
+
+    Their threads stay as they started: to change a parameter while they grow draws other rows for a tree.
+    """
 
     def fit(
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int, float], bool],
+        progress: Progress,
     ) -> Fitted:
         config, schema = trial.parameters, trial.schema
         metric = _METRICS[schema.task]

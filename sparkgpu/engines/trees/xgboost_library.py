@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sparkgpu.engines.trees.boosting import (
     BoostingEngine,
     BoostingModel,
     Fitted,
+    Progress,
     Split,
     both_classes,
     thinned,
@@ -36,7 +37,7 @@ class XGBoost(BoostingEngine):
         self,
         trial: TreesTrial,
         splits: Mapping[SplitName, Split],
-        progress: Callable[[int, float], bool],
+        progress: Progress,
     ) -> Fitted:
         config, schema, threads = trial.parameters, trial.schema, trial.lane.tree_threads
         if config.tree_method == "exact" and config.max_depth == 0:
@@ -86,11 +87,13 @@ class XGBoost(BoostingEngine):
 
 
 class _Progress(xgboost.callback.TrainingCallback):
-    def __init__(self, progress: Callable[[int, float], bool]) -> None:
+    def __init__(self, progress: Progress) -> None:
         super().__init__()
         self._progress = progress
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        if threads := self._progress.free_cores.found():
+            model.set_param({"nthread": threads})
         (losses,) = evals_log["valid"].values()
         return self._progress(epoch + 1, losses[-1])
 
