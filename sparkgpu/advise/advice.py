@@ -20,7 +20,8 @@ from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.runs.installed import check_engines, engine_with_cuda
-from sparkgpu.table.demo import DEMO, DEMO_SOURCE, at_hand, with_demo_target
+from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
+from sparkgpu.table.demo_table import at_hand
 from sparkgpu.table.source import Source, find_source
 from sparkgpu.words import counted, seconds_text
 

@@ -39,7 +39,7 @@ from sparkgpu.rundir.events import Event, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.demo import at_hand
+from sparkgpu.table.demo_table import at_hand
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import Source
 from sparkgpu.words import counted

@@ -8,31 +8,23 @@ so that what is done stands when the time is over.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
+
+from sparkgpu.engines.unused_packages import leave_out_unused_packages
 
 if TYPE_CHECKING:
     from sparkgpu.explain.asking import Asked
     from sparkgpu.explain.messages import Answer, Draw, Order, Shuffle
     from sparkgpu.explain.sample import Sample
 
-_OWN_ENGINES = frozenset({"h2o-xgboost", "xgboost", "lightgbm", "catboost", "torch"})
-
 
 def serve(line: Connection[Any, Any], order: Order) -> None:
     """Load the models of `order`, then carry out what comes in, until None or the end of the line."""
-    if needs_no_sklearn(order):
-        # xgboost and lightgbm import it where they can: more than a second, for nothing needed here.
-        sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]
+    leave_out_unused_packages(member.engine for member in order.members)
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         _serve(line, order)
-
-
-def needs_no_sklearn(order: Order) -> bool:
-    """Whether all models are of our own engines, which predict without it; others may use scikit-learn."""
-    return {member.engine for member in order.members} <= _OWN_ENGINES
 
 
 def _serve(line: Connection[Any, Any], order: Order) -> None:

@@ -3,7 +3,7 @@
 A JVM with Spark and H2O loads some 15,000 classes, and each start parses and verifies all of them. An archive
 holds them ready to map. It is made in two steps: one JVM does a small run of everything a lane does and lists
 the classes it loaded; a second JVM dumps those classes. The archive only saves time: a JVM that cannot use it
-starts without it.
+starts without it. H2O's XGBoost library is unpacked beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkgpu.host.java import find_java
-from sparkgpu.jvm.startup import archive_path, class_path
+from sparkgpu.jvm.native_library import unpack
+from sparkgpu.jvm.startup import archive_path, assembly_jar, class_path, library_folder
 
 # Classes that an archive cannot hold: generated at run time, or (Icer) resolved by H2O's own weaver.
 _LEFT_OUT = ("Icer", "Lambda$", "javassist", "$$Lambda", "$Proxy", "GeneratedClass")
@@ -28,15 +29,16 @@ _DUMP_TIMEOUT_S = 900
 
 
 def build() -> Path:
-    """Make the archive for the present Java and class path if it is missing. Returns its path.
+    """Make what is missing of the archive and the library for the present Java. Returns the archive's path.
 
     Raises `RuntimeError` with the last printed line if a step fails.
     """
     java_home = find_java()
     archive = archive_path(java_home)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    unpack(assembly_jar(), library_folder())
     if archive.exists():
         return archive
-    archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as name:
         folder = Path(name)
         listed = folder / "classes.list"

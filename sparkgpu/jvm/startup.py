@@ -24,8 +24,10 @@ from pathlib import Path
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.java import find_java
 from sparkgpu.host.processes import die_with_parent, reap
+from sparkgpu.jvm.native_library import library_options
 
 _START_TIMEOUT_S = 120.0
+_LOOK_S = 0.01
 _JDBC_DRIVERS = ("derby-", "hive-jdbc-")
 
 # JDK packages that Spark 3.5 opens by reflection on Java 17 (JavaModuleOptions of its launcher).
@@ -88,16 +90,26 @@ def catalog_class_path() -> list[str]:
 
 
 def archive_path(java_home: Path) -> Path:
-    """The path of the class archive for this Java and class path (it may not exist).
+    """The path of the class archive for this Java and class path (it may not exist)."""
+    return _kept(f"classes-{_digest(java_home, *map(Path, class_path()))}.jsa")
 
-    It is beside its packages if that folder is writable, else in the user's cache. The name contains a digest
-    of everything that must match, so an outdated archive is never found.
-    """
+
+def library_folder() -> Path:
+    """The folder in which `sparkgpu.jvm.cds` keeps H2O's XGBoost library (it may not exist)."""
+    return _kept(f"library-{_digest(assembly_jar())}")
+
+
+def _digest(*files: Path) -> str:
+    """Of everything that must match, so that what was made for another version is never found."""
     digest = hashlib.sha256()
-    for name in (str(java_home), *class_path()):
-        stat = Path(name).stat()
-        digest.update(f"{name}:{stat.st_size}:{stat.st_mtime_ns}\n".encode())
-    name = f"classes-{digest.hexdigest()[:16]}.jsa"
+    for file in files:
+        stat = file.stat()
+        digest.update(f"{file}:{stat.st_size}:{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _kept(name: str) -> Path:
+    """Where later starts find it: beside its packages if that folder is writable, else in a cache."""
     shared = Path(sys.prefix) / "share" / "sparkgpu" / name
     if shared.exists() or os.access(sys.prefix, os.W_OK):
         return shared
@@ -132,6 +144,7 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
     archive = archive_path(java_home)
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
+    options += library_options(library_folder())
     # For experts, and for building the archive; lanes do not get Java's own variables.
     options += os.environ.get("SPARKGPU_JVM_OPTIONS", "").split()
     path = os.pathsep.join([*class_path(), *settings.class_path])
@@ -157,6 +170,38 @@ class Gateway:
             reap(self.process)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartingJvm:
+    """A JVM with Spark's py4j server that is starting; it writes its port to the file `info`."""
+
+    process: subprocess.Popen[bytes]
+    info: Path
+    java_home: Path
+
+    def ready(self) -> Gateway:
+        """Wait until it has started. Raises `DeviceError` if it ends early or does not start in time."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self.info.exists():
+            if self.process.poll() is not None:
+                raise DeviceError(
+                    f"the Java in {self.java_home} ended with status {self.process.returncode} before Spark "
+                    "was up; its last output is in the lane's log."
+                )
+            if time.monotonic() > deadline:
+                raise DeviceError(
+                    f"the Java in {self.java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s."
+                )
+            time.sleep(_LOOK_S)
+        data = self.info.read_bytes()  # complete, since Spark writes it under another name and renames it
+        self.info.unlink()
+        port, length = struct.unpack_from("!ii", data)
+        return Gateway(process=self.process, port=port, secret=data[8 : 8 + length].decode())
+
+    def kill(self) -> None:
+        self.process.kill()
+        reap(self.process)
+
+
 @contextmanager
 def jvm(
     settings: JvmSettings,
@@ -164,33 +209,38 @@ def jvm(
     address: str = "127.0.0.1",
     environ: Mapping[str, str] = os.environ,
     meanwhile: Callable[[], None] = lambda: None,
+    starting: StartingJvm | None = None,
 ) -> Iterator[Gateway]:
-    """A JVM with Spark's py4j server (see `start_jvm`) that ends with the block."""
-    gateway = start_jvm(settings, address, environ, meanwhile)
+    """A JVM (see `launch_jvm`) that ends with the block; `meanwhile` is called while it starts.
+
+    `starting` is one that was launched before with these settings.
+    """
+    starting = starting or launch_jvm(settings, address, environ)
+    try:
+        meanwhile()
+        gateway = starting.ready()
+    except BaseException:
+        starting.kill()
+        raise
     try:
         yield gateway
     finally:
         gateway.close()
 
 
-def start_jvm(
-    settings: JvmSettings,
-    address: str = "127.0.0.1",
-    environ: Mapping[str, str] = os.environ,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> Gateway:
-    """Start a JVM with Spark's py4j server and wait for it; Spark binds to `address`.
+def launch_jvm(
+    settings: JvmSettings, address: str = "127.0.0.1", environ: Mapping[str, str] = os.environ
+) -> StartingJvm:
+    """Start a JVM with Spark's py4j server, without waiting for it; Spark binds to `address`.
 
-    Call it from the main thread: the kernel ends the JVM with the thread that started it. `meanwhile` is
-    called right after Java's start. The JVM prints to this process's output. Raises `DeviceError` if Java is
-    missing or the JVM ends early.
+    Call it from the main thread: the kernel ends the JVM with the thread that started it. The JVM prints to
+    this process's output. Raises `DeviceError` if Java is missing.
     """
     java_home = find_java(environ)
     settings.scratch.mkdir(parents=True, exist_ok=True)
     info = settings.scratch / f"gateway-{os.getpid()}"
-    command = jvm_command(java_home, settings, "org.apache.spark.api.python.PythonGatewayServer")
     process = subprocess.Popen(
-        command,
+        jvm_command(java_home, settings, "org.apache.spark.api.python.PythonGatewayServer"),
         stdin=subprocess.PIPE,
         env={
             **environ,
@@ -201,31 +251,7 @@ def start_jvm(
         },
         preexec_fn=_follow_parent,  # noqa: PLW1509  no other thread forks here, and it only sets signals
     )
-    try:
-        meanwhile()
-        _await(info, process, java_home)
-    except BaseException:
-        process.kill()
-        reap(process)
-        raise
-    data = info.read_bytes()  # complete, since Spark writes it under another name and renames it
-    info.unlink()
-    port, length = struct.unpack_from("!ii", data)
-    return Gateway(process=process, port=port, secret=data[8 : 8 + length].decode())
-
-
-def _await(info: Path, process: subprocess.Popen[bytes], java_home: Path) -> None:
-    """Wait until the JVM has written its port to the file `info`."""
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while not info.exists():
-        if process.poll() is not None:
-            raise DeviceError(
-                f"the Java in {java_home} ended with status {process.returncode} before Spark was up; "
-                "its last output is in the lane's log."
-            )
-        if time.monotonic() > deadline:
-            raise DeviceError(f"the Java in {java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s.")
-        time.sleep(0.02)
+    return StartingJvm(process=process, info=info, java_home=java_home)
 
 
 def _follow_parent() -> None:

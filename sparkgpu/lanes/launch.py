@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import BRANCHES, Branch
+from sparkgpu.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.errors import TrialError
 from sparkgpu.host.processes import end_groups
 from sparkgpu.host.watchdog import Vitals, family, leave_stacks
@@ -185,7 +185,12 @@ def start_lane(
         environment = partial(
             lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
         )
-        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, environment))
+        specs = plan.of(lane.index, branch)
+        needs_java = prepares or any(ENGINES.find(trial.engine).needs_h2o for trial in specs)
+        # A catalog has a class path of its own, which the worker knows.
+        early = needs_java and not (prepares and source is not None and source.is_catalog_table)
+        words = ("--heap", str(lane.heap_bytes), "--threads", str(lane.threads)) if early else ()
+        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, environment, words))
     return workers
 
 
@@ -198,15 +203,16 @@ def _start(
     scratch: Path,
     source: Source | None,
     environment: Callable[[Path], dict[str, str]],
+    java: Sequence[str],
 ) -> Worker:
     folder = paths.lane(lane.index)
 
     def start() -> subprocess.Popen[bytes]:
         own = Path(tempfile.mkdtemp(prefix=f"lane-{lane.index}-{branch}-", dir=scratch))
         command = [
-            sys.executable, "-m", "sparkgpu.lanes.worker", "--run", str(paths.root),
+            sys.executable, "-m", "sparkgpu.lanes.start", "--run", str(paths.root),
             "--lane", str(lane.index), "--branch", branch, "--scratch", str(own),
-            "--parent", str(os.getpid()), *(["--source", source.model_dump_json()] if source else []),
+            "--parent", str(os.getpid()), *java, *(["--source", source.model_dump_json()] if source else []),
         ]  # fmt: skip
         try:
             with folder.log.open("ab") as log:

@@ -1,4 +1,4 @@
-"""One worker process of a lane: ``python -m sparkgpu.lanes.worker --run DIR --lane I --branch trees|neural``.
+"""The work of one worker process of a lane, which `sparkgpu.lanes.start` begins and ends.
 
 A lane's two workers run at the same time. The tree worker of the first lane also prepares the table, in
 the Spark session it needs anyway, while H2O starts beside it; all others wait for ``table/schema.json``.
@@ -7,7 +7,6 @@ Every error is written to the trial's or the lane's ``error.json``; its tracebac
 
 from __future__ import annotations
 
-import argparse
 import re
 import time
 import traceback
@@ -24,9 +23,11 @@ from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
+from sparkgpu.engines.unused_packages import leave_out_unused_packages
 from sparkgpu.errors import DeviceError, described
+from sparkgpu.jvm.startup import StartingJvm
 from sparkgpu.lanes.background import InBackground
-from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
+from sparkgpu.lanes.process import end, give_up, import_for_threads
 from sparkgpu.lanes.time_shares import TimeShares
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
@@ -36,7 +37,7 @@ from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.demo import at_hand
+from sparkgpu.table.demo_table import at_hand
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import Source
 
@@ -60,11 +61,17 @@ class _SourceBeside:
     scan: InBackground[ParquetScan | None]
 
 
-class _Worker:
-    """The state and the work of one worker process."""
+class Work:
+    """The state and the work of one worker process; `starting` is its JVM, if that starts already."""
 
     def __init__(
-        self, paths: RunPaths, lane: int, branch: Branch, scratch: Path, source: Source | None
+        self,
+        paths: RunPaths,
+        lane: int,
+        branch: Branch,
+        scratch: Path,
+        source: Source | None,
+        starting: StartingJvm | None = None,
     ) -> None:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
@@ -74,6 +81,7 @@ class _Worker:
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source
+        self.starting = starting
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
@@ -81,6 +89,8 @@ class _Worker:
         self.prepares = prepares_table(paths, lane, branch)
 
     def run(self) -> None:
+        if not any(spec.settings for spec in self.trials):  # a search scores what it tries
+            leave_out_unused_packages(spec.engine for spec in self.trials)
         if any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials):
             self._run_with_h2o()
             return
@@ -107,6 +117,25 @@ class _Worker:
                 return
             with stopping(context):
                 self._run_trials(Platform(session=session))
+                if self._ends_at_once():
+                    end(self.status)
+
+    def _ends_at_once(self) -> bool:
+        """Whether H2O and Spark may end with this process: their files are in `scratch`, which goes, too.
+
+        A catalog and Spark's Python workers, which make the table of other sources, are closed in order.
+        """
+        if not self.prepares:
+            return True
+        from sparkgpu.prepare.local_table import may_be_local
+
+        assert self.source is not None
+        return may_be_local(self.config, self.source)
+
+    @property
+    def status(self) -> int:
+        """The exit status: 0 if all trials are done, 5 if one failed."""
+        return 5 if self.failed else 0
 
     def _go_on_without_h2o(self, error: Exception) -> None:
         """H2O did not start: its trials fail, and those of other engines run. Raises if there are none."""
@@ -260,6 +289,7 @@ class _Worker:
                         port_base=self.lane.port_base,
                         catalog=self.source is not None and self.source.is_catalog_table and self.prepares,
                         meanwhile=meanwhile,
+                        starting=self.starting,
                     )
                 )
             yield session, source
@@ -303,27 +333,3 @@ class _Worker:
                 while not self.paths.schema.exists():
                     time.sleep(_WAIT_S)
         return read_schema(self.paths)
-
-
-def main() -> None:
-    """Run one worker. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--lane", type=int, required=True)
-    parser.add_argument("--branch", choices=("trees", "neural"), required=True)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--source", type=Source.model_validate_json)
-    parser.add_argument("--parent", type=int, required=True)
-    arguments = parser.parse_args()
-    begin(arguments.parent)
-    paths = RunPaths(root=arguments.run)
-    try:
-        worker = _Worker(paths, arguments.lane, arguments.branch, arguments.scratch, arguments.source)
-        worker.run()
-    except BaseException as error:
-        give_up(error, [paths.lane(arguments.lane).error(arguments.branch)])
-    end(5 if worker.failed else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sparkgpu import __version__
 from sparkgpu.host.devices import Machine
@@ -14,9 +15,11 @@ from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import CostInfo, DataInfo, Results, RunInfo, write_results
-from sparkgpu.runs.evaluate import Evaluation
 from sparkgpu.runs.provenance import host, versions
 from sparkgpu.table.schema import TableSchema
+
+if TYPE_CHECKING:
+    from sparkgpu.runs.evaluate import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,6 @@ from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, write_results
-from sparkgpu.runs.evaluate import evaluate
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.installed import check_engines, engine_with_cuda
 from sparkgpu.runs.new_folder import keep_log, run_folder
@@ -53,8 +52,9 @@ from sparkgpu.terminal import Display
 
 # In an order in which no single import takes long.
 _FOR_THE_END = (
-    "numpy", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize", "scipy.stats", "joblib",
-    "sklearn.utils", "sklearn.metrics", "matplotlib.figure", "jinja2", "sparkgpu.profile", "sparkgpu.report",
+    "numpy", "sparkgpu.runs.evaluate", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize",
+    "scipy.stats", "joblib", "sklearn.utils", "sklearn.metrics", "matplotlib.figure", "jinja2",
+    "sparkgpu.profile", "sparkgpu.report",
 )  # fmt: skip
 
 
@@ -259,6 +259,8 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
                 workers.leave_stacks_of_silent()
                 raise
             begin = time.perf_counter()
+            from sparkgpu.runs.evaluate import evaluate  # with numpy: the lanes need not wait for it
+
             # At the same time, the workers close Spark and H2O.
             schema = read_schema(paths)
             with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):

@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from sparkgpu.config.registry.engines import Branch
 from sparkgpu.rundir.events import EventReader
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.demo import DEMO_TARGET, write_demo
+from sparkgpu.table.demo import DEMO_TARGET
+from sparkgpu.table.demo_table import write_demo
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "sparkgpu")

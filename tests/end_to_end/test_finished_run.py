@@ -166,7 +166,7 @@ def test_the_parent_and_every_worker_were_seen(run: Running) -> None:
     workers = {
         tuple(words[words.index("--lane") + 1 : words.index("--lane") + 4])
         for words in (command.split("\0") for command in run.seen.commands)
-        if "sparkgpu.lanes.worker" in words
+        if "sparkgpu.lanes.start" in words
     }
     assert workers == {
         (lane, "--branch", branch) for lane in ("0", "1") for branch in ("trees", "neural")

@@ -18,7 +18,8 @@ from standalone import Cluster, spark_environment, standalone
 
 from sparkgpu.rundir.events import EventReader
 from sparkgpu.rundir.files import read_json
-from sparkgpu.table.demo import DEMO_TARGET, write_demo
+from sparkgpu.table.demo import DEMO_TARGET
+from sparkgpu.table.demo_table import write_demo
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

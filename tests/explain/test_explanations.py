@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from planted_run import TOWNS, planted_run
 
+from sparkgpu.engines.unused_packages import need_no_others
 from sparkgpu.explain.columns import user_columns
 from sparkgpu.explain.disagreement import differs
-from sparkgpu.explain.messages import Member, Order
 from sparkgpu.explain.run import explain
 from sparkgpu.explain.sample import draw_sample
-from sparkgpu.explain.worker import needs_no_sklearn
 from sparkgpu.rundir.explanations import Explanations, Importance, read_explanations
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.score import metrics
@@ -35,15 +34,9 @@ def means(found: Explanations, model: str) -> dict[str, float]:
     return {one.column: one.models[model].mean for one in found.importances}
 
 
-def test_only_our_own_engines_are_kept_from_scikit_learn(run: RunPaths) -> None:
-    def order(*engines: str) -> Order:
-        members = (
-            Member(name=engine, engine=engine, folder=run.root, temperature=None) for engine in engines
-        )
-        return Order(members=tuple(members), schema=read_schema(run))
-
-    assert needs_no_sklearn(order("h2o-xgboost", "torch"))
-    assert not needs_no_sklearn(order("h2o-xgboost", "engine-of-another-package"))
+def test_only_our_own_engines_are_kept_from_scikit_learn() -> None:
+    assert need_no_others(("h2o-xgboost", "torch"))
+    assert not need_no_others(("h2o-xgboost", "engine-of-another-package"))
 
 
 @pytest.mark.process

@@ -14,14 +14,14 @@ from planted_trees import Table, cpu_lane, table
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.errors import TrialError
-from sparkgpu.lanes.worker import _Worker
+from sparkgpu.lanes.worker import Work
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventReader
 from sparkgpu.rundir.files import read_json, write_json, write_text
 
 
-def worker(planted: Table, *engines: str) -> _Worker:
+def worker(planted: Table, *engines: str) -> Work:
     """A worker of trees with one model for each engine, on a table that is there."""
     paths = planted.paths
     added = [name for name in engines if name != "h2o-xgboost"]
@@ -34,7 +34,7 @@ def worker(planted: Table, *engines: str) -> _Worker:
     )
     write_json(paths.plan, Plan(preset="fast", lanes=(cpu_lane(),), trials=trials, reasons={}))
     write_json(paths.lane(0).lane, cpu_lane())
-    return _Worker(paths, 0, "trees", planted.paths.root, None)
+    return Work(paths, 0, "trees", planted.paths.root, None)
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(self: Any, session: Any) -> None:
         raise TrialError("H2O did not start: no port is free.")
 
-    monkeypatch.setattr(_Worker, "_spark", no_spark)
-    monkeypatch.setattr(_Worker, "_start_h2o", refused)
+    monkeypatch.setattr(Work, "_spark", no_spark)
+    monkeypatch.setattr(Work, "_start_h2o", refused)
 
 
 def ends(planted: Table) -> dict[str, str]:

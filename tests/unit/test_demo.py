@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkgpu.errors import DeviceError
-from sparkgpu.table.demo import DEMO_TARGET, write_demo
+from sparkgpu.table.demo import DEMO_TARGET
+from sparkgpu.table.demo_table import write_demo
 
 
 @pytest.fixture(scope="module")

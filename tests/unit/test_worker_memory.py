@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkgpu.lanes.worker import _Worker
+from sparkgpu.lanes.worker import Work
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
@@ -35,8 +35,8 @@ class Engine:
         )  # fmt: skip
 
 
-def worker(tmp_path: Path) -> tuple[_Worker, RunPaths]:
-    made = _Worker.__new__(_Worker)
+def worker(tmp_path: Path) -> tuple[Work, RunPaths]:
+    made = Work.__new__(Work)
     made.paths = RunPaths(root=tmp_path)
     made.branch = "trees"
     made.lane = SimpleNamespace(index=0)  # type: ignore[assignment]

@@ -24,7 +24,8 @@ from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
 from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.demo import DEMO, DEMO_SOURCE, at_hand, with_demo_target
+from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
+from sparkgpu.table.demo_table import at_hand
 from sparkgpu.table.source import find_source
 from sparkgpu.words import counted
 
