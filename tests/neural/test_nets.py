@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from planted import parameters
+from torch import Tensor
 
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place, set_place
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, embedding_dim
+from sparkgpu.engines.neural.nets.members_output import MembersOutput
 from sparkgpu.engines.neural.nets.network import build_net
 from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.nets.tabm import FirstBlock, find_bins
+from sparkgpu.engines.neural.nets.tabm import FirstBlock, TabMInput, find_bins
 
 
 def test_embeddings_grow_slower_than_the_vocabulary_and_end_at_eight() -> None:
@@ -135,3 +137,57 @@ def test_tabm_takes_tables_of_any_kind_of_column(
     codes = torch.tensor([[level - 1 for level in num_levels], [-1] * len(num_levels)], dtype=torch.int32)
     out = net(torch.zeros(2, num_numeric, device=device), codes.to(device))
     assert out.shape == (2, 2, 3) and out.isfinite().all()
+
+
+def test_numbers_looked_up_by_their_bins_are_embedded_as_published() -> None:
+    bins = (
+        torch.tensor([-1.5, -0.5, -0.25, 0.0, 2.0]), torch.tensor([-1.0, 0.0, 1.0]),
+        torch.linspace(-2.0, 2.0, 5), torch.tensor([-1.0, 1.0]), torch.tensor([0.0, 0.25, 0.5, 1.0]),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    shape = InputShape(num_numeric=5, num_levels=(), num_outputs=1, bins=bins)
+    layer = TabMInput(shape, embedding_dim=3)
+    published = layer.numeric
+    assert published is not None
+    weight = published.get_parameter("linear.weight")
+    with torch.no_grad():
+        weight.copy_(torch.randn_like(weight))
+    edges = torch.tensor([[-9.0], [-1.0], [-0.25], [0.0], [0.5], [1.0], [2.0], [9.0]]).expand(8, 5)
+    numbers = torch.cat([edges, torch.randn((200, 5))])
+    no_codes = torch.empty((208, 0), dtype=torch.int32)
+    outward = torch.randn((208, layer(numbers, no_codes).shape[1]))
+
+    def values_and_gradients() -> list[Tensor]:
+        layer.zero_grad()
+        values = layer(numbers, no_codes)
+        values.backward(outward)
+        gradients = [parameter.grad for parameter in layer.parameters()]
+        return [values.detach(), *(found for found in gradients if found is not None)]
+
+    looked_up = values_and_gradients()
+    layer.lookup.is_exported = True
+    for found, expected in zip(looked_up, values_and_gradients(), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5])
+def test_each_member_has_the_output_layer_that_is_published(outputs: int, device: str) -> None:
+    from tabm import LinearEnsemble
+
+    torch.manual_seed(0)
+    published = LinearEnsemble(7, outputs, k=3).to(device)
+    torch.manual_seed(0)
+    layer = MembersOutput(7, outputs, members=3).to(device)
+    for name, parameter in published.named_parameters():
+        assert torch.equal(layer.get_parameter(name), parameter)
+    outward = torch.randn((11, 3, outputs), device=device)
+    found = []
+    for module in (published, layer):
+        x = torch.linspace(-2.0, 2.0, 231, device=device).view(11, 3, 7).requires_grad_()
+        values = module(x)
+        values.backward(outward)
+        found.append([values, x.grad, *(parameter.grad for parameter in module.parameters())])
+        with torch.no_grad():
+            torch.testing.assert_close(module(x), values)
+    for expected, own in zip(*found, strict=True):
+        torch.testing.assert_close(own, expected, atol=1e-5, rtol=1e-5)

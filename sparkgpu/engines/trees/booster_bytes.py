@@ -1,14 +1,15 @@
-"""XGBoost's old binary format, in which H2O keeps a booster: cuts one back, and rewrites one as JSON.
+"""XGBoost's old binary format, in which H2O keeps a booster: cuts one back, and rewrites one as UBJSON.
 
 The format is that of XGBoost 1.x (there in ``src/learner.cc``, ``src/gbm/gbtree_model.h`` and
 ``include/xgboost/tree_model.h``): fixed little-endian records, and one block per tree. Only boosters of plain
-trees can be read. XGBoost itself reads the format no more since 3.1; it reads the JSON.
+trees can be read. XGBoost itself reads the format no more since 3.1; it reads UBJSON, which is JSON with
+numbers as bytes (ubjson.org), with typed arrays for whatever a tree has once for each node.
 """
 
 from __future__ import annotations
 
-import json
 import struct
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,11 @@ _MARK = b"binf"  # before a booster that comes from memory, as H2O's do
 _BOOSTER = b"gbtree"
 _HIGHEST_BIT = 1 << 31  # in `split`: whether a missing value goes left
 _NO_PARENT = 2**31 - 1
+_NO_WORDS = {
+    "categories": np.empty(0, "<i4"), "categories_nodes": np.empty(0, "<i4"),
+    "categories_segments": np.empty(0, "<i8"), "categories_sizes": np.empty(0, "<i8"),
+}  # fmt: skip
+_TYPED = {">f4": b"[$d#L", ">i4": b"[$l#L", ">i8": b"[$L#L", "|u1": b"[$U#L"}
 _VERSION = [1, 6, 1]
 
 
@@ -66,8 +72,8 @@ def cut_booster(booster: bytes, num_trees: int) -> bytes:
     )
 
 
-def booster_as_json(booster: bytes) -> bytes:
-    """The same booster as XGBoost's JSON, with every number to its last bit.
+def booster_as_ubjson(booster: bytes) -> bytes:
+    """The same booster as XGBoost's UBJSON, with every number to its last bit.
 
     Raises ValueError if this is not such a booster.
     """
@@ -103,7 +109,32 @@ def booster_as_json(booster: bytes) -> bytes:
         },
         "version": _VERSION,
     }
-    return json.dumps(whole).encode("ascii")
+    return b"".join(_as_ubjson(whole))
+
+
+def _as_ubjson(value: Any) -> Iterator[bytes]:
+    """The parts of a value: an object, a list, a text, a whole number, or an array as a typed list."""
+    if isinstance(value, np.ndarray):
+        yield _TYPED[value.dtype.newbyteorder(">").str] + struct.pack(">q", len(value))
+        yield value.astype(value.dtype.newbyteorder(">")).tobytes()
+    elif isinstance(value, dict):
+        yield b"{"
+        for key, found in value.items():
+            yield _length(key) + key.encode("ascii")
+            yield from _as_ubjson(found)
+        yield b"}"
+    elif isinstance(value, (list, tuple)):
+        yield b"[#" + _length(value)
+        for found in value:
+            yield from _as_ubjson(found)
+    elif isinstance(value, int):
+        yield struct.pack(">cq", b"L", value)
+    else:
+        yield b"S" + _length(value) + value.encode("ascii")
+
+
+def _length(value: Sized) -> bytes:
+    return struct.pack(">cq", b"L", len(value))
 
 
 def _tree(booster: bytes, found: _Layout, tree: int, num_features: int) -> dict[str, Any]:
@@ -115,21 +146,18 @@ def _tree(booster: bytes, found: _Layout, tree: int, num_features: int) -> dict[
     is_root = nodes["parent"] == -1
     parent = np.where(is_root, _NO_PARENT, nodes["parent"] & (_HIGHEST_BIT - 1))
     return {
-        "base_weights": statistics["weight"].tolist(),
-        "categories": [],
-        "categories_nodes": [],
-        "categories_segments": [],
-        "categories_sizes": [],
-        "default_left": (nodes["split"] >= _HIGHEST_BIT).astype(int).tolist(),
+        **_NO_WORDS,
+        "base_weights": statistics["weight"],
+        "default_left": (nodes["split"] >= _HIGHEST_BIT).astype("u1"),
         "id": tree,
-        "left_children": nodes["left"].tolist(),
-        "loss_changes": statistics["gain"].tolist(),
-        "parents": parent.tolist(),
-        "right_children": nodes["right"].tolist(),
-        "split_conditions": nodes["value"].tolist(),
-        "split_indices": (nodes["split"] & (_HIGHEST_BIT - 1)).tolist(),
-        "split_type": [0] * num_nodes,
-        "sum_hessian": statistics["hessian"].tolist(),
+        "left_children": nodes["left"],
+        "loss_changes": statistics["gain"],
+        "parents": parent.astype("<i4"),
+        "right_children": nodes["right"],
+        "split_conditions": nodes["value"],
+        "split_indices": (nodes["split"] & (_HIGHEST_BIT - 1)).astype("<i4"),
+        "split_type": np.zeros(num_nodes, "u1"),
+        "sum_hessian": statistics["hessian"],
         "tree_param": {
             "num_deleted": str(num_deleted),
             "num_feature": str(num_features),

@@ -18,7 +18,7 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from sparkgpu.engines.trees.booster_bytes import booster_as_json
+from sparkgpu.engines.trees.booster_bytes import booster_as_ubjson
 from sparkgpu.engines.trees.boosting import both_classes
 from sparkgpu.engines.trees.mojo_description import Description, read_description
 from sparkgpu.errors import TrialError
@@ -49,7 +49,7 @@ class BoosterModel:
             self._described = read_description(mojo)
             booster = mojo.read("boosterBytes")
         try:
-            self._booster = xgboost.Booster(model_file=bytearray(booster_as_json(booster)))
+            self._booster = xgboost.Booster(model_file=bytearray(booster_as_ubjson(booster)))
         except (ValueError, xgboost.core.XGBoostError) as error:
             raise TrialError(f"{file}: the trees of this model cannot be read ({error}).") from None
         self._columns = self.columns_of(self._described, schema)

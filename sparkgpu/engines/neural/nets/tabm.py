@@ -25,8 +25,10 @@ from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.categories import OneHot
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.engines.neural.nets.inputs import embedding_dim as category_dim
+from sparkgpu.engines.neural.nets.members_output import MembersOutput
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
 from sparkgpu.engines.neural.nets.network import Network
+from sparkgpu.engines.neural.nets.piecewise import PiecewiseLookup
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.training.optimizer import Recipe
@@ -41,7 +43,6 @@ class _Published:
     embeddings: type[nn.Module]
     affine: type[nn.Module]
     view: type[nn.Module]
-    output: type[nn.Module]
 
 
 @cache
@@ -53,7 +54,7 @@ def _published() -> _Published:
         sys.modules["sklearn"] = None  # type: ignore[assignment]
     try:
         from rtdl_num_embeddings import PiecewiseLinearEmbeddings
-        from tabm import ElementwiseAffine, EnsembleView, LinearEnsemble
+        from tabm import ElementwiseAffine, EnsembleView
     finally:
         if absent:
             del sys.modules["sklearn"]
@@ -61,7 +62,6 @@ def _published() -> _Published:
         embeddings=PiecewiseLinearEmbeddings,
         affine=ElementwiseAffine,
         view=EnsembleView,
-        output=LinearEnsemble,
     )
 
 
@@ -79,9 +79,9 @@ class TabMInput(nn.Module):
             self.register_buffer(name, torch.tensor(columns, dtype=torch.int64), persistent=False)
         self.numeric: nn.Module | None = None
         if embedded:
-            self.numeric = _published().embeddings(
-                [shape.bins[column] for column in embedded], embedding_dim, activation=False, version="B"
-            )
+            bins = [shape.bins[column] for column in embedded]
+            self.numeric = _published().embeddings(bins, embedding_dim, activation=False, version="B")
+            self.lookup = PiecewiseLookup(bins)
         self.one_hot = OneHot([shape.num_levels[column] for column in few]) if few else None
         self.embeddings = CategoryEmbeddings([shape.num_levels[column] for column in many]) if many else None
         self.widths = (
@@ -96,7 +96,10 @@ class TabMInput(nn.Module):
     def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
         parts: list[Tensor] = []
         if self.numeric is not None:
-            parts.append(self.numeric(numeric_BG.index_select(1, self.get_buffer("embedded"))).flatten(1))
+            embedded_BF = numeric_BG.index_select(1, self.get_buffer("embedded"))
+            looks_up = self.lookup.serves(self.numeric)
+            found_BFE = self.lookup(self.numeric, embedded_BF) if looks_up else self.numeric(embedded_BF)
+            parts.append(found_BFE.flatten(1))
         if len(self.get_buffer("plain")):
             parts.append(numeric_BG.index_select(1, self.get_buffer("plain")))
         if self.one_hot is not None:
@@ -144,7 +147,7 @@ def build_tabm(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
     first = TabMInput(shape, embedding_dim=parameters.embedding_dim)
     blocks: list[nn.Module] = [FirstBlock(first.widths, hidden[0], dropout, members=members)]
     blocks += [MLPBlock(before, after, dropout) for before, after in pairwise(hidden)]
-    return TabularNet(first, blocks, _published().output(hidden[-1], shape.num_outputs, k=members))
+    return TabularNet(first, blocks, MembersOutput(hidden[-1], shape.num_outputs, members=members))
 
 
 def find_bins(quantiles_QG: Tensor, num_bins: int) -> tuple[Tensor, ...]:
