@@ -43,7 +43,7 @@ class Reference:
 
     ready_s: float = 6.0
     prepare_s: float = 3e-8
-    hand_over_s: float = 1e-7
+    hand_over_s: float = 3e-8
     score_s: float = 1e-8
     end_row_s: float = 3e-6
     word_bytes: float = 60.0

@@ -2,9 +2,9 @@
 
 A process of its own, since a process can have one H2O context in its life. Each trial of the file has a
 `run_dir`, a `name`, `settings`, and `native`: whether XGBoost's own library predicts inside H2O. With
-`by_h2o` H2O predicts all rows. With `frees_cores` the lane has a second core, free from the start: the trees
-must take it, or the process fails. `ntrees_of` names an earlier trial whose best number of trees this one
-grows.
+`by_h2o` H2O predicts all rows, with `parsed` it parses the table as a cloud does. With `frees_cores` the lane
+has a second core, free from the start: the trees must take it, or the process fails. `ntrees_of` names an
+earlier trial whose best number of trees this one grows.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main() -> None:
         ) as session,
         stopping(start_h2o(session, name="trees-test", scratch=scratch, port_base=port_base, threads=1)),
     ):
+        from sparkgpu.engines.trees.h2o_frames import H2OTables
         from sparkgpu.engines.trees.h2o_xgboost import H2OXGBoost
 
         for asked in trials:
@@ -53,7 +54,10 @@ def main() -> None:
                 paths, read_schema(paths), asked["name"], "h2o-xgboost", cpu_lane(port_base), own,
                 **settings,
             )  # fmt: skip
+            trial = replace(trial, spec=trial.spec.model_copy(update={"fold": asked["fold"]}))
             engine = H2OXGBoost(Platform(session=session))
+            if asked["parsed"]:
+                engine._tables = H2OTables(trial.run, trial.schema, own)
 
             def predicting(trial: TreesTrial, native: bool = asked["native"]) -> AbstractContextManager[None]:
                 return native_predictions(session) if native else nullcontext()

@@ -54,8 +54,13 @@ def table(
     *,
     weight_N: NDArray[Any] | None = None,
     split_N: NDArray[Any] | None = None,
+    fold_N: NDArray[Any] | None = None,
+    parts: int = 1,
 ) -> Table:
-    """Prepared as `sparkgpu.prepare` would: three rows of five to train on, NaN and None are gaps."""
+    """Prepared as `sparkgpu.prepare` would: three rows of five to train on, NaN and None are gaps.
+
+    With several `parts`, rows that follow each other lie in different files.
+    """
     numbers, words = numbers or {}, words or {}
     rows = len(label_N)
     is_regression = label_N.dtype.kind == "f"
@@ -68,13 +73,17 @@ def table(
     }
     if weight_N is not None:
         columns["weight"] = weight_N.astype(np.float64)
+    if fold_N is not None:
+        columns["fold"] = fold_N.astype(np.int32)
     columns |= {name: pa.array(value_N, from_pandas=True) for name, value_N in numbers.items()}
     columns |= {name: pa.array(word_N.tolist(), pa.string()) for name, (word_N, _) in words.items()}
     whole = pa.table(columns)
     paths = RunPaths(root=root)
     for split in ("train", "valid", "test"):
         paths.split(split).mkdir(parents=True)
-        pq.write_table(whole.filter(pa.array(split_N == split)), paths.split(split) / "part-00000.parquet")
+        for part in range(parts):
+            chosen_N = (split_N == split) & (np.arange(rows) % parts == part)
+            pq.write_table(whole.filter(pa.array(chosen_N)), paths.split(split) / f"part-{part:05d}.parquet")
     schema = TableSchema(
         source="planted",
         target="y",
@@ -88,7 +97,7 @@ def table(
             ),
         ),
         weighted=weight_N is not None,
-        folds=None,
+        folds=None if fold_N is None else int(fold_N.max()) + 1,
         rows=rows,
         splits={split: int((split_N == split).sum()) for split in ("train", "valid", "test")},
         fingerprint="",

@@ -1,4 +1,7 @@
-"""The run's table inside an H2O context: parsed once, on the nodes that will train on it."""
+"""The run's table inside an H2O cloud: parsed once, on the nodes that will train on it.
+
+A lane's own H2O gets it in another way (`h2o_local_frames`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class H2OTables:
-    """The run's table inside one H2O context, for all its trials.
+    """The run's table inside one H2O cloud, for all its trials.
 
     `scratch` is a folder that all its nodes share. On one node the rows are in the order of their ids. A
     cloud of several nodes has no row order, and its table may be too large for one machine to sort.
@@ -33,7 +36,7 @@ class H2OTables:
         self._nodes = {str(node["ip_port"]) for node in nodes}
         self._threads = max(int(node["nthreads"]) for node in nodes)
         self._frames: dict[str, H2OFrame] = {}
-        self._coded: dict[tuple[SplitName, int | None], H2OFrame] = {}
+        self._coded: dict[object, H2OFrame] = {}
         self._layout = self._chosen()
 
     @property
@@ -50,7 +53,7 @@ class H2OTables:
         rows = self.split(split, fold)
         if not order:
             return rows
-        key = (split, fold)
+        key = (split, fold, tuple(order.items()))
         if key not in self._coded:
             self._coded[key] = _matched(rows, order)
         return self._coded[key]

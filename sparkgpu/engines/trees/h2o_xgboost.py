@@ -1,9 +1,10 @@
 """Trains and applies H2O XGBoost inside a lane's H2O context (Sparkling Water, XGBoost 1.6).
 
-H2O itself parses the table's Parquet files; categories become enums or the places of their levels in an order
-(`trees.categorical_encoding`), and missing values stay missing. On one
-node the rows are in the order of their ids, because subsampling picks by position. H2O silently trains on the
-CPU if it cannot use the GPU. Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
+A lane's H2O reads the table in place (`h2o_local_frames`), a cloud of nodes parses it (`h2o_frames`).
+Categories become enums or the places of their levels in an order (`trees.categorical_encoding`), and missing
+values stay missing. On one node the rows are in the order of their ids, because subsampling picks by
+position. H2O silently trains on the CPU if it cannot use the GPU. Here a GPU trial succeeds only if the
+native library reports ``gpu_hist``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sparkgpu.engines.trees.h2o_cut import cut_back
 from sparkgpu.engines.trees.h2o_frames import H2OTables
 from sparkgpu.engines.trees.h2o_history import WatchedHistory
 from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
+from sparkgpu.engines.trees.h2o_local_frames import LocalTables
 from sparkgpu.engines.trees.h2o_predictions import (
     all_by_h2o,
     by_saved_trees,
@@ -63,7 +65,7 @@ class H2OXGBoost:
     def __init__(self, platform: Platform) -> None:
         self._session = platform.session
         self._cloud = Cloud() if platform.on_cluster else None
-        self._tables: H2OTables | None = None
+        self._tables: H2OTables | LocalTables | None = None
         self._stands_still: StandStillError | None = None
 
     def gets_on(self) -> bool:
@@ -89,33 +91,31 @@ class H2OXGBoost:
         parameters = estimator_parameters(trial)
         fold = trial.spec.fold
         with events.phase("handing the table to H2O", trial.name):
-            tables = self._tables = self._tables or H2OTables(trial.run, schema, trial.scratch)
+            tables = self._tables = self._tables or self._tables_of(trial)
             order = level_order(trial)
             train, valid = tables.coded("train", fold, order), tables.coded("valid", fold, order)
             if one_node := tables.why_one_node(train, valid):
                 parameters["build_tree_one_node"] = True
         start = time.perf_counter()
-        with self._predicting(trial):
-            with events.phase("training", trial.name):
-                until = fit_until(trial)
-                if until is not None:
-                    parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
-                model = _start(trial, parameters, train, valid)
-                test = None
-                if not self._applies_saved_trees():  # H2O parses it while the first trees grow
-                    test = tables.coded("test", fold, order)
-                job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
-                is_scoring = _grow(
-                    job, trial, until, WatchedHistory(model, trial), self._free_cores(model, trial)
-                )
-            if is_scoring:
-                # H2O scores all training and validation rows; with many classes this can take as long as the
-                # trees.
-                with events.phase("H2O's own scoring", trial.name):
-                    while job.done() is not None:
-                        time.sleep(_POLL_S)
-            with refusals_of(trial.name):
-                model.join()
+        with events.phase("training", trial.name):
+            until = fit_until(trial)
+            if until is not None:
+                parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
+            model = _start(trial, parameters, train, valid)
+            test = None
+            if not self._applies_saved_trees():  # handed over while the first trees grow
+                test = tables.coded("test", fold, order)
+            job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
+            is_scoring = _grow(
+                job, trial, until, WatchedHistory(model, trial), self._free_cores(model, trial)
+            )
+        if is_scoring:
+            # H2O stores the trees and sums up what each column gained; it scores no row (``jvm/jars``).
+            with events.phase("H2O's own scoring", trial.name):
+                while job.done() is not None:
+                    time.sleep(_POLL_S)
+        with refusals_of(trial.name):
+            model.join()
         fit_s = time.perf_counter() - start
         output = model._model_json["output"]
         native = _native_parameters(output)
@@ -173,6 +173,12 @@ class H2OXGBoost:
             notes=tuple(notes),
             saved_model=held,
         )
+
+    def _tables_of(self, trial: TreesTrial) -> H2OTables | LocalTables:
+        if self._cloud is not None:
+            return H2OTables(trial.run, trial.schema, trial.scratch)
+        assert self._session is not None
+        return LocalTables(self._session, trial.run, trial.schema, trial.scratch, threads=trial.lane.threads)
 
     def _applies_saved_trees(self) -> bool:
         """Not on a cluster, whose tables are for more than one machine."""
