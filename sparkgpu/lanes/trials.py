@@ -51,7 +51,10 @@ def run_trials(
         try:
             record = run_trial(spec)
             schema = read_schema(paths)
-            saved = record.saved_model or check_saved_model(record, paths, schema)
+            saved = record.saved_model
+            if saved is None:
+                with events.phase("checking the saved model", spec.name):
+                    saved = check_saved_model(record, paths, schema)
             if calibrates:
                 record = calibrate(spec, record, paths, schema)
             devices = plan.devices(spec) if record.on_gpu else ("cpu",) * len(spec.gang)

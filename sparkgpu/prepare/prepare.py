@@ -140,7 +140,8 @@ def prepare(
         write_json(folder / "schema.json", schema)
         shutil.rmtree(paths.table, ignore_errors=True)
         folder.replace(paths.table)
-        saving.result()
+        with events.phase("saving the pipeline"):
+            saving.result()
     return schema
 
 

@@ -1,12 +1,15 @@
-"""The check for copies: test rows whose features all equal those of a training row.
+"""The checks for copies: test rows that equal a training row, and training rows that occur several times.
 
 Coarse features repeat by nature, so copies have to stand out in one of two ways. Either rows repeat across
 the splits much more than inside the training rows: they were copied over. Or the table itself holds copies,
 which a random split shares out: then equal rows have equal labels, and leaving out one feature hardly makes
 more rows equal, which it does where rows are equal by chance.
 
+Training rows that repeat are judged by the second way alone, and so is the row that repeats most: equal rows
+are usual where features are few.
+
 Limits: copies with a changed feature are not seen. In a table of few coarse features its own copies cannot be
-told from chance. N rows.
+told from chance. N rows looked at, R rows read, W features of a row.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparkgpu.profile.sample import Print, Sample, words_NW
 from sparkgpu.rundir.profile import CheckResult
@@ -29,6 +34,9 @@ _MANY_SHARE = 0.10
 _AGREEMENT = 0.95
 _CHANCE_RATIO = 0.95
 _LEFT_OUT = 12
+_AGREEMENT_INSIDE = 0.90  # some rows also repeat by chance, with another label
+_FEWEST_SAME = 20
+_SAME_SHARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +96,94 @@ def _ratio(rows: Sample, train: Sample) -> float | None:
     own_NW, train_NW = words_NW(rows.rows), words_NW(train.rows)
     own_N, train_N = own_NW.sum(axis=1, dtype=np.uint64), train_NW.sum(axis=1, dtype=np.uint64)
     all_equal = _equal(own_N, train_N)
-    finest = sorted(range(own_NW.shape[1]), key=lambda place: -len(np.unique(own_NW[:5_000, place])))
-    nearly = [_equal(own_N - own_NW[:, word], train_N - train_NW[:, word]) for word in finest[:_LEFT_OUT]]
+    nearly = [_equal(own_N - own_NW[:, word], train_N - train_NW[:, word]) for word in _finest(own_NW)]
     middle = float(np.median(nearly)) if nearly else 0.0
     return all_equal / middle if middle else None
 
 
 def _equal(own_N: Print, train_N: Print) -> int:
     return int(np.isin(own_N, train_N).sum())
+
+
+def repeated(train: Sample) -> CheckResult:
+    """Look for training rows that equal an earlier one, label and all, more than by chance."""
+    _, first_R, place_R, count_U = np.unique(
+        train.print_R, return_index=True, return_inverse=True, return_counts=True
+    )
+    rows, most = len(place_R), int(count_U.max())
+    extra = rows - len(count_U)
+    what = counted(rows, "training row") + ("" if train.is_whole else f" of {train.total:,}")
+    if not extra:
+        return CheckResult(
+            name="repeated rows", passed=True, evidence=f"None of {what} repeats an earlier one."
+        )
+    is_top_R = place_R == int(count_U.argmax())
+    agreement = _agreement(train, first_R[place_R])
+    many = extra > 1 and extra >= _FEWEST_SHARE * rows and agreement >= _AGREEMENT_INSIDE
+    one = most >= max(_FEWEST_SAME, _SAME_SHARE * rows) and _agreement_of(train.label_R[is_top_R])
+    bad = (many and _ratio_inside(train) >= _CHANCE_RATIO) or (
+        one >= _AGREEMENT_INSIDE and _ratio_of(train, train.print_R[is_top_R][0]) >= _CHANCE_RATIO
+    )
+    evidence = (
+        f"{extra:,} of {what} ({_percent(extra / rows)}) repeat an earlier one, the most frequent "
+        f"{counted(most, 'time')}"
+    )
+    evidence += (
+        f"; {_percent(agreement)} of them have its label too. Each copy counts again in training: leave them "
+        "out of the source unless each is an observation of its own."
+        if bad
+        else ", no more than chance may do."
+    )
+    return CheckResult(name="repeated rows", passed=not bad, evidence=evidence)
+
+
+def _agreement(train: Sample, first_R: NDArray[np.int64]) -> float:
+    """The share of the rows that repeat an earlier one, `first_R`, and have its label."""
+    repeats_R = first_R != np.arange(len(first_R))
+    if not repeats_R.any():
+        return 0.0
+    return float((train.label_R[first_R] == train.label_R)[repeats_R].mean())
+
+
+def _ratio_inside(train: Sample) -> float:
+    """Of the rows that equal an earlier one in all features but one, the share that equal it in that, too.
+
+    For the median feature, among the rows that are looked at; 0 if too few of them repeat.
+    """
+    own_NW = words_NW(train.rows)
+    own_N = own_NW.sum(axis=1, dtype=np.uint64)
+    equal = _repeats(own_N)
+    nearly = [_repeats(own_N - own_NW[:, word]) for word in _finest(own_NW)]
+    return equal / float(np.median(nearly)) if equal > 1 else 0.0
+
+
+def _ratio_of(train: Sample, print_: np.uint64) -> float:
+    """The same of the rows that equal one row alone."""
+    own_NW = words_NW(train.rows)
+    own_N = own_NW.sum(axis=1, dtype=np.uint64)
+    is_equal_N = own_N == print_
+    if not is_equal_N.any():
+        return 0.0
+    one_W = own_NW[is_equal_N.argmax()]
+    others_NW = one_W.sum(dtype=np.uint64) - one_W[None, :]
+    nearly = [int((own_N - own_NW[:, word] == others_NW[:, word]).sum()) for word in _finest(own_NW)]
+    return int(is_equal_N.sum()) / float(np.median(nearly))
+
+
+def _agreement_of(label_R: NDArray[Any]) -> float:
+    """The share of the most frequent label."""
+    return float(np.unique(label_R, return_counts=True)[1].max() / len(label_R))
+
+
+def _repeats(print_N: Print) -> int:
+    return len(print_N) - len(np.unique(print_N))
+
+
+def _finest(own_NW: Print) -> list[int]:
+    """The features with the most different values."""
+    return sorted(range(own_NW.shape[1]), key=lambda place: -len(np.unique(own_NW[:5_000, place])))[
+        :_LEFT_OUT
+    ]
 
 
 def duplicates(samples: Mapping[SplitName, Sample]) -> CheckResult:

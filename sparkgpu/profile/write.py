@@ -55,6 +55,7 @@ def write_profile(paths: RunPaths) -> TableProfile:
         checks=(
             leaks.leakage(paths, schema, found, alone, target),
             duplicates.duplicates(samples),
+            duplicates.repeated(train),
             drift.drift([*found, label], samples),
             plain_checks.id_like(found, profiles, train),
             plain_checks.gaps(profiles),

@@ -15,6 +15,7 @@ from sparkgpu.report.pictures.ranks import Rank, ranks
 from sparkgpu.report.pictures.shared import short
 from sparkgpu.report.pictures.timings import timings
 from sparkgpu.report.sections.why import decimals_of
+from sparkgpu.report.timeline import seconds_by_phase
 from sparkgpu.report.training_curves import timed_curves
 from sparkgpu.rundir.explanations import Explanations
 from sparkgpu.rundir.paths import RunPaths
@@ -80,10 +81,11 @@ def of_dependence(results: Results, found: Explanations) -> ShownPicture:
     return shown(drawn, "no model was explained")
 
 
-def of_time(results: Results) -> ShownPicture:
+def of_time(paths: RunPaths, results: Results) -> ShownPicture:
     """Where the time went, by lane and branch."""
     with plot_style(with_png=True):
-        return shown(timings(results.phases_s), "the run recorded no phases")
+        phases = seconds_by_phase(paths, results.phases_s)
+        return shown(timings(phases), "the run recorded no phases")
 
 
 def _names(results: Results) -> list[str]:

@@ -161,7 +161,7 @@ class RunResult:
         """Where the time of the run went, by lane and branch."""
         from sparkgpu.reading import pictures
 
-        return pictures.of_time(self.results)
+        return pictures.of_time(self._paths, self.results)
 
     @property
     def verdict(self) -> str:

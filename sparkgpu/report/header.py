@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -36,17 +37,14 @@ def facts(run: Inputs) -> list[Fact]:
     classes = f", {len(schema.classes)} classes" if len(schema.classes) > 2 else ""
     kinds = f"{len(schema.numeric):,} numeric, {len(schema.categorical):,} categorical"
     gpus = [f"{count} × {name}" for name, count in Counter(about.host.gpus).items()]
-    host = (about.host.processor, counted(about.host.cores, "core"), *gpus)
     found = (
         Fact(name="table", text=short_source(schema.source), hint=schema.source),
         Fact(name="rows", text=f"{schema.rows:,}{refused}"),
         Fact(name="features", text=f"{len(schema.features):,}", hint=kinds),
         Fact(name="task", text=f"{schema.task}{classes}"),
         Fact(name="folds", text=str(schema.folds or "")),
-        Fact(
-            name="machine",
-            text=", ".join(gpus) or f"{counted(about.host.cores, 'core')}, no GPU",
-            hint=", ".join(text for text in host if text),
+        _machine(run, gpus) if run.plan.master is None else Fact(
+            name="cluster", text=run.plan.reasons.get("devices", run.plan.master), hint=run.plan.master
         ),
         Fact(name="wall time", text=about.wall_text),
         Fact(
@@ -55,6 +53,16 @@ def facts(run: Inputs) -> list[Fact]:
         ),
         Fact(name="GPU energy", text="" if cost.energy_wh is None else f"{number_text(cost.energy_wh)} Wh"),
         Fact(name="cost", text="" if cost.price is None else number_text(cost.price)),
-        Fact(name="peak memory", text=gibibytes(about.peak_rss_bytes) if about.peak_rss_bytes else ""),
+        Fact(
+            name="peak memory" if run.plan.master is None else "peak memory of the driver",
+            text=gibibytes(about.peak_rss_bytes) if about.peak_rss_bytes else "",
+        ),
     )  # fmt: skip
     return [fact for fact in found if fact.text]
+
+
+def _machine(run: Inputs, gpus: Sequence[str]) -> Fact:
+    host = run.results.run.host
+    cores = counted(host.cores, "core")
+    hint = ", ".join(text for text in (host.processor, cores, *gpus) if text)
+    return Fact(name="machine", text=", ".join(gpus) or f"{cores}, no GPU", hint=hint)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 
+from sparkgpu.config.toml import load
 from sparkgpu.plan.plan import Plan
 from sparkgpu.report.curves import TestRows
 from sparkgpu.report.failures import judged_segments
@@ -27,6 +29,15 @@ class Inputs:
     schema: TableSchema
     plan: Plan
     test: TestRows
+
+    @property
+    def settings_besides(self) -> str:
+        """What a repetition needs besides ``run.toml``: the cluster, if spark-submit named it."""
+        master = self.plan.master
+        if master is None or not self.paths.config.is_file():
+            return ""
+        named = load(file=self.paths.config).cluster.master
+        return "" if named else f"--set cluster.master={shlex.quote(master)}"
 
     @cached_property
     def features(self) -> Rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparkgpu.config.models import OWN
 from sparkgpu.config.registry.engines import branch_of
@@ -30,18 +30,29 @@ class NextStep:
     command: str
 
 
-def next_steps(found: Results, *, folder: str, by_share: bool = True) -> tuple[NextStep, ...]:
-    """The steps after the run in `folder`; `by_share`: its test rows are a share of all, by no column."""
+def next_steps(
+    found: Results, *, folder: str, by_share: bool = True, settings: str = ""
+) -> tuple[NextStep, ...]:
+    """The steps after the run in `folder`; `by_share`: its test rows are a share of all, by no column.
+
+    `settings` are those that a repetition needs besides its ``run.toml``.
+    """
     use = _use(found, folder)
     better = [*_mend(found, folder), *_train_longer(found, folder), *_use_devices(found)]
     better += _more_evidence(found, folder, by_share)
-    kept = better[: MOST - 1] if use else better[:MOST]
+    kept = [_with(step, settings) for step in (better[: MOST - 1] if use else better[:MOST])]
     return (*kept, *((use,) if use else ()))
 
 
 def resume(folder: str) -> str:
     """The command that trains what is missing in `folder`."""
     return f"sparkgpu run --resume --out {shlex.quote(folder)}"
+
+
+def _with(step: NextStep, settings: str) -> NextStep:
+    if not settings or not step.command.startswith("sparkgpu run "):
+        return step
+    return replace(step, command=f"{step.command} {settings}")
 
 
 def _again(folder: str, change: str) -> str:

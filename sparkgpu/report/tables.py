@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Literal
 
 from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.results import DoneTrial, PairResult, Results
+from sparkgpu.rundir.results import DoneTrial, PairResult, Results, TrialResult
 from sparkgpu.score.metrics import greater_is_better
 from sparkgpu.score.standings import averaged, standings, training
 from sparkgpu.table.schema import TableSchema
@@ -168,8 +169,8 @@ def trials(found: Results, metric: str) -> Table:
         (
             Cell(text=trial.name),
             Cell(text=trial.engine),
-            Cell(text=f"{trial.lane}, {', '.join(trial.devices)}"),
-            Cell(text=trial.strategy),
+            Cell(text=f"{trial.lane}, {devices_text(trial.devices)}"),
+            Cell(text=strategy_text(trial)),
             _whole(trial.seed, plain=True),
             _whole(trial.fold),
             Cell(text=trial.status),
@@ -180,6 +181,17 @@ def trials(found: Results, metric: str) -> Table:
         for trial in found.trials
     ]
     return without_idle_columns(columns, rows)
+
+
+def devices_text(devices: Sequence[str]) -> str:
+    """``2 × cpu`` for devices of one name."""
+    counts = Counter(devices).items()
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts)
+
+
+def strategy_text(trial: TrialResult) -> str:
+    """The strategy; trees over several executors have none, and are one model of all of them."""
+    return "shared" if trial.strategy == "single" and len(trial.devices) > 1 else trial.strategy
 
 
 def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
@@ -193,9 +205,8 @@ def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
     )
 
 
-def timings(found: Results) -> Table:
+def timings(phases: Mapping[str, Mapping[str, float]]) -> Table:
     """Phases down, lanes and branches across, in the order of appearance."""
-    phases = found.phases_s
     places = [place for place, of_place in phases.items() if of_place]
     names = dict.fromkeys(name for place in places for name in phases[place])
     rows = [(Cell(text=name), *(seconds_cell(phases[place].get(name)) for place in places)) for name in names]

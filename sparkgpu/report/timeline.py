@@ -7,7 +7,7 @@ beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -95,6 +95,24 @@ def timeline(paths: RunPaths) -> Timeline | None:
             *_of_gpus(samples, at_s, "gpu_nvlink_tx_bytes_per_s", "NVLink, out of"),
         ),
     )
+
+
+def seconds_by_phase(
+    paths: RunPaths, recorded: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """The seconds of each phase by place, as the picture over time shows them; `recorded` where it has none.
+
+    A phase lasts until the next one of its branch begins, so work between two phases counts to the first.
+    The run's own seconds in ``metrics.json`` leave that work out.
+    """
+    found = {place: dict(of_place) for place, of_place in recorded.items() if of_place}
+    for place, spans in _phases(paths):
+        if place in found:
+            sums: dict[str, float] = {}
+            for phase, begin, _, end in spans:
+                sums[phase] = sums.get(phase, 0.0) + end - begin
+            found[place] = sums
+    return found
 
 
 def _last_beginning(samples: Sequence[Sample]) -> int:

@@ -163,6 +163,11 @@ class RunPaths:
         return self.root / "advice.json"
 
     @property
+    def bench(self) -> Path:
+        """What ``sparkgpu bench scaling --out RUN/bench`` measured for the run."""
+        return self.root / "bench"
+
+    @property
     def report(self) -> Path:
         return self.root / "report"
 

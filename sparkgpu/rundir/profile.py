@@ -12,6 +12,7 @@ from sparkgpu.rundir.files import Record
 CheckName = Literal[
     "leakage",
     "duplicates across splits",
+    "repeated rows",
     "drift between splits",
     "id-like columns",
     "gaps",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.advise.bench.page import as_csv, as_markdown, cells, draw
+from sparkgpu.advise.bench.command import _carry_out
+from sparkgpu.advise.bench.page import as_csv, as_markdown, draw, lines
 from sparkgpu.advise.bench.rows import assumptions, measured_rows, simulated_rows
 from sparkgpu.advise.bench.train import Case, Measured
 from sparkgpu.advise.scaling import Link, StepCost
+from sparkgpu.rundir.bench import BenchRecord
+from sparkgpu.rundir.files import read_record
 
 LINK = Link(bytes_per_s=2e9, latency_s=5e-6, origin="as given")
 COST = StepCost(fixed_s=1e-3, row_s=1e-5)
 
 
-def measured(name: str, devices: int, epoch_s: float, networks: int = 1, threads: int = 1) -> Measured:
+def measured(
+    name: str, devices: int, epoch_s: float, networks: int = 1, threads: int = 1, other_cores: float = 0.0
+) -> Measured:
     case = Case(name=name, strategy="single", devices=devices, keys={})
     return Measured(
         case=case, rows_per_s=networks * 10_000 / epoch_s, epoch_s=epoch_s, networks=networks,
         threads=threads, epochs=4, batch=256, parameters=1_000, train_rows=10_000,
+        wall_s=20.0, other_cores=other_cores,
     )  # fmt: skip
 
 
@@ -37,7 +44,7 @@ FOUND = [
 
 
 def test_rows_give_speed_up_efficiency_hours_and_price() -> None:
-    single, ddp, lanes = measured_rows(FOUND, cores=2, price=3.6)
+    single, ddp, lanes = measured_rows(FOUND, cores=2, on_cpu=True, price=3.6)
     assert (single.speed_up, single.efficiency) == (1.0, 1.0)
     assert (ddp.speed_up, ddp.efficiency) == (pytest.approx(1.6), pytest.approx(0.8))
     assert (lanes.speed_up, lanes.networks) == (pytest.approx(1.6), 2)
@@ -47,13 +54,26 @@ def test_rows_give_speed_up_efficiency_hours_and_price() -> None:
 
 
 def test_more_threads_than_cores_are_called_oversubscribed() -> None:
-    (row,) = measured_rows([measured("lanes", 3, 4.0, networks=3)], cores=2, price=None)
+    (row,) = measured_rows([measured("lanes", 3, 4.0, networks=3)], cores=2, on_cpu=True, price=None)
     assert row.note == "oversubscribed: 3 threads on 2 cores"
-    assert measured_rows([measured("ddp", 2, 4.0)], cores=None, price=None)[0].note == ""
+    assert measured_rows([measured("ddp", 2, 4.0)], cores=8, on_cpu=False, price=None)[0].note == ""
+
+
+def test_figures_that_other_work_disturbed_have_a_question_mark() -> None:
+    quiet, loud = measured("single", 1, 4.0), measured("ddp", 2, 2.5, other_cores=0.7)
+    _, (first, second) = lines(measured_rows([quiet, loud], cores=2, on_cpu=True, price=None))
+    assert not any("?" in cell for cell in first)
+    assert second[3:8] == ("2.5 s ?", "4,000 ?", "1.60 ?", "80% ?", "0.00139 ?")
+    assert second[9] == "the same 2 cores, 1 core for each lane; other work: 0.7 cores"
+    loud = measured("single", 1, 4.0, other_cores=0.7)
+    quiet = measured("ddp", 2, 2.5, other_cores=0.1)
+    _, (first, second) = lines(measured_rows([loud, quiet], cores=2, on_cpu=True, price=None))
+    assert first[5] == "1.00" and first[3] == "4.0 s ?"
+    assert second[3:7] == ("2.5 s", "4,000", "1.60 ?", "80% ?"), "it is held against a disturbed row"
 
 
 def test_simulated_rows_say_so_and_lanes_are_ideal() -> None:
-    rows = simulated_rows(FOUND, [8, 64], ["ddp", "tp"], cost=COST, link=LINK, price=None)
+    rows = simulated_rows(FOUND, [8, 64], ["ddp", "tp"], cost=COST, link=LINK, cores=2, price=None)
     assert [(row.name, row.devices) for row in rows] == [("lanes", 8), ("ddp", 8), ("lanes", 64), ("ddp", 64)]
     assert all(row.is_simulated and row.note == "simulated" for row in rows)
     assert [row.efficiency for row in rows if row.name == "lanes"] == [1.0, 1.0]
@@ -63,16 +83,42 @@ def test_simulated_rows_say_so_and_lanes_are_ideal() -> None:
 
 
 def test_the_page_the_file_and_the_picture_hold_every_row(tmp_path: Path) -> None:
-    rows = measured_rows(FOUND, cores=2, price=None)
+    rows = measured_rows(FOUND, cores=2, on_cpu=True, price=None)
     text = as_markdown("Scaling on CPU", rows, ["two cores"])
     assert text.splitlines()[4].startswith("| single | 1 | 1 | 4.0 s | 2,500 | 1.00 | 100% |")
     assert text.endswith("\n- Two cores.\n")
     assert [row["configuration"] for row in csv.DictReader(as_csv(rows).splitlines())] == [
         "single", "ddp", "lanes",
     ]  # fmt: skip
-    assert cells(rows[0])[8] == "–"
+    assert lines(rows)[1][0][8] == "–"
     draw("Scaling on CPU", rows, tmp_path / "bench.png")
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bench_that_is_stopped_leaves_what_it_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = measured_rows(FOUND[:1], cores=2, on_cpu=True, price=None)
+
+    def work(tell: object) -> Iterator[BenchRecord]:
+        yield BenchRecord(title="Scaling", rows=tuple(row), notes=("not finished: 2 of 3",))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _carry_out(tmp_path / "here", work)
+    assert "- Not finished: 2 of 3." in (tmp_path / "here" / "bench.md").read_text()
+    assert read_record(tmp_path / "here" / "bench.json", BenchRecord).rows == tuple(row)
+    assert "single" in capsys.readouterr().out and (tmp_path / "here" / "bench.png").exists()
+
+
+def test_a_bench_that_is_stopped_before_its_first_row_leaves_no_folder(tmp_path: Path) -> None:
+    def work(tell: object) -> Iterator[BenchRecord]:
+        raise KeyboardInterrupt
+        yield
+
+    with pytest.raises(KeyboardInterrupt):
+        _carry_out(tmp_path / "here", work)
+    assert not (tmp_path / "here").exists()
 
 
 def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -129,6 +175,8 @@ def test_one_network_over_two_lanes_is_timed_against_one_device_and_simulated_fu
         "--set", "neural.architecture=mlp", "--set", "neural.hidden=[16]", cwd=flowers.parent,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
+    assert "training: single on 1 device (3 configurations, about " in ended.stderr
+    assert "training: ddp on 2 devices (2 of 3, about " in ended.stderr
     rows = list(csv.DictReader((flowers.parent / "here" / "bench.csv").open()))
     assert [(row["configuration"], row["devices"]) for row in rows] == [
         ("single", "1"), ("ddp", "2"), ("lanes", "2"), ("lanes", "8"), ("ddp", "8"),

@@ -194,7 +194,42 @@ def test_test_rows_copied_from_training_rows_are_counted(table: MakeTable) -> No
 def test_a_table_with_copies_of_its_own_rows_is_named(table: MakeTable, task: str) -> None:
     frame = clean(task)
     twice = pd.concat([frame, frame.sample(frac=0.1, random_state=1)], ignore_index=True)
-    assert failed(table(twice)) == {"duplicates across splits": ()}
+    assert failed(table(twice)) == {"duplicates across splits": (), "repeated rows": ()}
+
+
+def test_training_rows_that_repeat_are_counted_where_no_other_split_has_them(table: MakeTable) -> None:
+    frame = clean()
+    split_N, _ = in_test(frame)
+    own = frame[split_N == "train"].sample(frac=0.05, random_state=1)
+    again = pd.concat([frame, own], ignore_index=True)
+    split_N = np.append(split_N, ["train"] * len(own))
+    found = checks(table(again, split_N=split_N))
+    assert [name for name, check in found.items() if not check.passed] == ["repeated rows"]
+    rows = (split_N == "train").sum()
+    assert found["repeated rows"].evidence.startswith(
+        f"{len(own)} of {rows:,} training rows ({100 * len(own) / rows:.1f} %) repeat an earlier one, the "
+        "most frequent 2 times; 100.0 % of them have its label too."
+    )
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+def test_one_row_that_fills_a_table_is_named_also_among_coarse_rows(table: MakeTable, coarse: bool) -> None:
+    frame = clean()
+    if coarse:  # a tenth of these rows repeat by nature, and with other labels
+        frame["income"], frame["noise"] = frame["income"].round(0), frame["noise"].round(0)
+        assert failed(table(frame)) == {}
+    split_N, _ = in_test(frame)
+    filler = pd.concat([frame.iloc[[7]].assign(income=3.5, age=33.25)] * 80)
+    filled = pd.concat([frame, filler], ignore_index=True)
+    found = checks(table(filled, split_N=np.append(split_N, ["train"] * 80)))["repeated rows"]
+    assert not found.passed and "the most frequent 80 times" in found.evidence
+
+
+def test_rows_of_few_coarse_features_repeat_without_an_alarm(table: MakeTable) -> None:
+    frame = clean()
+    frame["income"] = np.sign(frame["income"])
+    found = checks(table(frame[["income", "shop", "y"]]))["repeated rows"]
+    assert found.passed and found.evidence.endswith(", no more than chance may do.")
 
 
 def test_copies_stand_out_although_only_a_part_of_the_training_rows_was_read() -> None:

@@ -6,15 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sparkgpu.advise.bench import page
-from sparkgpu.advise.bench.rows import Row, assumptions, measured_rows, simulated_rows
+from sparkgpu.advise.bench.rows import assumptions, simulated_rows
+from sparkgpu.advise.bench.series import Series, Tell
 from sparkgpu.advise.bench.table import write_bench_table
-from sparkgpu.advise.bench.train import Case, Measured, Prepared, settings, train
+from sparkgpu.advise.bench.train import Case, Measured, Prepared, settings
 from sparkgpu.advise.scaling import Link, StepCost
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import DataLoaderConfig
@@ -22,7 +23,8 @@ from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
 from sparkgpu.host.scratch import scratch_folder
-from sparkgpu.rundir.files import write_text
+from sparkgpu.rundir.bench import BenchRecord
+from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.table.demo_table import at_hand
@@ -32,8 +34,6 @@ from sparkgpu.words import counted
 _ALL_REDUCE_S = 120.0
 _SMALLER = 4
 """The second batch size at which one device is measured is so many times smaller."""
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +48,6 @@ class Asked:
     epochs: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bench:
-    """A finished bench: its table, and what must be said about it."""
-
-    title: str
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-
-
 def scaling(
     asked: Asked,
     counts: Sequence[int],
@@ -64,10 +55,11 @@ def scaling(
     simulate: Sequence[int],
     given: Link | None,
     tell: Tell,
-) -> Bench:
+) -> Iterator[BenchRecord]:
     """Time one network on one device and, over more devices, by each strategy and as lanes.
 
-    Raises `ConfigError` for an unknown strategy or no devices, and `DeviceError` for more than there are.
+    Yields the table after each configuration, the whole of it last. Raises `ConfigError` for an unknown
+    strategy or no devices, and `DeviceError` for more than there are.
     """
     _check_strategies(strategies)
     machine, devices = _devices(asked.config, counts)
@@ -79,29 +71,36 @@ def scaling(
         ]
         cases.append(Case(name="lanes", strategy="single", devices=count, keys={}))
     price = asked.config.cost.price_per_hour
+    notes = []
+    if "dp" in strategies and on_cpu and len(cases) > 1:
+        notes.append("on the CPU, dp is one process that trains as single does: it copies to GPUs only")
+    title = f"Scaling on {devices[0].title}"
     with scratch_folder() as folder:
         prepared, config = _prepared(asked, devices[0], folder, tell)
         for case in cases:  # refuse what cannot be before anything trains
             _check_case(case, config)
-        found = [_trained(case, config, prepared, devices, machine, folder, tell) for case in cases]
-        rows = measured_rows(found, cores=machine.cores if on_cpu else None, price=price)
-        notes = _notes(prepared, found[0], devices, machine)
-        if "dp" in strategies and on_cpu and len(cases) > 1:
-            notes.append("on the CPU, dp is one process that trains as single does: it copies to GPUs only")
+        series = Series(config, prepared, devices, machine, folder, tell)
+        yield from series.tables(title, cases, price, notes)
         if simulate:
-            batch = found[0].batch
+            found, batch = series.found, series.found[0].batch
             small = Case(name=f"single, batch {batch // _SMALLER}", strategy="single", devices=1,
                          keys={"batch_size": max(1, batch // _SMALLER)})  # fmt: skip
-            second = _trained(small, config, prepared, devices, machine, folder, tell)
+            second = series.trained(small)
             cost = StepCost.of(_step(found[0]), _step(second))
             link = given or _measured_link(devices, tell)
-            rows += simulated_rows(found, simulate, strategies, cost=cost, link=link, price=price)
-            notes += [f"simulated: {sentence}" for sentence in assumptions(cost, link, found[0])]
-    return Bench(title=f"Scaling on {devices[0].title}", rows=tuple(rows), notes=tuple(notes))
+            whole = series.table(title, cases, price, notes)
+            rows = simulated_rows(
+                found, simulate, strategies, cost=cost, link=link, cores=machine.cores, price=price
+            )
+            said = [f"simulated: {sentence}" for sentence in assumptions(cost, link, found[0])]
+            yield whole.model_copy(update={"rows": (*whole.rows, *rows), "notes": (*whole.notes, *said)})
 
 
-def loading(asked: Asked, workers: Sequence[int], tell: Tell) -> Bench:
-    """Time the ways in which training rows reach the device, with the same network and the same batches."""
+def loading(asked: Asked, workers: Sequence[int], tell: Tell) -> Iterator[BenchRecord]:
+    """Time the ways in which training rows reach the device, with the same network and the same batches.
+
+    Yields the table after each of them.
+    """
     machine, devices = _devices(asked.config, [1])
     on_gpu = devices[0].kind == "cuda"
     cases = [
@@ -117,23 +116,21 @@ def loading(asked: Asked, workers: Sequence[int], tell: Tell) -> Bench:
                 name += ", pinned" if pin else ""
                 keys = {"data": "dataloader", "dataloader": loader}
                 cases.append(Case(name=name, strategy="single", devices=1, keys=keys))
-    with scratch_folder() as folder:
-        prepared, config = _prepared(asked, devices[0], folder, tell)
-        found = [_trained(case, config, prepared, devices, machine, folder, tell) for case in cases]
-    rows = measured_rows(
-        found, cores=None if on_gpu else machine.cores, price=asked.config.cost.price_per_hour
-    )
-    notes = _notes(prepared, found[0], devices, machine)
+    notes = []
     if not on_gpu:
         notes.append("pinned memory speeds up copies to a GPU; there is none here, so it was not tried")
-    return Bench(title=f"Loading on {devices[0].title}", rows=tuple(rows), notes=tuple(notes))
+    with scratch_folder() as folder:
+        prepared, config = _prepared(asked, devices[0], folder, tell)
+        series = Series(config, prepared, devices, machine, folder, tell)
+        price = asked.config.cost.price_per_hour
+        yield from series.tables(f"Loading on {devices[0].title}", cases, price, notes)
 
 
-def write_bench(bench: Bench, folder: Path) -> None:
-    """Write ``bench.md``, ``bench.csv`` and ``bench.png`` to `folder`, which must be new or empty."""
+def write_bench(bench: BenchRecord, folder: Path) -> None:
+    """Write ``bench.md``, ``bench.csv`` and ``bench.json`` to `folder`."""
     write_text(folder / "bench.md", page.as_markdown(bench.title, bench.rows, bench.notes))
     write_text(folder / "bench.csv", page.as_csv(bench.rows))
-    page.draw(bench.title, bench.rows, folder / "bench.png")
+    write_json(folder / "bench.json", bench)
 
 
 def new_folder(out: Path | None, started: float) -> Path:
@@ -177,11 +174,11 @@ def _check_case(case: Case, config: RunConfig) -> None:
 
 
 def _devices(config: RunConfig, counts: Sequence[int]) -> tuple[Machine, tuple[Device, ...]]:
-    """The devices to train on; on the CPU as many lanes as the largest of `counts`."""
+    """The devices to train on; on the CPU at least as many lanes as the largest of `counts`."""
     machine, most = find_machine(), max(counts)
     gpus, lanes = config.devices.gpus, config.devices.cpu_lanes
     devices = choose_devices(machine, gpus=gpus, cpu_lanes=lanes, environ=os.environ)
-    if devices[0].kind == "cpu" and lanes is None and most <= machine.cores:
+    if devices[0].kind == "cpu" and len(devices) < most <= machine.cores:
         devices = choose_devices(machine, gpus=None, cpu_lanes=most, environ=os.environ)
     if most > len(devices):
         kind = "GPU" if devices[0].kind == "cuda" else "core"
@@ -205,39 +202,6 @@ def _prepared(asked: Asked, device: Device, folder: Path, tell: Tell) -> tuple[P
     schema = write_bench_table(paths, source, config, asked.rows)
     filled = settings(config, schema, device.name, asked.epochs)
     return Prepared(paths=paths, schema=schema, source=source), filled
-
-
-def _trained(
-    case: Case,
-    config: RunConfig,
-    prepared: Prepared,
-    devices: Sequence[Device],
-    machine: Machine,
-    folder: Path,
-    tell: Tell,
-) -> Measured:
-    tell(f"training: {case.name} on {counted(case.devices, 'device')}")
-    name = f"{case.name.replace(' ', '-').replace(',', '')}-{case.devices}"
-    return train(case, config, prepared, devices[: case.devices], machine, folder / name)
-
-
-def _notes(prepared: Prepared, first: Measured, devices: Sequence[Device], machine: Machine) -> list[str]:
-    schema = prepared.schema
-    found = [
-        f"{schema.source}: {first.train_rows:,} training rows, {len(schema.features)} features; time is one "
-        f"pass over them, the median of {first.epochs - 1} after a first one",
-        f"the network has {first.parameters:,} weights and trains in batches of {first.batch:,} rows, which "
-        "the devices of one network share; lanes train one network each, and their rows per second are added",
-        f"{counted(machine.cores, 'core')}, "
-        + ("no GPU was used" if devices[0].kind == "cpu" else devices[0].title),
-    ]
-    load = os.getloadavg()[0]
-    if devices[0].kind == "cpu" and load > machine.cores + 1:
-        found.append(
-            f"the machine's load was {load:.1f} on {counted(machine.cores, 'core')} at the end: other "
-            "work took part of them, so the figures are too low"
-        )
-    return found
 
 
 def _step(found: Measured) -> tuple[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,9 @@ from sparkgpu.config.command_options import (
 from sparkgpu.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sparkgpu.advise.bench.bench import Asked, Bench
+    from sparkgpu.advise.bench.bench import Asked
+    from sparkgpu.advise.bench.series import Tell
+    from sparkgpu.rundir.bench import BenchRecord
 
 bench = typer.Typer(
     help="Time the network alone: over several devices, and from several places of its rows.",
@@ -30,7 +33,12 @@ _Rows = Annotated[int, typer.Option(min=200, help="At most so many rows of the t
 _Epochs = Annotated[
     int | None, typer.Option(min=2, help="Passes over the rows for each figure; default: some seconds.")
 ]
-_Out = Annotated[Path | None, typer.Option(help="A new folder for bench.md, bench.csv and bench.png.")]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="A new folder for bench.md, bench.csv and bench.png; RUN/bench shows it in that run's report."
+    ),
+]
 
 
 @bench.command()
@@ -112,22 +120,27 @@ def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | N
     return Asked(config=found, rows=rows, epochs=epochs)
 
 
-def _carry_out(out: Path | None, work: Any) -> None:
+def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) -> None:
+    """Write the table after each configuration; show what there is of it, whatever ended the bench."""
     import time
 
     from sparkgpu.advise.bench.bench import new_folder, write_bench
-    from sparkgpu.advise.bench.page import HEADER, cells
+    from sparkgpu.advise.bench.page import draw, lines
     from sparkgpu.terminal.advising import show_lines, show_table, telling
 
     folder = new_folder(out, time.time())
+    found: BenchRecord | None = None
     try:
         with telling() as tell:
-            found: Bench = work(tell)
-    except BaseException:
-        if not any(folder.iterdir()):
+            for table in work(tell):
+                write_bench(table, folder)
+                found = table
+    finally:
+        if found is None:
             folder.rmdir()
-        raise
-    write_bench(found, folder)
-    show_table(found.title, HEADER, [cells(row) for row in found.rows], range(1, len(HEADER) - 1))
-    show_lines(["", *(f"- {note}" for note in found.notes), ""])
-    typer.echo(f"written {folder / 'bench.md'}, bench.csv and bench.png")
+        else:
+            draw(found.title, found.rows, folder / "bench.png")
+            header, body = lines(found.rows)
+            show_table(found.title, header, body, range(1, len(header) - 1))
+            show_lines(["", *(f"- {note}" for note in found.notes), ""])
+            typer.echo(f"written {folder / 'bench.md'}, bench.csv, bench.json and bench.png")

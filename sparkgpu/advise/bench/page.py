@@ -8,59 +8,48 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sparkgpu.advise.bench.rows import Row
-from sparkgpu.words import number_text, seconds_text
-
-HEADER = ("configuration", "devices", "networks", "time", "rows/s", "speed-up", "efficiency", "device-hours",
-           "cost", "note")  # fmt: skip
+from sparkgpu.report.scaling import bench_table
+from sparkgpu.rundir.bench import BenchRow
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """A row in words and figures."""
-    return (
-        row.name,
-        f"{row.devices:,}",
-        f"{row.networks:,}",
-        seconds_text(row.time_s),
-        f"{row.rows_per_s:,.0f}",
-        f"{row.speed_up:.2f}",
-        f"{row.efficiency:.0%}",
-        number_text(row.device_hours, 3),
-        "–" if row.price is None else number_text(row.price, 3),
-        row.note,
-    )
+def lines(rows: Sequence[BenchRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The headings, and the rows in words and figures."""
+    table = bench_table(rows)
+    return table.columns, [tuple(cell.text for cell in row) for row in table.rows]
 
 
-def as_markdown(title: str, rows: Sequence[Row], notes: Sequence[str]) -> str:
+def as_markdown(title: str, rows: Sequence[BenchRow], notes: Sequence[str]) -> str:
     """A page with the table and its notes."""
-    lines = [f"# {title}", "", _line(HEADER), _line(["---", *["---:"] * 8, "---"])]
-    lines += [_line(cells(row)) for row in rows]
-    lines += ["", *(f"- {note[0].upper()}{note[1:]}." for note in notes)]
-    return "\n".join(lines) + "\n"
+    header, body = lines(rows)
+    text = [f"# {title}", "", _line(header), _line(["---", *["---:"] * (len(header) - 2), "---"])]
+    text += [_line(row) for row in body]
+    text += ["", *(f"- {note[0].upper()}{note[1:]}." for note in notes)]
+    return "\n".join(text) + "\n"
 
 
 def _line(values: Sequence[str]) -> str:
     return "| " + " | ".join(values) + " |"
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[BenchRow]) -> str:
     """The rows with plain numbers; times in seconds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         ("configuration", "devices", "networks", "time_s", "rows_per_s", "speed_up", "efficiency",
-         "device_hours", "price", "simulated", "note")
+         "device_hours", "price", "simulated", "disturbed", "note")
     )  # fmt: skip
     for row in rows:
         writer.writerow(
             (row.name, row.devices, row.networks, f"{row.time_s:.4f}", f"{row.rows_per_s:.1f}",
              f"{row.speed_up:.4f}", f"{row.efficiency:.4f}", f"{row.device_hours:.8f}",
-             "" if row.price is None else f"{row.price:.8f}", row.is_simulated, row.note)
+             "" if row.price is None else f"{row.price:.8f}", row.is_simulated, row.is_disturbed,
+             row.note)
         )  # fmt: skip
     return text.getvalue()
 
 
-def draw(title: str, rows: Sequence[Row], file: Path) -> None:
+def draw(title: str, rows: Sequence[BenchRow], file: Path) -> None:
     """Speed-up over devices, a line for each configuration, simulated rows dashed, and the ideal line.
 
     A table with one number of devices becomes bars of rows per second.
@@ -79,7 +68,7 @@ def draw(title: str, rows: Sequence[Row], file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
-def _draw_lines(axes: Any, rows: Sequence[Row]) -> None:
+def _draw_lines(axes: Any, rows: Sequence[BenchRow]) -> None:
     """Each line begins at the first row, one device."""
     counts = sorted({row.devices for row in rows})
     axes.plot(counts, counts, color="0.6", linestyle=":", label="ideal")

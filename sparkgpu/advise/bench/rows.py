@@ -3,49 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sparkgpu.advise.bench.train import Measured
 from sparkgpu.advise.scaling import MODELLED, Link, Modelled, StepCost, speed_up, step_s
+from sparkgpu.host.other_work import DISTURBING_SHARE
+from sparkgpu.rundir.bench import BenchRow
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One configuration.
-
-    `time_s` is that of one pass over the training rows, for each network. `speed_up` compares rows per
-    second with the first row of the table, and `efficiency` divides it by the devices. `device_hours` and
-    `price` are for one pass and one network. `is_simulated` rows come from the model of
-    `sparkgpu.advise.scaling`.
-    """
-
-    name: str
-    devices: int
-    networks: int
-    time_s: float
-    rows_per_s: float
-    speed_up: float
-    device_hours: float
-    price: float | None
-    note: str = ""
-    is_simulated: bool = False
-
-    @property
-    def efficiency(self) -> float:
-        return self.speed_up / self.devices
-
-
-def measured_rows(found: Sequence[Measured], *, cores: int | None, price: float | None) -> list[Row]:
+def measured_rows(
+    found: Sequence[Measured], *, cores: int, on_cpu: bool, price: float | None
+) -> list[BenchRow]:
     """A row for each measurement; the first one is what the others are compared with.
 
-    `cores` are those that CPU lanes share, None for GPUs. `price` is that of a device for an hour.
+    `cores` are the machine's, which lanes share `on_cpu`. `price` is that of a device for an hour.
     """
     first = found[0]
     rows = []
     for one in found:
         hours = one.case.devices * one.epoch_s / one.networks / 3600
         rows.append(
-            Row(
+            BenchRow(
                 name=one.case.name,
                 devices=one.case.devices,
                 networks=one.networks,
@@ -54,15 +31,20 @@ def measured_rows(found: Sequence[Measured], *, cores: int | None, price: float 
                 speed_up=one.rows_per_s / first.rows_per_s,
                 device_hours=hours,
                 price=None if price is None else price * hours,
-                note=_cores_note(one, cores),
+                note="; ".join(
+                    part for part in (_cores_note(one, cores) if on_cpu else "", _others(one)) if part
+                ),
+                is_disturbed=one.other_cores > DISTURBING_SHARE * cores,
             )
         )
     return rows
 
 
-def _cores_note(one: Measured, cores: int | None) -> str:
-    if cores is None:
-        return ""
+def _others(one: Measured) -> str:
+    return f"other work: {one.other_cores:.1f} cores" if one.other_cores >= 0.05 else ""
+
+
+def _cores_note(one: Measured, cores: int) -> str:
     threads = one.case.devices * one.threads
     if threads > cores:
         return f"oversubscribed: {threads} threads on {cores} cores"
@@ -79,10 +61,12 @@ def simulated_rows(
     *,
     cost: StepCost,
     link: Link,
+    cores: int,
     price: float | None,
-) -> list[Row]:
+) -> list[BenchRow]:
     """Rows past the machine: as many devices like the one that was measured, each with cores of its own."""
     first = found[0]
+    is_disturbed = first.other_cores > DISTURBING_SHARE * cores
     steps = -(-first.train_rows // first.batch)
     rows = []
     for devices in counts:
@@ -106,7 +90,7 @@ def simulated_rows(
             networks = devices if strategy == "lanes" else 1
             hours = devices * each_s * steps / networks / 3600
             rows.append(
-                Row(
+                BenchRow(
                     name=strategy,
                     devices=devices,
                     networks=networks,
@@ -117,6 +101,7 @@ def simulated_rows(
                     price=None if price is None else price * hours,
                     note="simulated",
                     is_simulated=True,
+                    is_disturbed=is_disturbed,
                 )
             )
     return rows

@@ -8,6 +8,7 @@ count.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +20,7 @@ from sparkgpu.config import toml
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import TrialError
 from sparkgpu.host.devices import Device, Machine
+from sparkgpu.host.other_work import OtherWork
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.lanes.crew import lane_crew
 from sparkgpu.lanes.launch import outside_environment
@@ -34,6 +36,8 @@ from sparkgpu.table.source import Source
 
 _FLOP = 2e11
 """Of all epochs of a case, forward and backward; a core computes them in some seconds."""
+_CORE_FLOP_PER_S = 2.5e10  # small networks, as measured; docs/performance.md
+_START_S = 7.0  # of the processes of a case
 _GPU_TIMES = 40
 _EPOCHS = (4, 200)
 
@@ -53,7 +57,8 @@ class Measured:
     """What a case brought; `rows_per_s` are those of all its networks together.
 
     `networks` is how many networks trained at once, `threads` those of one process, and `epoch_s` the median
-    epoch of the slowest network.
+    epoch of the slowest network. The case took `wall_s` with its start, and meanwhile other work took
+    `other_cores` of the machine's cores.
     """
 
     case: Case
@@ -65,6 +70,8 @@ class Measured:
     batch: int
     parameters: int
     train_rows: int
+    wall_s: float
+    other_cores: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +102,21 @@ def settings(config: RunConfig, schema: TableSchema, device: str, epochs: int | 
     return found.model_copy(update={"neural": neural, "models": ("neural",), "repeats": 1})
 
 
+def planned_s(config: RunConfig, prepared: Prepared, machine: Machine, *, on_cpu: bool) -> float:
+    """About the seconds of one network on one device, before anything was measured."""
+    schema = prepared.schema
+    rows = max(1, schema.splits["train"]) * (config.neural.epochs or 1)
+    rate = _CORE_FLOP_PER_S * (machine.cores if on_cpu else _GPU_TIMES)
+    return _START_S + row_flop(config.neural, len(schema.features)) * rows / rate
+
+
 def train(case: Case, config: RunConfig, prepared: Prepared, devices: Sequence[Device], machine: Machine,
           folder: Path) -> Measured:  # fmt: skip
     """Train `case` on `devices` in a new `folder`.
 
     Raises `ConfigError` if its strategy cannot spread the network, and `TrialError` if the training fails.
     """
+    others, began = OtherWork(), time.monotonic()
     paths = RunPaths(root=folder)
     folder.mkdir(parents=True)
     paths.table.symlink_to(prepared.paths.table)
@@ -132,6 +148,8 @@ def train(case: Case, config: RunConfig, prepared: Prepared, devices: Sequence[D
         batch=own.neural.batch_size or 1,
         parameters=int(records[0].native_parameters["num_parameters"]),
         train_rows=rows,
+        wall_s=time.monotonic() - began,
+        other_cores=others.cores(),
     )
 
 

@@ -9,18 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sparkgpu.report.figure import Picture, new_figure, picture
-from sparkgpu.report.palette import COLOURS, PAGE, SOFT
+from sparkgpu.report.palette import COLOURS, GREY, PAGE, SOFT
 from sparkgpu.report.pictures.shared import legend_above, legend_room, short
 from sparkgpu.report.timeline import Series, Timeline, timeline
 from sparkgpu.rundir.paths import RunPaths
 
 _WIDTH, _LEFT = 9.6, 1.15
 _COLUMNS = 4
+_HUES = [ink for ink in COLOURS if ink is not GREY]  # grey is for the other phases
 _MOST_LANES = 16  # rows that can be told apart; of more lanes the first
 _LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
 
-def activity(paths: RunPaths) -> Picture | None:
+def activity(paths: RunPaths, *, on_cluster: bool = False) -> Picture | None:
     """None if the run left neither samples nor phases. Panels have the same axis of time."""
     found = timeline(paths)
     if found is None or found.end_s <= 0:
@@ -38,7 +39,8 @@ def activity(paths: RunPaths) -> Picture | None:
     cut = (
         f" The first {_MOST_LANES} of {len(found.lanes)} branches." if len(found.lanes) > _MOST_LANES else ""
     )
-    caption = f"The run over time: what each branch did, and what the machine did meanwhile.{cut}"
+    where = "the machine of the driver (executors are not measured)" if on_cluster else "the machine"
+    caption = f"The run over time: what each branch did, and what {where} did meanwhile.{cut}"
     return picture("activity", caption, figures)
 
 
@@ -53,8 +55,8 @@ def _phases(found: Timeline) -> Figure:
     for spans in lanes.values():
         for span in spans:
             totals[span.phase] = totals.get(span.phase, 0.0) + span.end_s - span.begin_s
-    named = sorted(totals, key=lambda phase: -totals[phase])[: len(COLOURS) - 1]
-    colours = dict(zip([phase for phase in totals if phase in named], COLOURS, strict=False))
+    named = sorted(totals, key=lambda phase: -totals[phase])[: len(_HUES)]
+    colours = dict(zip([phase for phase in totals if phase in named], _HUES, strict=False))
     room = legend_room(len(colours) + (len(totals) > len(named)), _COLUMNS) + 0.1
     figure, axes = new_figure(_WIDTH, 0.24 * len(lanes) + 0.4 + room, left=_LEFT, bottom=0.35, top=room)
     seen: set[str] = set()

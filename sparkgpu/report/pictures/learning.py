@@ -50,7 +50,7 @@ def learning_curves(curves: Sequence[TimedCurve], models: Sequence[str]) -> Pict
         figures.append(figure)
     if not figures:
         return None
-    caption = "Learning curves: the score on the validation rows during training."
+    caption = "Learning curves: the score on the validation rows during training, from its first measurement."
     caption += f" At most {_MOST_CURVES} trials of a model." if len(shown) < len(curves) else ""
     if with_training and any(np.isfinite(one.curve.train).any() for one in shown):
         caption += " Dotted: on the training rows."

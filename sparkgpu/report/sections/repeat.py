@@ -15,5 +15,6 @@ def content(run: Inputs) -> dict[str, object]:
         "fingerprint": run.schema.fingerprint,
         "started": run.results.run.started_at.replace("T", " ").replace("Z", " UTC"),
         "reasons": run.plan.reasons,
+        "settings": run.settings_besides,
         "versions": {"sparkgpu": run.results.run.sparkgpu, **run.results.run.versions},
     }

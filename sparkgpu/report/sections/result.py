@@ -27,7 +27,9 @@ def content(run: Inputs) -> dict[str, object]:
         "picture": dots_and_whiskers(found, run.intervals),
         "leaderboard": leaderboard.leaderboard(found, run.intervals),
         "given": leaderboard.given(found),
-        "steps": next_steps(found, folder=str(run.paths.root), by_share=_by_share(run)),
+        "steps": next_steps(
+            found, folder=str(run.paths.root), by_share=_by_share(run), settings=run.settings_besides
+        ),
         "results": tables.results(found),
         "weight_note": "" if weight is None else _weights(weight),
         "comparison": tables.comparison(found),
