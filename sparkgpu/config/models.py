@@ -110,7 +110,7 @@ class NetworkConfig(Section):
     change over `epochs`; `patience` is the number of epochs without gain before early
     stopping (0: none). `batch_size` is that of a whole step, under every strategy; a device computes
     `micro_batch_size` rows of it at once (None: all). `compile` is torch.compile; it is off because on the
-    CPU compiling takes longer than it saves.
+    CPU compiling takes longer than it saves. `cuda_graph` lets a GPU repeat a captured step.
     """
 
     architecture: Architecture = "tabm"
@@ -130,6 +130,7 @@ class NetworkConfig(Section):
     precision: Precision = "auto"
     activation_checkpointing: bool = False
     compile: bool = False
+    cuda_graph: bool = True
 
 
 class NeuralConfig(NetworkConfig):

@@ -31,7 +31,7 @@ from sparkgpu.rundir.records import MemoryRecord
 
 _ROUNDED = 512
 _LEAST_CHUNK, _MOST_CHUNK = 1_024, 131_072
-_MUON_COPIES = 6  # of its largest matrix, while an update is made orthogonal
+_MUON_COPIES = 6  # of its matrices, while their updates are made orthogonal
 _SLACK = 1.05  # the allocator's blocks cannot always be used again in full
 
 
@@ -85,16 +85,16 @@ def plan_memory(
 def _lasting(net: TabularNet, config: NeuralParameters, recipe: Recipe) -> int:
     """Weights, buffers, moments, the copy of the best weights, and what a step of Muon needs."""
     total = sum(_size(buffer) for buffer in net.buffers())
-    largest = 0
+    together = 0
     for name, parameter in net.named_parameters():
         size = _size(parameter)
         is_muon = config.muon_learning_rate > 0 and recipe.is_hidden_matrix(name)
         total += size * (2 if is_muon else 3)
         if is_muon:
-            largest = max(largest, size)
+            together += size
     if config.patience:
         total += sum(_size(parameter) for parameter in net.parameters())
-    return total + _MUON_COPIES * largest
+    return total + _MUON_COPIES * together
 
 
 class _Shadow:

@@ -36,6 +36,20 @@ def derived_seed(*parts: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+class HeldMask:
+    """What a dropout reads when its step is captured: draws, threshold and scale in memory that stays.
+
+    The capture holds addresses, not values. So before each step `Dropout.draw` writes here what a step that
+    is not captured would have drawn.
+    """
+
+    draws_NW: Tensor | None = None
+    share: int = 0
+    dropped: Tensor
+    zero: Tensor
+    scale: Tensor
+
+
 class Dropout(nn.Module):
     """Sets a share `p` of the values to zero and scales up the rest; outside training it does nothing.
 
@@ -53,34 +67,67 @@ class Dropout(nn.Module):
         self.layer = 0
         self.shard = (0, 1)
         self.place: Place | None = None
+        self.held: HeldMask | None = None
         self._dropped = min(round(p * 256), 255)
 
     def scale_to(self, factor: float) -> None:
         """Drop `factor` times `p` from now on."""
         self._dropped = min(round(self.p * factor * 256), 255)
 
+    @property
+    def drops(self) -> bool:
+        """Whether it drops anything at its own rate."""
+        return round(self.p * 256) > 0
+
     def extra_repr(self) -> str:
         return f"p={self.p}"
 
     def forward(self, x_BD: Tensor) -> Tensor:
-        if not self.training or self._dropped == 0:
+        held = self.held
+        if not self.training or (self._dropped == 0 and held is None):
             return x_BD
         place, (index, shards) = self.place, self.shard
         assert place is not None  # set by the training loop before every forward pass
-        generator = torch.Generator(x_BD.device)
-        generator.manual_seed(derived_seed(place.seed, place.step, self.layer))
         whole = (*x_BD.shape[1:-1], x_BD.shape[-1] * shards)
         width = math.prod(whole)
-        draws_NW = torch.empty((place.batch_rows, -(-width // 8)), dtype=torch.int64, device=x_BD.device)
-        draws_NW.random_(-(2**63), None, generator=generator)
+        if held is None or held.draws_NW is None:
+            draws_NW = torch.empty((place.batch_rows, -(-width // 8)), dtype=torch.int64, device=x_BD.device)
+            self._fill(draws_NW, place)
+            if held is not None:
+                self._hold(held, draws_NW, x_BD.dtype)
+        else:
+            draws_NW = held.draws_NW
         own_BW = draws_NW[place.first_row : place.first_row + len(x_BD)]
         if len(own_BW) < len(x_BD):  # a pipeline pads its last batch with rows of weight 0
             own_BW = functional.pad(own_BW, (0, 0, 0, len(x_BD) - len(own_BW)))
         bytes_BD = own_BW.view(torch.uint8)[:, :width].reshape(len(x_BD), *whole)
         if shards > 1:
             bytes_BD = bytes_BD.chunk(shards, dim=-1)[index]
+        if held is not None:
+            return x_BD * torch.where(bytes_BD < held.dropped, held.zero, held.scale)
         kept_BD = bytes_BD.clamp(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
         return x_BD * kept_BD.to(x_BD.dtype).mul_(256 / (256 - self._dropped))
+
+    def draw(self, place: Place) -> None:
+        """Write what `forward` would draw and apply at this place to the held memory, once it is there."""
+        held = self.held
+        if held is not None and held.draws_NW is not None:
+            self._fill(held.draws_NW, place)
+            if held.share != self._dropped:
+                held.share = self._dropped
+                held.dropped.fill_(self._dropped)
+                held.scale.fill_(256 / (256 - self._dropped))
+
+    def _fill(self, draws_NW: Tensor, place: Place) -> None:
+        generator = torch.Generator(draws_NW.device)
+        generator.manual_seed(derived_seed(place.seed, place.step, self.layer))
+        draws_NW.random_(-(2**63), None, generator=generator)
+
+    def _hold(self, held: HeldMask, draws_NW: Tensor, dtype: torch.dtype) -> None:
+        held.draws_NW, held.share = draws_NW, self._dropped
+        held.dropped = torch.full((), self._dropped, dtype=torch.uint8, device=draws_NW.device)
+        held.zero = torch.zeros((), dtype=dtype, device=draws_NW.device)
+        held.scale = torch.full_like(held.zero, 256 / (256 - self._dropped))
 
 
 def dropouts(net: nn.Module) -> list[Dropout]:

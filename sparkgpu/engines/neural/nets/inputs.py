@@ -39,6 +39,27 @@ class _Table(nn.Embedding):
         return self.weight.index_select(0, codes.flatten().long()).view(*codes.shape, -1)
 
 
+class Columns(nn.Module):
+    """Some columns of a matrix (B, D), in the given order: a view if they follow each other, else a copy."""
+
+    def __init__(self, columns: Sequence[int]) -> None:
+        super().__init__()
+        first = columns[0] if columns else 0
+        self.num_outputs = len(columns)
+        self._first: int | None = first
+        if list(columns) != list(range(first, first + len(columns))):
+            self._first = None
+            self.register_buffer("chosen", torch.tensor(columns), persistent=False)
+
+    def extra_repr(self) -> str:
+        return str(self.num_outputs)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        if self._first is not None:
+            return x_BD.narrow(1, self._first, self.num_outputs)
+        return x_BD.index_select(1, self.get_buffer("chosen"))
+
+
 class CategoryEmbeddings(nn.Module):
     """Codes (B, K) to vectors (B, D): one embedding per column, its first row for missing and unknown.
 
@@ -46,29 +67,32 @@ class CategoryEmbeddings(nn.Module):
     one per column. `dim` is the width of all embeddings; None leaves it to `embedding_dim`.
     """
 
+    first_K: Tensor
+
     def __init__(self, num_levels: Sequence[int], *, dim: int | None = None) -> None:
         super().__init__()
         columns_by_dim: dict[int, list[int]] = {}
         for column, levels in enumerate(num_levels):
             columns_by_dim.setdefault(dim or embedding_dim(levels), []).append(column)
         self.tables = nn.ModuleList()
-        self._places: list[tuple[str, str]] = []
-        for width, columns in sorted(columns_by_dim.items()):
+        by_width = sorted(columns_by_dim.items())
+        self.ordered = Columns([column for _, columns in by_width for column in columns])
+        self._counts = [len(columns) for _, columns in by_width]
+        places: list[Tensor] = []
+        for width, columns in by_width:
             rows = torch.tensor([num_levels[column] + 1 for column in columns])
-            first = rows.cumsum(0) - rows + 1  # the row of code 0; code -1 takes the row before it
-            names = (f"columns_{width}", f"first_{width}")
-            self.register_buffer(names[0], torch.tensor(columns), persistent=False)
-            self.register_buffer(names[1], first.to(torch.int32), persistent=False)
-            self._places.append(names)
+            places.append(rows.cumsum(0) - rows + 1)  # the row of code 0; code -1 takes the row before it
             table = _Table(int(rows.sum()), width)
             nn.init.uniform_(table.weight, -(width**-0.5), width**-0.5)
             self.tables.append(table)
-        self.num_outputs = sum(width * len(columns) for width, columns in columns_by_dim.items())
+        self.register_buffer("first_K", torch.cat(places), persistent=False)
+        self.num_outputs = sum(width * len(columns) for width, columns in by_width)
 
     def forward(self, codes_BK: Tensor) -> Tensor:
+        rows_BK = self.ordered(codes_BK) + self.first_K
         parts = [
-            table(codes_BK.index_select(1, self.get_buffer(columns)) + self.get_buffer(first)).flatten(1)
-            for table, (columns, first) in zip(self.tables, self._places, strict=True)
+            table(rows).flatten(1)
+            for table, rows in zip(self.tables, rows_BK.split(self._counts, dim=1), strict=True)
         ]
         return torch.cat(parts, dim=1)
 

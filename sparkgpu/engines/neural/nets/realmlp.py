@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Dropout
-from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
+from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, Columns
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
@@ -64,6 +64,9 @@ class ScaledOneHot(nn.Module):
     is_sign_D: Tensor
     middle_D: Tensor
     unit_D: Tensor
+    hit_D: Tensor
+    miss_D: Tensor
+    second_D: Tensor
 
     def __init__(self, num_levels: Sequence[int]) -> None:
         super().__init__()
@@ -79,20 +82,38 @@ class ScaledOneHot(nn.Module):
         self.register_buffer("is_sign_D", torch.tensor(are_signs), persistent=False)
         self.register_buffer("middle_D", torch.zeros(self.num_outputs))
         self.register_buffer("unit_D", torch.ones(self.num_outputs))
+        self.register_buffer("hit_D", torch.empty(self.num_outputs), persistent=False)
+        self.register_buffer("miss_D", torch.empty(self.num_outputs), persistent=False)
+        self.register_buffer("second_D", torch.empty(self.num_outputs), persistent=False)
+        self._has_signs = any(are_signs)
+        self._look_up()
+        self.register_load_state_dict_post_hook(_look_up_again)  # type: ignore[no-untyped-call]
 
     def fit(self, codes_BK: Tensor) -> None:
         """Take medians and quartiles from these rows."""
-        middle_D, unit_D = middle_and_unit(self._numbers(codes_BK).t())
+        codes_BD = codes_BK.index_select(1, self.columns_D)
+        numbers_BD = (codes_BD == self.codes_D).float() - (self.is_sign_D & (codes_BD == 1)).float()
+        middle_D, unit_D = middle_and_unit(numbers_BD.t())
         self.middle_D.copy_(middle_D)
         self.unit_D.copy_(unit_D)
+        self._look_up()
 
     def forward(self, codes_BK: Tensor) -> Tensor:
-        return bend(self._numbers(codes_BK).t(), self.middle_D, self.unit_D).t()
-
-    def _numbers(self, codes_BK: Tensor) -> Tensor:
         codes_BD = codes_BK.index_select(1, self.columns_D)
-        is_level_BD = (codes_BD == self.codes_D).float()
-        return is_level_BD - (self.is_sign_D & (codes_BD == 1)).float()
+        other_BD = torch.where(codes_BD == 1, self.second_D, self.miss_D) if self._has_signs else self.miss_D
+        return torch.where(codes_BD == self.codes_D, self.hit_D, other_BD)
+
+    def _look_up(self) -> None:
+        """Bend the few values that a number can have: at its level, at none, and at the second of two."""
+        for out_D, value in ((self.hit_D, 1.0), (self.miss_D, 0.0), (self.second_D, -1.0)):
+            value_D1 = torch.full_like(self.middle_D, value).unsqueeze(1)
+            out_D.copy_(bend(value_D1, self.middle_D, self.unit_D).squeeze(1))
+        self.second_D.copy_(torch.where(self.is_sign_D, self.second_D, self.miss_D))
+
+
+def _look_up_again(module: nn.Module, _: object) -> None:
+    assert isinstance(module, ScaledOneHot)
+    module._look_up()
 
 
 class Scale(nn.Module):
@@ -113,8 +134,7 @@ class RealMLPInput(nn.Module):
         super().__init__()
         few = [column for column, levels in enumerate(shape.num_levels) if levels <= _MOST_ONE_HOT]
         many = [column for column, levels in enumerate(shape.num_levels) if levels > _MOST_ONE_HOT]
-        self.register_buffer("few", torch.tensor(few, dtype=torch.int64), persistent=False)
-        self.register_buffer("many", torch.tensor(many, dtype=torch.int64), persistent=False)
+        self.few, self.many = Columns(few), Columns(many)
         self.periodic = PeriodicEmbeddings(shape.num_numeric) if shape.num_numeric else None
         self.one_hot = ScaledOneHot([shape.num_levels[column] for column in few]) if few else None
         self.embeddings: CategoryEmbeddings | None = None
@@ -132,9 +152,9 @@ class RealMLPInput(nn.Module):
         if self.periodic is not None:
             parts.append(self.periodic(numeric_BG))
         if self.one_hot is not None:
-            parts.append(self.one_hot(codes_BK.index_select(1, self.get_buffer("few"))))
+            parts.append(self.one_hot(self.few(codes_BK)))
         if self.embeddings is not None:
-            parts.append(self.embeddings(codes_BK.index_select(1, self.get_buffer("many"))))
+            parts.append(self.embeddings(self.many(codes_BK)))
         out_BD: Tensor = self.scale(torch.cat(parts, dim=1))
         return out_BD
 
@@ -209,7 +229,7 @@ def start_realmlp(net: TabularNet, numeric_BG: Tensor, codes_BK: Tensor) -> None
     first, last = net.input, net.output
     assert isinstance(first, RealMLPInput) and isinstance(last, Members)
     if first.one_hot is not None:
-        first.one_hot.fit(codes_BK.index_select(1, first.get_buffer("few")))
+        first.one_hot.fit(first.few(codes_BK))
     hidden_BD = first(numeric_BG, codes_BK)
     for block in net.blocks.values():
         assert isinstance(block, RealMLPBlock)

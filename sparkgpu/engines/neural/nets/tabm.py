@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.categories import OneHot
-from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings
+from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, Columns
 from sparkgpu.engines.neural.nets.inputs import embedding_dim as category_dim
 from sparkgpu.engines.neural.nets.members_output import MembersOutput
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
@@ -75,8 +75,7 @@ class TabMInput(nn.Module):
         plain = [column for column, edges in enumerate(shape.bins) if len(edges) <= 2]
         few = [column for column, levels in enumerate(shape.num_levels) if levels <= _MOST_ONE_HOT]
         many = [column for column, levels in enumerate(shape.num_levels) if levels > _MOST_ONE_HOT]
-        for name, columns in (("embedded", embedded), ("plain", plain), ("few", few), ("many", many)):
-            self.register_buffer(name, torch.tensor(columns, dtype=torch.int64), persistent=False)
+        self.embedded, self.plain, self.few, self.many = map(Columns, (embedded, plain, few, many))
         self.numeric: nn.Module | None = None
         if embedded:
             bins = [shape.bins[column] for column in embedded]
@@ -96,16 +95,16 @@ class TabMInput(nn.Module):
     def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
         parts: list[Tensor] = []
         if self.numeric is not None:
-            embedded_BF = numeric_BG.index_select(1, self.get_buffer("embedded"))
+            embedded_BF = self.embedded(numeric_BG)
             looks_up = self.lookup.serves(self.numeric)
             found_BFE = self.lookup(self.numeric, embedded_BF) if looks_up else self.numeric(embedded_BF)
             parts.append(found_BFE.flatten(1))
-        if len(self.get_buffer("plain")):
-            parts.append(numeric_BG.index_select(1, self.get_buffer("plain")))
+        if self.plain.num_outputs:
+            parts.append(self.plain(numeric_BG))
         if self.one_hot is not None:
-            parts.append(self.one_hot(codes_BK.index_select(1, self.get_buffer("few"))))
+            parts.append(self.one_hot(self.few(codes_BK)))
         if self.embeddings is not None:
-            parts.append(self.embeddings(codes_BK.index_select(1, self.get_buffer("many"))))
+            parts.append(self.embeddings(self.many(codes_BK)))
         return torch.cat(parts, dim=1)
 
 

@@ -65,6 +65,22 @@ class ResidentRows:
             weight_N=None if self.weight_N is None else change(self.weight_N),
         )
 
+    def copied(self) -> ResidentRows:
+        """The same rows in memory of their own."""
+        return self._each(torch.Tensor.clone)
+
+    def overwrite(self, rows: ResidentRows) -> None:
+        """Write as many other rows of this kind to the memory of these."""
+        self.numeric_NG.copy_(rows.numeric_NG)
+        self.codes_NK.copy_(rows.codes_NK)
+        self.target_N.copy_(rows.target_N)
+        if self.weight_N is not None and rows.weight_N is not None:
+            self.weight_N.copy_(rows.weight_N)
+
+    def rolled(self) -> ResidentRows:
+        """Rows with the numbers of these and the targets of their neighbours."""
+        return replace(self, target_N=self.target_N.roll(1))
+
     def to(self, device: torch.device) -> ResidentRows:
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 

@@ -5,12 +5,15 @@ Nesterov momentum; on tabular networks it did better than AdamW (Gorishniy et al
 for MLPs in Tabular Deep Learning", 2026). `torch.optim.Muon` computes in bfloat16, whose rounding would make
 the strategies differ.
 
-D outputs, E inputs of a layer.
+On a CPU matrices take their steps one by one. On a GPU they take them together, since starting a kernel
+takes longer than its arithmetic; matrices of equal shape are then one batched product.
+
+D outputs, E inputs of a layer, M matrices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -26,32 +29,104 @@ def step_matrices(
     parameters: Iterable[Tensor],
     state: MutableMapping[Tensor, dict[str, Any]],
     *,
+    learning_rate: float | Tensor,
+    weight_decay: float | Tensor,
+    overflowed: Tensor | None = None,
+) -> None:
+    """One step for these matrices (D, E), whose momentum stays in `state`.
+
+    Rates may be numbers on the device (only where matrices step together). Where `overflowed`, on the device,
+    is not 0, nothing changes.
+    """
+    found = [matrix_DE for matrix_DE in parameters if matrix_DE.grad is not None]
+    if not found:
+        return
+    are_cut = any(type(matrix).__name__ == "DTensor" for matrix in found)
+    if isinstance(learning_rate, Tensor) or (found[0].device.type != "cpu" and not are_cut):
+        step_together(found, state, learning_rate, weight_decay, overflowed)
+        return
+    assert not isinstance(weight_decay, Tensor)
+    for matrix_DE in found:
+        _step_alone(matrix_DE, state[matrix_DE], learning_rate, weight_decay, overflowed)
+
+
+def _step_alone(
+    matrix_DE: Tensor,
+    own: dict[str, Any],
     learning_rate: float,
     weight_decay: float,
+    overflowed: Tensor | None,
 ) -> None:
-    """One step for these matrices (D, E), whose momentum stays in `state`."""
-    for matrix_DE in parameters:
-        gradient_DE = matrix_DE.grad
-        if gradient_DE is None:
-            continue
-        own = state[matrix_DE]
-        if "momentum" not in own:
-            own["momentum"] = torch.zeros_like(matrix_DE)
-        momentum_DE = own["momentum"].lerp(gradient_DE, 1 - _MOMENTUM)
-        update_DE = orthogonal(gradient_DE.lerp(momentum_DE, _MOMENTUM))
-        outputs, inputs = matrix_DE.shape
-        # Nothing has changed so far, and nothing takes memory from here on.
+    gradient_DE = matrix_DE.grad
+    assert gradient_DE is not None
+    momentum_DE = own["momentum"].lerp(gradient_DE, 1 - _MOMENTUM)
+    update_DE = orthogonal(gradient_DE.lerp(momentum_DE, _MOMENTUM))
+    # Nothing has changed so far, and nothing takes memory from here on.
+    if overflowed is None:
         own["momentum"].copy_(momentum_DE)
         matrix_DE.mul_(1 - learning_rate * weight_decay)
-        matrix_DE.add_(update_DE, alpha=-learning_rate * max(1.0, outputs / inputs) ** 0.5)
-        matrix_DE.grad = None  # done: a step that ran out of memory goes on with the others
+        matrix_DE.add_(update_DE, alpha=-learning_rate * _scale(matrix_DE))
+    else:
+        may = (overflowed == 0).to(matrix_DE.dtype)
+        own["momentum"].copy_(torch.where(may > 0, momentum_DE, own["momentum"]))
+        matrix_DE.mul_(1 - learning_rate * weight_decay * may)
+        matrix_DE.sub_(torch.where(may > 0, update_DE, 0.0).mul_(learning_rate * _scale(matrix_DE)))
+    matrix_DE.grad = None  # done: a step that ran out of memory goes on with the others
+
+
+def step_together(
+    matrices: list[Tensor],
+    state: MutableMapping[Tensor, dict[str, Any]],
+    learning_rate: float | Tensor,
+    weight_decay: float | Tensor,
+    overflowed: Tensor | None = None,
+) -> None:
+    """The same step for all `matrices`, in few operations; as exact, though not to the last digit."""
+    gradients = [matrix_DE.grad for matrix_DE in matrices if matrix_DE.grad is not None]
+    kept = [state[matrix_DE]["momentum"] for matrix_DE in matrices]
+    momenta = list(torch._foreach_lerp(kept, gradients, 1 - _MOMENTUM))
+    updates = _all_orthogonal(torch._foreach_lerp(gradients, momenta, _MOMENTUM))
+    decayed = learning_rate * weight_decay
+    if overflowed is not None:
+        may = overflowed == 0
+        momenta = [torch.where(may, new, old) for new, old in zip(momenta, kept, strict=True)]
+        updates = [torch.where(may, update, 0.0) for update in updates]
+        decayed = decayed * may
+    # Nothing has changed so far, and nothing takes memory from here on.
+    torch._foreach_copy_(kept, momenta)
+    torch._foreach_mul_(matrices, 1 - decayed)
+    torch._foreach_mul_(updates, [_scale(matrix_DE) for matrix_DE in matrices])
+    torch._foreach_mul_(updates, learning_rate)
+    torch._foreach_sub_(matrices, updates)
+    for matrix_DE in matrices:
+        matrix_DE.grad = None
+
+
+def _scale(matrix_DE: Tensor) -> float:
+    outputs, inputs = matrix_DE.shape
+    return float(max(1.0, outputs / inputs) ** 0.5)
+
+
+def _all_orthogonal(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """`orthogonal` of each; those of equal shape as one batch."""
+    by_shape: dict[torch.Size, list[int]] = {}
+    for number, matrix_DE in enumerate(matrices):
+        by_shape.setdefault(matrix_DE.shape, []).append(number)
+    out: dict[int, Tensor] = {}
+    for numbers in by_shape.values():
+        if len(numbers) == 1:
+            out[numbers[0]] = orthogonal(matrices[numbers[0]])
+        else:
+            stacked_MDE = torch.stack([matrices[number] for number in numbers])
+            out |= zip(numbers, orthogonal(stacked_MDE).unbind(0), strict=True)
+    return [out[number] for number in range(len(matrices))]
 
 
 def orthogonal(matrix_DE: Tensor) -> Tensor:
     """About the nearest matrix with orthonormal rows or columns, by Newton-Schulz steps.
 
     Singular values end between 0.7 and 1.2, which is enough. A matrix that is cut over ranks is put together
-    first, and cut in the same way again.
+    first, and cut in the same way again. Several matrices (M, D, E) are one batch.
     """
     if type(matrix_DE).__name__ == "DTensor":  # its import takes half a second, which a single process saves
         from torch.distributed.tensor import DTensor, Replicate
@@ -61,11 +136,14 @@ def orthogonal(matrix_DE: Tensor) -> Tensor:
         whole = orthogonal(matrix_DE.full_tensor())
         everywhere = DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
         return everywhere.redistribute(placements=placements)
-    is_tall = matrix_DE.shape[0] > matrix_DE.shape[1]
-    x = matrix_DE.t() if is_tall else matrix_DE
-    x = x / (x.norm() + _TINY)
+    is_tall = matrix_DE.shape[-2] > matrix_DE.shape[-1]
+    x = matrix_DE.mT if is_tall else matrix_DE
+    is_batch = x.ndim == 3
+    norm = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True) if is_batch else x.norm()
+    product = torch.baddbmm if is_batch else torch.addmm
+    x = x / (norm + _TINY)
     linear, cubic, quintic = _COEFFICIENTS
     for _ in range(_STEPS):
-        square = x @ x.t()
-        x = torch.addmm(x, torch.addmm(square, square, square, beta=cubic, alpha=quintic), x, beta=linear)
-    return x.t() if is_tall else x
+        square = x @ x.mT
+        x = product(x, product(square, square, square, beta=cubic, alpha=quintic), x, beta=linear)
+    return x.mT if is_tall else x

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ class Recipe:
 
     betas: tuple[float, float] = (0.9, 0.999)
     most_gradient_norm: float | None = 1.0
-    weight_decay: Schedule = lambda done: 1.0
+    weight_decay: Schedule | None = None
     dropout: Schedule | None = None
     factors: Callable[[str], tuple[float, float]] = lambda name: (1.0, 1.0)
     is_hidden_matrix: Callable[[str], bool] = lambda name: False
@@ -63,7 +63,50 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
-class _Optimizer(torch.optim.AdamW):
+class HeldRates:
+    """Learning rates and weight decays in a device's memory, from which a captured step reads them.
+
+    A capture holds the numbers that Python gives to a kernel, and would repeat those of its first step.
+    R groups of parameters.
+    """
+
+    def __init__(self, groups: Sequence[dict[str, Any]], recipe: Recipe, device: torch.device) -> None:
+        self._decay_varies = recipe.weight_decay is not None
+        self._rate, self._decay = (torch.zeros((), device=device) for _ in range(2))
+        self._rate_factor_R, self._decay_factor_R = (
+            torch.tensor([group[f"{name}_factor"] for group in groups], device=device)
+            for name in ("learning_rate", "weight_decay")
+        )
+
+    def set(self, rate: float, decay: float) -> None:
+        """For the next step. The device gets them as arguments of a kernel, so nothing waits for it."""
+        self._rate.fill_(rate)
+        self._decay.fill_(decay)
+
+    def of(self, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The groups with rates on the device.
+
+        The fused kernel of AdamW takes no weight decay from there, so one that changes is `decayed`, a share
+        to take off each parameter before the step.
+        """
+        rate_R = self._rate * self._rate_factor_R
+        asked = [{**group, "lr": rate_R[i], "capturable": True} for i, group in enumerate(groups)]
+        if self._decay_varies:
+            decay_R = self._decay * self._decay_factor_R
+            decayed_R = rate_R * decay_R
+            for i, group in enumerate(asked):
+                if group["muon"]:
+                    group["weight_decay"] = decay_R[i]
+                elif group["weight_decay_factor"]:
+                    group |= {"weight_decay": 0.0, "decayed": decayed_R[i]}
+        return asked
+
+
+def _decay(parameters: list[Tensor], share: Tensor) -> None:
+    torch._foreach_sub_(parameters, torch._foreach_mul(parameters, share))
+
+
+class Optimizer(torch.optim.AdamW):
     """AdamW, and Muon for the groups with `muon`.
 
     Without the wrappers that exclude torch.compile: the first call of such a wrapper imports all of
@@ -74,26 +117,32 @@ class _Optimizer(torch.optim.AdamW):
     zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
     found_inf: Tensor | None = None
     """Set by the scaler of float16: whether a gradient overflowed, so that nothing may change."""
+    held: HeldRates | None = None
+    """The rates of a step that is captured, in place of those of the groups."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         groups = self.param_groups
+        asked = groups if self.held is None else self.held.of(groups)
         try:
-            self.param_groups = [group for group in groups if not group["muon"]]
+            self.param_groups = [group for group in asked if not group["muon"]]
+            for group in self.param_groups:
+                if "decayed" in group:
+                    _decay([p for p in group["params"] if p.grad is not None], group["decayed"])
             loss = _adamw_step(self, closure)
             for group in self.param_groups:
                 for parameter in group["params"]:
                     parameter.grad = None  # done, as in Muon
         finally:
             self.param_groups = groups
-        overflowed = self.found_inf is not None and bool(self.found_inf)
-        for group in () if overflowed else groups:
+        for group in asked:
             if group["muon"]:
                 step_matrices(
                     group["params"],
                     self.state,
-                    learning_rate=float(group["lr"]),
+                    learning_rate=group["lr"],
                     weight_decay=group["weight_decay"],
+                    overflowed=self.found_inf,
                 )
         return loss
 
@@ -101,7 +150,7 @@ class _Optimizer(torch.optim.AdamW):
 _adamw_step = inspect.unwrap(torch.optim.AdamW.step)
 
 
-def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) -> torch.optim.AdamW:
+def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) -> Optimizer:
     """AdamW over the module's parameters, grouped by their factors (kept as `*_factor` in each group).
 
     Hidden matrices are left to Muon if it has a learning rate. Sharded and whole tensors go to separate
@@ -121,7 +170,7 @@ def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) 
         )
         group["params"].append(parameter)  # type: ignore[attr-defined]
     # One fused kernel for all parameters of a group; it measured fastest on the CPU.
-    optimizer = _Optimizer(list(groups.values()), betas=recipe.betas, fused=True)
+    optimizer = Optimizer(list(groups.values()), betas=recipe.betas, fused=True)
     set_progress(optimizer, config, recipe, 0.0)
     _allocate(optimizer)
     return optimizer
@@ -145,12 +194,17 @@ def _allocate(optimizer: torch.optim.AdamW) -> None:
         raise TrialError(TOO_LARGE) from None
 
 
+def rates(config: NeuralParameters, recipe: Recipe, done: float) -> tuple[float, float]:
+    """The learning rate and the weight decay, before the factors of the groups."""
+    decay = config.weight_decay * (recipe.weight_decay(done) if recipe.weight_decay is not None else 1.0)
+    return config.learning_rate * SCHEDULES[config.schedule](done), decay
+
+
 def set_progress(
     optimizer: torch.optim.Optimizer, config: NeuralParameters, recipe: Recipe, done: float
 ) -> None:
     """Set learning rates and weight decays for a step at share `done` of the training."""
-    rate = config.learning_rate * SCHEDULES[config.schedule](done)
-    decay = config.weight_decay * recipe.weight_decay(done)
+    rate, decay = rates(config, recipe, done)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["learning_rate_factor"]
         group["weight_decay"] = decay * group["weight_decay_factor"]

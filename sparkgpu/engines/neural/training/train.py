@@ -20,13 +20,14 @@ from sparkgpu.engines.neural.nets.dropout import Place
 from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentRows
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
+from sparkgpu.engines.neural.training.fixed_step import FixedStep, Repeat
 from sparkgpu.engines.neural.training.memory import (
     NeedsSmallerBatches,
     halved,
     is_out_of_memory,
     release,
 )
-from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer, set_progress
+from sparkgpu.engines.neural.training.optimizer import Optimizer, Recipe, make_optimizer, set_progress
 from sparkgpu.engines.neural.training.time_limit import TimeLimit
 from sparkgpu.errors import TrialError
 
@@ -38,7 +39,10 @@ Report = Callable[[float, int, float | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The result of training. `best_epoch` did best on validation rows, `kept_epoch` has the weights."""
+    """The result of training. `best_epoch` did best on validation rows, `kept_epoch` has the weights.
+
+    `plain_steps` says why steps that were to be captured and repeated were not.
+    """
 
     curve: tuple[CurvePoint, ...]
     best_epoch: int
@@ -46,6 +50,7 @@ class Training:
     optimizer: str
     notes: tuple[str, ...] = field(default=())
     out_of_time: bool = False
+    plain_steps: str | None = None
 
 
 def train(
@@ -59,13 +64,15 @@ def train(
     report: Report,
     checkpoints: Checkpoints | None = None,
     limit: TimeLimit | None = None,
+    repeat: Repeat | None = None,
 ) -> Training:
     """Train the network that `strategy` holds.
 
     With `patience` p > 0 it stops after p epochs without a better validation metric and keeps the weights of
     the best epoch. With 0 it runs all epochs and keeps the last weights. It continues from the last
     checkpoint if there is one. At the `limit` it ends within an epoch, and what it learned there counts;
-    learning rates follow the time if that passes faster than the epochs.
+    learning rates follow the time if that passes faster than the epochs. `repeat` captures a step of a whole
+    batch and repeats it.
 
     Raises `TrialError` if the loss becomes NaN before any good epoch.
     """
@@ -83,6 +90,8 @@ def train(
             progress = found
     limit = limit or TimeLimit(None)
     loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress, limit)
+    if repeat is not None:
+        loop.repeat_with(repeat)
     metric_of = strategy.objective.metric_of
     counts_errors = recipe.keeps_least_error and strategy.objective.task != "regression"
     out_of_time = False
@@ -135,6 +144,7 @@ def train(
         optimizer="AdamW (fused)" + (", Muon" if any(g["muon"] for g in optimizer.param_groups) else ""),
         notes=tuple(progress.notes),
         out_of_time=out_of_time,
+        plain_steps=loop.plain_steps,
     )
 
 
@@ -150,7 +160,7 @@ class _Loop:
         self,
         strategy: Strategy,
         source: BatchSource,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         config: NeuralParameters,
         recipe: Recipe,
         seed: int,
@@ -177,7 +187,9 @@ class _Loop:
         """Those that this epoch has seen, if time ended it."""
         self._start = time.perf_counter() - (progress.curve[-1].elapsed_s if progress.curve else 0.0)
         self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
-        """The summed loss over this epoch's rows so far, on this process."""
+        """The summed loss over this epoch's rows so far, on this process; always in the same memory."""
+        self._fixed: FixedStep | None = None
+        self.plain_steps: str | None = None
 
     def elapsed_s(self) -> float:
         return time.perf_counter() - self._start
@@ -188,7 +200,7 @@ class _Loop:
         steps = self._steps
         last = progress.curve[-1].valid if progress.curve else None
         strategy.module.train()
-        self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
+        self.total.zero_()
         if strategy.leads:
             self.total += progress.total  # from the steps before a restart, over all processes
         batches = self._source.batches(
@@ -206,11 +218,12 @@ class _Loop:
             batch, rows = found
             step = progress.epoch * steps + progress.step
             done = min(1.0, max(step / (steps * config.epochs), self._limit.share))
-            set_progress(self._optimizer, config, self._recipe, done)
-            if self._recipe.dropout is not None:
-                strategy.scale_dropout(self._recipe.dropout(done))
-            self.total += self._gradient(batch, rows, step)
-            strategy.step(self._optimizer, self._recipe.most_gradient_norm)
+            if not self._repeated(batch, step, done):
+                set_progress(self._optimizer, config, self._recipe, done)
+                if self._recipe.dropout is not None:
+                    strategy.scale_dropout(self._recipe.dropout(done))
+                self.total += self._gradient(batch, rows, step)
+                strategy.step(self._optimizer, self._recipe.most_gradient_norm)
             progress.step += 1
             done = (progress.epoch + progress.step / steps) / config.epochs
             self._report(min(1.0, max(done, self._limit.share)), progress.epoch, last)
@@ -222,6 +235,28 @@ class _Loop:
                 progress.total = strategy.sum_over_parts(self.total)
                 with strategy.slow_work():
                     self._checkpoints.save(strategy, self._optimizer, progress)
+
+    def repeat_with(self, repeat: Repeat) -> None:
+        """From now on, capture a step of a whole batch and repeat it."""
+
+        def work(batch: ResidentRows, step: int) -> None:
+            self._optimizer.zero_grad(set_to_none=True)
+            self.total += self._accumulated(batch, len(batch), step)
+            self._strategy.step(self._optimizer, self._recipe.most_gradient_norm)
+
+        self._fixed = FixedStep(
+            self._strategy, self._optimizer, self._config, self._recipe, self._seed, self.total, repeat, work
+        )
+
+    def _repeated(self, batch: ResidentRows, step: int, done: float) -> bool:
+        """Whether this step was taken by repeating a captured one."""
+        if self._fixed is None:
+            return False
+        taken = self._fixed.take(batch, step, done)
+        if self._fixed.refusal is not None:
+            self.plain_steps, self._fixed = self._fixed.refusal, None
+            self._progress.notes.append(f"steps were started operation by operation: {self.plain_steps}")
+        return taken
 
     def _gradient(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
         """Compute the gradient of one batch of `rows` rows in micro-batches. Returns this part's summed loss.
@@ -274,10 +309,12 @@ class _Loop:
         share = -(-rows // strategy.data_size)
         size = share if strategy.cuts_batches else min(share, self._progress.micro_rows)
         first = strategy.part(rows).start
-        total = torch.zeros((), dtype=torch.float64, device=strategy.device)
+        total: Tensor | None = None
         for begin in range(0, share, size):
             strategy.beat()
             micro = batch if size == share else batch.part(slice(begin, begin + size))
             place = Place(seed=self._seed, step=step, first_row=first + begin, batch_rows=rows)
-            total += strategy.backward(micro, place, last=begin + size >= share)
+            found = strategy.backward(micro, place, last=begin + size >= share)
+            total = found if total is None else total.double() + found
+        assert total is not None
         return total

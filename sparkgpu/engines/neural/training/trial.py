@@ -31,6 +31,7 @@ from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentSource, m
 from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint
+from sparkgpu.engines.neural.training.cuda_graph import CudaGraph, reason_against
 from sparkgpu.engines.neural.training.memory import is_out_of_memory, release
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.time_limit import TimeLimit
@@ -112,7 +113,7 @@ def run_rank(
         most_steps=parameters.epochs,
         out_of_time=training.out_of_time,
         native_parameters=_native_parameters(model, training),
-        device_proof=_device_proof(strategy, trial.lane, resources),
+        device_proof=_device_proof(strategy, trial.lane, resources, training.plain_steps),
         on_gpu=all(name.startswith("cuda") for found in resources for name in found["parameters_device"]),
         parameters=parameters.model_dump(mode="json"),
         memory_plan=card.plan if card is not None else None,
@@ -208,6 +209,7 @@ def _train(
     strategy.spread(net, fitted.objective)
     if config.compile:
         strategy.module.compile()
+    plain = reason_against(strategy, config, card.plan if card is not None else None)
     try:
         training = train(
             strategy,
@@ -223,11 +225,13 @@ def _train(
                 valid_rows=len(fitted.valid),
                 predicted_rows=len(fitted.valid) + trial.schema.splits["test"],
             ),
+            repeat=CudaGraph(strategy.device) if plain is None else None,
         )
     except PrunedError:
         raise
     except TrialError as error:
         raise TrialError(f"{trial.name}: {error}") from None
+    training = replace(training, plain_steps=plain or training.plain_steps)
     with strategy.slow_work():
         weights = strategy.gather()
     if not strategy.leads:
@@ -323,7 +327,10 @@ def _native_parameters(model: TabularModel, training: Training) -> dict[str, str
     }
 
 
-def _device_proof(strategy: Strategy, lane: LanePlan, ranks: list[dict[str, Any]]) -> dict[str, Any]:
+def _device_proof(
+    strategy: Strategy, lane: LanePlan, ranks: list[dict[str, Any]], plain_steps: str | None
+) -> dict[str, Any]:
+    steps = "one CUDA graph each" if plain_steps is None else f"operation by operation: {plain_steps}"
     on_gpu = strategy.device.type == "cuda"
     return {
         "device": lane.device,
@@ -335,5 +342,6 @@ def _device_proof(strategy: Strategy, lane: LanePlan, ranks: list[dict[str, Any]
         "precision": str(strategy.precision),
         "strategy": strategy.name,
         "num_ranks": strategy.num_ranks,
+        **({"steps": steps} if on_gpu else {}),
         **({"ranks": ranks} if len(ranks) > 1 else {}),
     }

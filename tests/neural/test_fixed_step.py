@@ -1,0 +1,285 @@
+"""A step that a CUDA graph can repeat, shown without a GPU by what it does; the graph itself needs one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planted import fit, parameters, plant
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from watched_steps import CASES, META, ROWS, Again, Waits, meta_training, trained
+
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.training import fixed_step, muon
+from sparkgpu.engines.neural.training.cuda_graph import reason_against
+from sparkgpu.engines.neural.training.fixed_step import Work
+from sparkgpu.engines.neural.training.precision import Precision
+from sparkgpu.rundir.records import MemoryRecord
+
+WHOLE_STEPS = 2 * 10  # two epochs of ten whole batches; a smaller eleventh is plain
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["plain", "captured"])
+@pytest.mark.parametrize("case", CASES)
+def test_no_step_of_an_epoch_waits_for_the_device(case: str, captured: bool) -> None:
+    waits = Waits(META)
+    marks: list[int] = []
+    with meta_training(), waits:
+        strategy, training = trained(
+            case,
+            META,
+            repeat=Again() if captured else None,
+            on_step=lambda: marks.append(len(waits.copied)),
+        )
+    assert waits.found == []
+    # An epoch copies the order of its rows to the device, then no step copies anything.
+    assert [line.split(":")[0] for _, line in waits.copied[marks[0] :]] == ["resident.py"]
+    assert training.notes == ()
+    # After an epoch its loss is read, that of the validation, and RealMLP's errors.
+    assert strategy.reads == 2 * (3 if case == "realmlp" else 2)
+
+
+def test_a_read_within_an_epoch_is_found_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    clip = Strategy._clip
+
+    def reading(strategy: Strategy, most_norm: float) -> None:
+        clip(strategy, float(strategy.parameters()[0].grad.sum()))  # type: ignore[union-attr]
+
+    monkeypatch.setattr(Strategy, "_clip", reading)
+    waits = Waits(META)
+    with meta_training(), waits, pytest.raises(RuntimeError, match="meta"):
+        trained("mlp", META)
+    ((operation, line),) = waits.found
+    assert operation == "_local_scalar_dense" and line.startswith("base.py:")
+
+
+def test_an_overflow_of_float16_is_not_read_either() -> None:
+    with torch.device(META):
+        matrices = [torch.nn.Parameter(torch.zeros(8, 4)) for _ in range(2)]
+        state: dict[Tensor, dict[str, Any]] = {m: {"momentum": torch.zeros(8, 4)} for m in matrices}
+        for matrix in matrices:
+            matrix.grad = torch.zeros(8, 4)
+        overflowed = torch.zeros(())
+    with torch.no_grad():
+        muon.step_matrices(matrices, state, learning_rate=0.1, weight_decay=0.1, overflowed=overflowed)
+
+
+class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What a CUDA graph would hold: operations, their numbers, the addresses of what they did not make."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lines: list[tuple[str, tuple[Any, ...]]] = []
+        self._made: dict[int, int] = {}
+        self._kept: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = tuple(map(self._shown, tree_leaves((args, kwargs))))
+        out = func(*args, **(kwargs or {}))
+        if func.namespace == "profiler":
+            return out
+        self.lines.append((str(func), given))
+        for value in tree_leaves(out):
+            if isinstance(value, Tensor):
+                self._kept.append(value)  # so that no address is given twice
+                self._made.setdefault(value.untyped_storage().data_ptr(), len(self.lines))
+        return out
+
+    def _shown(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        address = value.untyped_storage().data_ptr()
+        place = ("made by line", self._made[address]) if address in self._made else ("at", address)
+        return (*place, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype)
+
+
+class Taped(Again):
+    """Records each repetition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tapes: list[list[tuple[str, tuple[Any, ...]]]] = []
+
+    def replay(self) -> None:
+        with Tape() as tape:
+            super().replay()
+        self.tapes.append(tape.lines)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_repetition_is_the_captured_one_in_operations_numbers_and_addresses(case: str) -> None:
+    repeat = Taped()
+    trained(case, repeat=repeat, weighted=True)
+    assert repeat.warmed == 3 and repeat.replayed == len(repeat.tapes) == WHOLE_STEPS - 3
+    for tape in repeat.tapes[1:]:
+        assert tape == repeat.tapes[0]
+    names = " ".join(name for name, _ in repeat.tapes[0])
+    assert "random" not in names and "_local_scalar_dense" not in names.replace("tensor_lr", "")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_repeated_steps_learn_what_plain_ones_learn(case: str) -> None:
+    settings: dict[str, Any] = {"task": "regression", "weighted": True}
+    settings |= {"learning_rate": 3e-3, "weight_decay": 0.3}
+    plain, before = trained(case, **settings)
+    repeat = Again()
+    captured, after = trained(case, repeat=repeat, **settings)
+    assert repeat.replayed == WHOLE_STEPS - 3
+    for name, value in plain.gather().items():
+        torch.testing.assert_close(captured.gather()[name], value, atol=2e-5, rtol=1e-4)
+    for old, new in zip(before.curve, after.curve, strict=True):
+        assert (new.train, new.valid) == pytest.approx((old.train, old.valid), rel=1e-5)
+
+
+def test_a_weight_decay_that_changes_and_a_dropout_that_ends_are_in_the_repeated_steps() -> None:
+    settings: dict[str, Any] = {"task": "regression", "learning_rate": 3e-3, "dropout": 0.3}
+    found = [
+        trained("realmlp", repeat=Again(), weight_decay=decay, **settings)[0].gather() for decay in (0.0, 0.3)
+    ]
+    name = "blocks.0.linear.weight"
+    assert found[1][name].norm() < 0.999 * found[0][name].norm()
+
+
+class Forgetful(Again):
+    """Repeats a step with the learning rate of the capture, as a graph does with a number from Python."""
+
+    needs_proof = True
+
+    def capture(self, work: Work) -> None:
+        super().capture(work)
+        self._kept = [rate.clone() for rate in self.rates]
+
+    def replay(self) -> None:
+        for rate, value in zip(self.rates, self._kept, strict=True):
+            rate.copy_(value)
+        super().replay()
+
+
+def test_a_repetition_that_is_not_the_step_is_not_used_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    repeat, held = Forgetful(), fixed_step.HeldRates
+
+    def watched(*given: Any) -> Any:
+        rates = held(*given)
+        repeat.rates = [rates._rate]
+        return rates
+
+    monkeypatch.setattr(fixed_step, "HeldRates", watched)
+    plain, _ = trained("mlp")
+    found, training = trained("mlp", repeat=repeat)
+    said = "a repeated step gave other weights than a plain one"
+    assert training.plain_steps == said
+    assert training.notes == (f"steps were started operation by operation: {said}",)
+    for name, value in plain.gather().items():
+        torch.testing.assert_close(found.gather()[name], value, atol=1e-5, rtol=1e-4)
+
+
+class Exact(Again):
+    """Is held against the step, as a CUDA graph is."""
+
+    needs_proof = True
+
+
+def test_the_proof_of_a_repetition_leaves_no_trace() -> None:
+    unproven, _ = trained("realmlp", repeat=Again())
+    proven, training = trained("realmlp", repeat=Exact())
+    assert training.plain_steps is None
+    for name, value in unproven.gather().items():
+        assert torch.equal(proven.gather()[name], value)
+
+
+class Failing(Again):
+    """Captures nothing."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def capture(self, work: Work) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("operation not permitted\nmore"), "capturing failed (operation not permitted)"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "the device's memory does not hold a captured step"),
+    ],
+)
+def test_a_capture_that_fails_leaves_plain_steps_and_a_note(error: Exception, said: str) -> None:
+    plain, _ = trained("mlp")
+    found, training = trained("mlp", repeat=Failing(error))
+    assert training.plain_steps == said
+    for name, value in plain.gather().items():
+        torch.testing.assert_close(found.gather()[name], value, atol=1e-5, rtol=1e-4)
+
+
+def test_each_reason_against_a_graph_is_given() -> None:
+    def plan(budget: int) -> MemoryRecord:
+        return MemoryRecord(
+            budget_bytes=budget, beside_bytes=0, table_bytes=10, lasting_bytes=10, step_bytes=30,
+            evaluation_bytes=20, micro_rows=8, eval_rows=8,
+        )  # fmt: skip
+
+    cuda = torch.device("cuda:0")
+    single = Strategy(torch.device("cpu"), Precision(device_type="cpu", dtype=None))
+    assert reason_against(single, parameters(), None) == "cpu has no CUDA graphs"
+    single.device = cuda
+    assert reason_against(single, parameters(), None) is None
+    assert reason_against(single, parameters(), plan(80)) is None
+    assert reason_against(single, parameters(), plan(79)) == (
+        "the GPU's memory does not hold a captured step beside a plain one"
+    )
+    assert reason_against(single, parameters(cuda_graph=False), None) == "neural.cuda_graph is off"
+    assert reason_against(single, parameters(compile=True), None) == "neural.compile brings graphs of its own"
+    single.name = "ddp"
+    assert reason_against(single, parameters(), None) == (
+        'only neural.strategy = "single" can be captured, not "ddp"'
+    )
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+@pytest.mark.gpu
+def test_a_captured_step_learns_on_a_gpu_what_plain_steps_learn(tmp_path: Path, task: str) -> None:
+    table = plant(tmp_path, task, rows=4_000)
+    for case, settings in CASES.items():
+        name = case.replace(", ", "-").replace(" ", "-").lower()
+        asked = {"dropout": 0.1, "precision": "float32", "epochs": 4, "batch_size": 128, **settings}
+        plain = fit(*table, "cuda:0", name=f"{name}-plain", cuda_graph=False, **asked)
+        found = fit(*table, "cuda:0", name=f"{name}-graph", **asked)
+        assert plain.record.device_proof["steps"] == "operation by operation: neural.cuda_graph is off"
+        assert found.record.device_proof["steps"] == "one CUDA graph each"
+        for point, expected in zip(found.column("valid"), plain.column("valid"), strict=True):
+            assert point == pytest.approx(expected, rel=0.02)
+
+
+def test_a_table_without_a_whole_batch_trains_plainly() -> None:
+    repeat = Again()
+    _, training = trained("mlp", repeat=repeat, batch_size=ROWS + 1)
+    assert repeat.warmed == repeat.replayed == 0 and len(training.curve) == 2
+
+
+@pytest.mark.parametrize("shapes", [[(8, 8)] * 3, [(24, 8), (8, 24), (8, 24)]])
+def test_matrices_that_step_together_go_where_they_go_alone(shapes: list[tuple[int, int]]) -> None:
+    random = torch.Generator().manual_seed(0)
+    values = [torch.randn(shape, generator=random) for shape in shapes]
+    gradients = [torch.randn(shape, generator=random) for shape in shapes]
+    found = []
+    for together in (False, True):
+        matrices = [value.clone() for value in values]
+        state: dict[Tensor, dict[str, Any]] = {m: {"momentum": m * 0.1} for m in matrices}
+        for matrix, gradient in zip(matrices, gradients, strict=True):
+            matrix.grad = gradient.clone()
+        rate = torch.tensor(0.02) if together else 0.02
+        muon.step_matrices(matrices, state, learning_rate=rate, weight_decay=0.3)
+        assert all(matrix.grad is None for matrix in matrices)
+        found.append([*matrices, *(state[m]["momentum"] for m in matrices)])
+    for alone, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, alone, atol=1e-6, rtol=1e-5)

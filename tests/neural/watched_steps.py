@@ -1,0 +1,192 @@
+"""The training loop under watch, without a GPU: what would wait for the device.
+
+Tensors on torch's device `meta` have shapes and no memory: nothing can be read from them, as nothing may be
+read from a GPU while it computes. All code that asks whether it is on a CPU does there what it does on a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planted import parameters
+from torch import Tensor
+from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from sparkgpu.engines.neural.nets.network import build_net, find_network
+from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.training.fixed_step import Repeat, Work
+from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.engines.neural.training.precision import Precision
+from sparkgpu.engines.neural.training.train import Training, train
+
+CPU, META = torch.device("cpu"), torch.device("meta")
+BATCH = 32
+ROWS = 10 * BATCH + 5
+LEVELS = (2, 9, 40, 7, 50)
+CASES: dict[str, dict[str, Any]] = {
+    "tabm": {"architecture": "tabm", "hidden": (16, 16), "members": 4, "num_bins": 5, "embedding_dim": 3},
+    "tabm, Muon": {
+        "architecture": "tabm", "hidden": (16, 16, 16), "members": 4, "num_bins": 5, "embedding_dim": 3,
+        "muon_learning_rate": 0.02,
+    },
+    "realmlp": {"architecture": "realmlp", "hidden": (16, 16)},
+    "mlp": {"architecture": "mlp", "hidden": (16, 16)},
+    "mlp, micro-batches": {"architecture": "mlp", "hidden": (16, 16), "micro_batch_size": 12},
+    "resnet": {"architecture": "resnet", "hidden": (16, 16)},
+}  # fmt: skip
+
+_READS = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique", "_unique2")
+
+
+class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes each operation that waits for the device, or that copies memory which is not pinned to it.
+
+    `found` has (operation, file and line of ours) of those that read, `copied` of those that copy to it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[tuple[str, str]] = []
+        self.copied: list[tuple[str, str]] = []
+        self._device = device
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        given = {value.device for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)}
+        if name in _READS and self._device in given:
+            self.found.append((name, _our_line()))
+        out = func(*args, **(kwargs or {}))
+        made = {value.device for value in tree_leaves(out) if isinstance(value, Tensor)}
+        if name in ("_to_copy", "copy_") and len(given | made) > 1:
+            (self.copied if self._device in made else self.found).append((name, _our_line()))
+        return out
+
+
+def _our_line() -> str:
+    """The innermost line of the package that led here."""
+    lines = [frame for frame in traceback.extract_stack() if "/sparkgpu/engines/" in frame.filename]
+    return f"{Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else "outside"
+
+
+class Unread(Strategy):
+    """`single` on a device of which nothing can be read: sums are counted where they would be."""
+
+    def __init__(self, device: torch.device, precision: Precision) -> None:
+        super().__init__(device, precision)
+        self.reads = 0
+
+    def sum_over_parts(self, value: Tensor) -> float:
+        self.reads += 1
+        return 0.0 if value.device == META else super().sum_over_parts(value)
+
+
+class Again:
+    """Repeats a step by doing its work again, with the same Python values as at the capture."""
+
+    needs_proof = False
+
+    def __init__(self) -> None:
+        self.warmed = self.replayed = 0
+
+    def warm(self, work: Work) -> None:
+        self.warmed += 1
+        work()
+
+    def capture(self, work: Work) -> None:
+        self._work = work
+
+    def replay(self) -> None:
+        self.replayed += 1
+        self._work()
+
+
+@contextmanager
+def meta_training() -> Iterator[None]:
+    """Lets torch's fused optimizer and its generators take `meta` for a GPU."""
+
+    class AnyGenerator(torch.Generator):
+        def __new__(cls, device: Any = None) -> AnyGenerator:
+            return super().__new__(cls)
+
+    devices = ["meta", "cpu", "cuda"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "Generator", AnyGenerator)
+        adam = sys.modules["torch.optim.adam"]  # torch.optim hides it
+        patch.setattr(adam, "_device_dtype_check_for_fused", lambda *_, **__: None)
+        patch.setattr(_foreach_utils, "_get_foreach_kernels_supported_devices", lambda: devices)
+        # torch has it for a learning rate that is a number, not for one on the device.
+        library = torch.library.Library("aten", "IMPL", "Meta")
+        library.impl("_fused_adamw_.tensor_lr", lambda *_, **__: None)
+        yield
+
+
+def trained(
+    case: str,
+    device: torch.device = CPU,
+    *,
+    repeat: Repeat | None = None,
+    task: str = "binary",
+    weighted: bool = False,
+    precision: torch.dtype | None = None,
+    on_step: Callable[[], None] = lambda: None,
+    **settings: Any,
+) -> tuple[Unread, Training]:
+    """The real training loop on a small table, by `train`."""
+    asked = {
+        "batch_size": BATCH,
+        "epochs": 2,
+        "dropout": 0.2,
+        "schedule": "cosine",
+        **CASES[case],
+        **settings,
+    }
+    config = parameters(**asked)
+    random = torch.Generator().manual_seed(0)
+    codes = [torch.randint(-1, n, (ROWS,), generator=random, dtype=torch.int32) for n in LEVELS]
+    target = torch.randn(ROWS, generator=random)
+    rows = ResidentRows(
+        numeric_NG=torch.randn((ROWS, 4), generator=random),
+        codes_NK=torch.stack(codes, 1),
+        target_N=target if task == "regression" else (target > 0).long(),
+        weight_N=torch.rand(ROWS, generator=random) if weighted else None,
+    )
+    network = find_network(config)
+    edges = (*(torch.linspace(-2.0, 2.0, config.num_bins + 1) for _ in range(3)), torch.tensor([0.0, 1.0]))
+    shape = InputShape(
+        num_numeric=4,
+        num_levels=LEVELS,
+        num_outputs=1 if task == "regression" else 2,
+        bins=edges if network.bins else (),
+    )
+    torch.manual_seed(0)
+    strategy = Unread(device, Precision(device_type="cpu", dtype=precision))
+    strategy.spread(build_net(config, shape), Objective(task=task))  # type: ignore[arg-type]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a second gains nothing here, and costs much time where the cores are busy
+    try:
+        training = train(
+            strategy,
+            ResidentSource(rows=rows.to(device)),
+            rows.to(device),
+            config=config,
+            recipe=network.recipe,
+            seed=7,
+            report=lambda done, epoch, value: on_step(),
+            repeat=repeat,
+        )
+    finally:
+        torch.set_num_threads(threads)
+    return strategy, training
