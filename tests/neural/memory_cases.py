@@ -107,7 +107,7 @@ def examine(case: Case, model: TabularModel | None = None) -> Found:
     for beside in (tree_bytes(schema, trees), 0):
         budget = network_budget(case.card_gib * GIB, beside)
         resident = case.rows * row_bytes * 3 <= _SHARE_RESIDENT * budget
-        kept = case.rows if resident else min(3 * pool_rows(config, schema), 2 * case.rows)
+        kept = case.rows if resident else min(4 * pool_rows(config, schema), 2 * case.rows)
         valid = schema.splits["valid"]
         table_bytes = (kept + valid) * row_bytes + (8 * case.rows if resident else 0)
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from sparkgpu.engines.neural.preprocess import QuantileNormal
 from sparkgpu.engines.neural.rows import placement as residence
 from sparkgpu.engines.neural.rows.loader import LoadedSource
 from sparkgpu.engines.neural.rows.placement import place_rows
-from sparkgpu.engines.neural.rows.resident import ResidentSource, raw_rows
-from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
+from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource, raw_rows
+from sparkgpu.engines.neural.rows.stream import StreamedSource, _Pools, fit_transform
+from sparkgpu.engines.neural.rows.upload import Coming, Upload
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.row_groups import RowGroups
@@ -40,7 +43,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunPaths, TableSche
     return paths, schema
 
 
-def streamed(table: tuple[RunPaths, TableSchema], pool_rows: int = 4000) -> StreamedSource:
+def streamed(
+    table: tuple[RunPaths, TableSchema], pool_rows: int = 4000, upload: Upload | None = None
+) -> StreamedSource:
     paths, schema = table
     groups = RowGroups(paths, schema, "train")
     rows = schema.splits["train"]
@@ -52,6 +57,7 @@ def streamed(table: tuple[RunPaths, TableSchema], pool_rows: int = 4000) -> Stre
         mean_weight=1.25,
         pool_rows=pool_rows,
         device=torch.device("cpu"),
+        upload=upload,
     )
 
 
@@ -123,6 +129,60 @@ def test_an_epoch_repeats_itself_another_differs_and_a_restart_goes_on(
     assert all(map(torch.equal, seen(source), first))
     assert not torch.equal(seen(source, epoch=2)[0], first[0])
     assert all(map(torch.equal, seen(source, first=20), first[20:]))
+
+
+class Noted:
+    """An upload that notes when the copy of a pool begins and when its rows are asked for."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def begin(self, rows: ResidentRows) -> Coming:
+        self.notes.append("begin")
+        return Coming(rows=rows)
+
+    def finish(self, coming: Coming) -> ResidentRows:
+        self.notes.append("finish")
+        return coming.rows
+
+
+def test_each_pool_is_on_its_way_while_the_one_before_it_is_used() -> None:
+    number_pools, noted = 4, Noted()
+    asked = [threading.Event() for _ in range(number_pools + 1)]
+
+    def filled() -> Iterator[ResidentRows]:
+        for number in range(number_pools):
+            asked[number].set()  # so the pool before it waits to be used
+            value = torch.full((3,), number)
+            yield ResidentRows(numeric_NG=value, codes_NK=value, target_N=value, weight_N=None)
+        asked[number_pools].set()
+
+    with _Pools(filled(), noted) as pools:
+        for number in range(number_pools):
+            rows = pools.next()
+            assert rows is not None and int(rows.target_N[0]) == number
+            noted.notes.append("step")
+            assert asked[min(number + 2, number_pools)].wait(60)
+            pools.look_ahead()
+            pools.look_ahead()  # begins no second copy
+            noted.notes.append("step")
+        assert pools.next() is None
+    first, later = ["begin", "finish", "step"], ["begin", "step", "finish", "step"]
+    assert noted.notes == [*first, *later * (number_pools - 1), "step"]
+
+
+def test_rows_that_are_uploaded_make_the_same_batches(table: tuple[RunPaths, TableSchema]) -> None:
+    noted = Noted()
+    assert all(map(torch.equal, seen(streamed(table, upload=noted)), seen(streamed(table))))
+    assert noted.notes.count("begin") == noted.notes.count("finish") > 2
+
+
+@pytest.mark.gpu
+def test_a_gpu_streams_the_rows_that_a_cpu_does(table: tuple[RunPaths, TableSchema]) -> None:
+    settings: dict[str, Any] = {"epochs": 1, "batch_size": 256, "data": "stream", "precision": "float32"}
+    on_cpu = fit(*table, name="cpu", **settings)
+    on_gpu = fit(*table, "cuda:0", name="gpu", **settings)
+    assert on_gpu.accuracy() == pytest.approx(on_cpu.accuracy(), abs=0.01)
 
 
 def test_streamed_training_learns_what_resident_training_does(table: tuple[RunPaths, TableSchema]) -> None:

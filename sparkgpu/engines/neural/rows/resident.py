@@ -88,6 +88,12 @@ class ResidentRows:
         """A copy in pinned memory, from which a GPU can copy while it computes."""
         return self._each(torch.Tensor.pin_memory)
 
+    def used_on(self, stream: torch.cuda.Stream) -> None:
+        """Tell the allocator of a GPU that this stream reads the rows, too."""
+        for tensor in (self.numeric_NG, self.codes_NK, self.target_N, self.weight_N):
+            if tensor is not None:
+                tensor.record_stream(stream)
+
     def prepared(self, transform: NumericTransform) -> ResidentRows:
         """The same rows with transformed numbers, in the same memory if they fit."""
         return replace(self, numeric_NG=transform.transform(self.numeric_NG, in_place=True))
@@ -152,7 +158,12 @@ def row_order(rows: int, *, seed: int, epoch: int, device: torch.device) -> Tens
     Drawn on the CPU: cards of different kinds draw different orders, and the ranks of a gang must agree.
     """
     generator = torch.Generator().manual_seed(derived_seed(seed, epoch))
-    return torch.randperm(rows, generator=generator).to(device, non_blocking=True)
+    return sent(torch.randperm(rows, generator=generator), device)
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on the device. A GPU copies it while the host goes on."""
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from sparkgpu.engines.neural.rows.loader import LoadedSource
 from sparkgpu.engines.neural.rows.placement import place_rows, pool_rows
 from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentSource, mean_weight, raw_rows
 from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
+from sparkgpu.engines.neural.rows.upload import CudaUpload
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint
 from sparkgpu.engines.neural.training.cuda_graph import CudaGraph, reason_against
@@ -157,6 +158,7 @@ class _Fitted:
                 mean_weight=mean_weight(own.weight_N),
                 pool_rows=pool_rows(config, schema),
                 device=device,
+                upload=CudaUpload(device) if device.type == "cuda" else None,
             )
         else:
             rows = read_rows(paths, schema, "train", fold=spec.fold)
@@ -187,8 +189,9 @@ class _Fitted:
         each = self.valid.num_bytes / max(len(self.valid), 1)
         if self.residence == "resident":
             return self.valid.num_bytes + int(self.num_train_rows * (each + 8))
-        if self.residence == "stream":  # a pool in use, the rest of the one before, and both together
-            return self.valid.num_bytes + int(min(3 * self._pool_rows, 2 * self.num_train_rows) * each)
+        # A pool in use, the rest of the one before, both together, and the one that is on its way.
+        if self.residence == "stream":
+            return self.valid.num_bytes + int(min(4 * self._pool_rows, 2 * self.num_train_rows) * each)
         return self.valid.num_bytes
 
 
