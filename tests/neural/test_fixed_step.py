@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import step_operations
 import torch
 from planted import fit, parameters, plant
 from torch import Tensor
@@ -258,6 +261,26 @@ def test_a_captured_step_learns_on_a_gpu_what_plain_steps_learn(tmp_path: Path, 
         assert found.record.device_proof["steps"] == "one CUDA graph each"
         for point, expected in zip(found.column("valid"), plain.column("valid"), strict=True):
             assert point == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(("case", "most"), [("tabm, Muon", 130), ("mlp", 85)])
+def test_a_captured_step_is_started_by_few_operations(case: str, most: int) -> None:
+    config = step_operations.CASES[case]
+    assert step_operations.operations(config, captured=False) <= most
+    assert step_operations.operations(config, captured=True) <= 12
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_benchmark_of_the_networks_runs_without_a_gpu() -> None:
+    script = Path(__file__).parents[2] / "benchmarks/gpu/networks.py"
+    options = ["--device", "cpu", "--rows", "3000", "--preset", "fast", "--networks", "mlp", "--runs", "1"]
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=True)
+    lines = [[cell.strip() for cell in line.split("|")] for line in done.stdout.splitlines()]
+    ways = {cells[2]: cells[3] for cells in lines if len(cells) > 3}
+    assert ways["sparkgpu, CUDA graph"] == "– (cpu has no CUDA graphs)"
+    for way in ("bare loop", "sparkgpu, plain steps", "DataLoader loop"):
+        assert int(ways[way].replace(",", "")) > 0
 
 
 def test_a_table_without_a_whole_batch_trains_plainly() -> None:
