@@ -85,6 +85,16 @@ def test_files_already_in_order_are_read_as_they_are(paths: RunPaths) -> None:
     assert (rows.codes_NK[:, 0] == np.arange(30_000) % 3).all()
 
 
+def test_every_third_row_in_the_order_of_the_ids_can_be_read_alone(paths: RunPaths) -> None:
+    write_part(paths, 0, list(range(10_000, 20_000)))
+    write_part(paths, 1, list(range(10_000)))
+    rows, whole = read_rows(paths, schema(), "train", every=3), read_rows(paths, schema(), "train")
+    assert rows.row_id_N.tolist() == list(range(0, 20_000, 3))
+    assert rows.numeric_NF.base is None  # no view into the other rows
+    assert (rows.numeric_NF == whole.numeric_NF[::3]).all() and (rows.codes_NK == whole.codes_NK[::3]).all()
+    assert (rows.label_N == whole.label_N[::3]).all()
+
+
 def test_missing_numbers_are_nan_and_missing_or_unknown_words_are_minus_one(paths: RunPaths) -> None:
     paths.split("test").mkdir(parents=True)
     columns = {

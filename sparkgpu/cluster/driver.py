@@ -129,6 +129,7 @@ class _Application:
             scratch=self.shared,
             paths=self.paths,
             events=self.events["trees"],
+            in_order=False,  # it may be too large for one machine, and a cloud of several nodes has no order
         )
 
     def _starting(self, launcher: Launcher) -> Callable[[NeuralTrial], FitRecord]:

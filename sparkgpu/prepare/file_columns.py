@@ -73,9 +73,9 @@ def files_of(source: Source) -> list[Path]:
     return table_files(path) if path.is_dir() else [path]
 
 
-def open_parquet(file: Path) -> pq.ParquetFile:
+def open_parquet(file: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Open the file; 96-bit timestamps, from Spark and Hive, are read as microseconds, as Spark does."""
-    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(file, metadata=metadata, coerce_int96_timestamp_unit="us")
 
 
 def absent_notes(columns: FileColumns) -> list[str]:

@@ -9,7 +9,9 @@ N rows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pyarrow.compute as pc
 
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.prepare.column_values import as_words, moments, numbers, part_of, truths
-from sparkgpu.prepare.parquet_rows import batches
+from sparkgpu.prepare.parquet_rows import Part, batches, parts_of
 from sparkgpu.prepare.roles import BROKEN_TYPES, FLOAT32_MAX, WHOLE_TYPES
 from sparkgpu.prepare.split import TEST, TRAIN, VALID, RowSplit
 from sparkgpu.prepare.table_writer import SplitFile, capped_levels, cut_off
@@ -30,6 +32,8 @@ from sparkgpu.table.source import Source
 
 _SPLITS = {"train": TRAIN, "valid": VALID, "test": TEST}
 _MOST_VALUES = 16_000_000  # in a batch
+_PART_ROWS = 1_500_000
+_MOST_THREADS = 8  # each holds a batch and a row group of every split
 _WORD_TYPES = ("string", "boolean", *WHOLE_TYPES)  # others have their own spelling in Spark
 _STORED = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
 
@@ -56,29 +60,44 @@ def write_local_table(
     split: RowSplit,
     class_weights: Sequence[float],
 ) -> dict[str, int]:
-    """Write the rows of each split to ``folder/split=<name>/``. Returns their numbers."""
+    """Write the rows of each split to ``folder/split=<name>/``. Returns their numbers.
+
+    The order of the files' names is that of the row ids. Threads write parts of the table, whose sizes depend
+    on the table alone, and so does every file.
+    """
     columns = list(dict.fromkeys([*(feature.source for feature in features), target.column]))
     size = max(1_024, min(131_072, _MOST_VALUES // len(columns)))
     kept = capped_levels(features)
-    files: dict[str, SplitFile] = {}
-    begin = 0
-    for batch in batches(source, columns, rows=size):
-        end = begin + batch.num_rows
-        whole = pa.table(
-            {
-                **_own(batch, target, split, begin, class_weights),
-                **_values(batch, features, kept),
-            }
-        )
-        code_N = split.split_N[begin:end]
-        for name, code in _SPLITS.items():
-            which_N = code_N == code
-            if which_N.any():
-                if name not in files:
-                    files[name] = SplitFile(folder / f"{names.SPLIT}={name}", "part-00000.parquet")
-                files[name].add(whole.filter(pa.array(which_N)))
-        begin = end
-    return {name: file.close() for name, file in files.items()}
+
+    def write(number: int, part: Part) -> dict[str, int]:
+        files: dict[str, SplitFile] = {}
+        begin = part.begin
+        for batch in batches(source, columns, part=part, rows=size):
+            end = begin + batch.num_rows
+            whole = pa.table(
+                {
+                    **_own(batch, target, split, begin, class_weights),
+                    **_values(batch, features, kept),
+                }
+            )
+            code_N = split.split_N[begin:end]
+            for name, code in _SPLITS.items():
+                which_N = code_N == code
+                if which_N.any():
+                    if name not in files:
+                        files[name] = SplitFile(
+                            folder / f"{names.SPLIT}={name}", f"part-{number:05d}.parquet"
+                        )
+                    files[name].add(whole.filter(pa.array(which_N)))
+            begin = end
+        return {name: file.close() for name, file in files.items()}
+
+    parts = parts_of(source, _PART_ROWS)
+    rows: Counter[str] = Counter()
+    with ThreadPoolExecutor(min(len(parts), pa.cpu_count(), _MOST_THREADS)) as threads:
+        for found in threads.map(write, range(len(parts)), parts):
+            rows.update(found)
+    return dict(rows)
 
 
 def _own(

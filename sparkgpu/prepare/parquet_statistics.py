@@ -8,7 +8,8 @@ gathers the figures.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, WHOLE_TYPES, Colum
 from sparkgpu.prepare.texts import text_statistics
 from sparkgpu.table.source import Source
 
-_MOST_VALUES = 200_000_000  # about 5 s; for larger tables Spark is faster, since it uses all cores
+_COLUMNS_AT_ONCE = 8  # of one thread
+_MOST_THREADS = 16
 _TIME_KINDS = ("date", "timestamp", "timestamp_ntz")
 
 
@@ -57,7 +59,8 @@ class ParquetScan:
 def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
     """Read a whole local Parquet table once, in batches; None if that is left to Spark.
 
-    It gathers more figures of the column `target` than of the others.
+    It gathers more figures of the column `target` than of the others. Threads share the columns, so that each
+    column is read in the order of its rows, whatever their number.
     """
     path = Path(source.location)
     if source.format != "parquet" or not path.exists():
@@ -68,20 +71,41 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
         return None
     columns = {name: _Figures(type=kind) for name, (kind,) in found.kinds.items()}
     try:
-        values = len(columns) * sum(pq.read_metadata(file).num_rows for file in files)
         plain = all(file.parent in (path, path.parent) for file in files)  # no folder name holds a column
-        if not plain or values > _MOST_VALUES:
+        if not plain:
             return None
-        rows = 0
-        for file in files:
-            with open_parquet(file) as opened:
-                for batch in opened.iter_batches(BATCH_ROWS):
-                    rows += batch.num_rows
-                    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                        _add(columns[name], column, is_target=name == target)
+        metadata = [pq.read_metadata(file) for file in files]
+        names = list(columns)
+        parts = [names[at : at + _COLUMNS_AT_ONCE] for at in range(0, len(names), _COLUMNS_AT_ONCE)]
+        with ThreadPoolExecutor(min(len(parts) or 1, pa.cpu_count(), _MOST_THREADS)) as threads:
+            read = [
+                threads.submit(_read, list(zip(files, metadata, strict=True)), part, columns, target)
+                for part in parts
+            ]
+            for waited in read:
+                waited.result()
     except (OSError, pa.ArrowException):  # Spark reports the fault, or can read it
         return None
+    rows = sum(found.num_rows for found in metadata)
     return ParquetScan(rows=rows, target=target, columns=columns)
+
+
+def _read(
+    files: Sequence[tuple[Path, pq.FileMetaData]],
+    names: Sequence[str],
+    columns: Mapping[str, _Figures],
+    target: str | None,
+) -> None:
+    """Read some columns of all files into their figures."""
+    for file, metadata in files:
+        there = metadata.schema.to_arrow_schema().names
+        own = [name for name in names if name in there]
+        if not own:
+            continue
+        with open_parquet(file, metadata) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS, columns=own, use_threads=False):
+                for name in own:  # asked for `a`, pyarrow also reads a column `a.b`
+                    _add(columns[name], batch.column(name), is_target=name == target)
 
 
 def _add(figures: _Figures, column: pa.Array, *, is_target: bool) -> None:

@@ -38,6 +38,7 @@ from sparkgpu.prepare.target_means import fit_means, with_means
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.row_order import put_in_order
 from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.table.source import Source
 from sparkgpu.words import listed
@@ -69,11 +70,13 @@ def prepare(
     paths: RunPaths,
     events: EventWriter,
     scan: Callable[[], ParquetScan | None] = lambda: None,
+    in_order: bool = True,
 ) -> TableSchema:
     """Prepare the table of a run. Returns its schema.
 
-    `scan` waits for pyarrow's figures of the source, if pyarrow read it. Raises `DataError` if the table is
-    unusable; then there is no ``table/``.
+    `scan` waits for pyarrow's figures of the source, if pyarrow read it. The rows are in the order of their
+    ids if `in_order`, which takes this one machine another pass over a table that Spark has written out of
+    order. Raises `DataError` if the table is unusable; then there is no ``table/``.
     """
     with refusing_unreadable(source), ExitStack() as stack, ThreadPoolExecutor(1) as beside:
         with events.phase("reading the source"):
@@ -124,6 +127,9 @@ def prepare(
                 typed = typed_columns(pipeline, split.table)
                 means = fit_means(typed, features, target.classes, folder, seed=config.seed)
                 splits = write_table(to_table(pipeline, split.table, features), folder, features, means)
+                if in_order:
+                    for name in splits:
+                        put_in_order(folder / f"{SPLIT}={name}")
         schema = _schema(
             config,
             source.name,

@@ -123,9 +123,10 @@ def with_split(
 
 def _split_rows(by_id: ParquetRows, cuts: _Cuts, train_N: NDArray[np.bool_]) -> RowSplit:
     beyond_test_N = by_id.beyond([cuts[code][0] for code in sorted(cuts)])
-    split_N = np.where(train_N, TRAIN, np.where(beyond_test_N, VALID, TEST))
+    train, valid, test = map(np.int8, (TRAIN, VALID, TEST))
+    split_N = np.where(train_N, train, np.where(beyond_test_N, valid, test))
     split_N[by_id.code_N < 0] = 0
-    return RowSplit(split_N=split_N.astype(np.int8), code_N=by_id.code_N)
+    return RowSplit(split_N=split_N, code_N=by_id.code_N)
 
 
 def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:

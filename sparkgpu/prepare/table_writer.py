@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 
 from sparkgpu.prepare.level_means import ColumnMeans, LevelMeans
 from sparkgpu.prepare.target_means import parts_of
+from sparkgpu.table.row_order import GROUP_ROWS, stretches
 from sparkgpu.table.rows import as_numpy
-from sparkgpu.table.schema import OTHER_LEVEL, SPLIT, Feature
+from sparkgpu.table.schema import OTHER_LEVEL, ROW_ID, SPLIT, Feature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ROWS_PER_GROUP = 131_072
 _SPLITS = ("train", "valid", "test")
 
 
@@ -116,7 +116,7 @@ class SplitFile:
     def add(self, rows: pa.Table) -> None:
         self._waiting.append(rows)
         self._rows_waiting += rows.num_rows
-        if self._rows_waiting >= _ROWS_PER_GROUP:
+        if self._rows_waiting >= GROUP_ROWS:
             self._flush()
 
     def close(self) -> int:
@@ -135,6 +135,7 @@ class SplitFile:
             words = [field.name for field in rows.schema if pa.types.is_string(field.type)]
             # Numbers rarely repeat enough for a dictionary to be worth its cost.
             self._writer = pq.ParquetWriter(self._temporary, rows.schema, use_dictionary=words)
-        self._writer.write_table(rows)
+        for stretch in stretches(as_numpy(rows[ROW_ID])):
+            self._writer.write_table(rows.slice(stretch.start, stretch.stop - stretch.start))
         self._rows += rows.num_rows
         self._waiting, self._rows_waiting = [], 0

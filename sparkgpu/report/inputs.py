@@ -42,7 +42,7 @@ class Inputs:
     @cached_property
     def features(self) -> Rows:
         """The features of the test rows in `test`."""
-        return read_rows(self.paths, self.schema, "test").part(slice(None, None, self.test.every))
+        return read_rows(self.paths, self.schema, "test", every=self.test.every)
 
     @cached_property
     def segments(self) -> dict[str, tuple[Segment, ...]]:

@@ -7,7 +7,7 @@ of row weights, it weights every figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -30,10 +30,10 @@ from sparkgpu.rundir.results import (
     SplitMetrics,
     Spread,
 )
-from sparkgpu.runs.calibrated import Calibrated, calibration_of
+from sparkgpu.runs.calibrated import Calibration
 from sparkgpu.runs.caveats import caveats
 from sparkgpu.runs.device_use import gpu_samples, idle_devices, nvml_proof
-from sparkgpu.runs.pool import FoldPredictions, Pooled, gains, mix, pool
+from sparkgpu.runs.pool import Pool, Pooled, gains, mix
 from sparkgpu.score import compare, metrics
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import LabelReader, Labels, trial_predictions
@@ -54,13 +54,20 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class _Scored:
-    """One finished trial: its metrics and its predictions in the order of the labels."""
+    """One finished trial with its metrics."""
 
     spec: TrialSpec
     fit: FitRecord
     metrics: SplitMetrics
-    predictions: FoldPredictions
-    calibrated: Calibrated | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Model:
+    """The finished trials of one model, and the mean of their predictions."""
+
+    trials: tuple[_Scored, ...]
+    pooled: Pooled
+    calibration: CalibrationResult | None
 
 
 def evaluate(
@@ -71,26 +78,29 @@ def evaluate(
     seed: int,
     notes: Mapping[str, str],
 ) -> Evaluation:
-    """Score what finished. `failed` gives the reasons of failed trials, `notes` other notes on trials."""
+    """Score what finished. `failed` gives the reasons of failed trials, `notes` other notes on trials.
+
+    The predictions of one trial at a time are in memory, beside the mean of each model's.
+    """
     labels = LabelReader(paths, schema)
     tried = [spec for spec in plan.trials if not paths.trial(spec.name).left_out.exists()]
     done = [spec for spec in tried if paths.trial(spec.name).done.exists()]
-    scored = [_score(paths, schema, spec, labels) for spec in done]
     names = tuple(dict.fromkeys((*_ALWAYS, *(spec.model for spec in plan.trials))))
-    pooled = {
-        model: pool(schema, [trial.predictions for trial in own], labels)
+    found = {
+        model: _read(paths, schema, own, labels)
         for model in names
-        if (own := [trial for trial in scored if trial.spec.model == model])
+        if (own := [spec for spec in done if spec.model == model])
     }
-    averaged = {model: _compute(schema, labels, found) for model, found in pooled.items()}
+    scored = sorted((trial for model in found.values() for trial in model.trials), key=_order(done))
+    pooled = {name: model.pooled for name, model in found.items()}
+    averaged = {model: _compute(schema, labels, mean) for model, mean in pooled.items()}
     models = [_model(model, tried, scored, averaged.get(model)) for model in names]
-    if schema.classes:
-        test = labels.all("test")
-        models = [
-            model.model_copy(update={"calibration": found}) if found else model
-            for model in models
-            for found in (_calibration(schema, model.name, scored, test),)
-        ]
+    models = [
+        model.model_copy(update={"calibration": scores.calibration})
+        if (scores := found.get(model.name)) and scores.calibration
+        else model
+        for model in models
+    ]
     if len(pooled) > 1:
         members = dict(pooled)
         weights, pooled["blend"] = mix(schema.task, labels.all("valid"), members)
@@ -112,7 +122,7 @@ def evaluate(
     finished = tuple(_done_trial(paths, trial, plan, notes, samples) for trial in scored)
     on_gpu = {trial.spec.name for trial in scored if trial.fit.on_gpu}
     metric = metrics.primary(schema.task)
-    leaders = metrics.best(metric, {model: found.valid[metric] for model, found in averaged.items()})
+    leaders = metrics.best(metric, {model: values.valid[metric] for model, values in averaged.items()})
     return Evaluation(
         models=tuple(models),
         trials=(
@@ -140,44 +150,49 @@ def _compute(schema: TableSchema, labels: LabelReader, pooled: Pooled) -> SplitM
     )
 
 
-def _calibration(
-    schema: TableSchema, model: str, scored: Sequence[_Scored], test: Labels
-) -> CalibrationResult | None:
-    of_model = [trial for trial in scored if trial.spec.model == model]
-    applied = any(trial.fit.temperature is not None for trial in of_model)
-    own = [trial.calibrated for trial in of_model if trial.calibrated]
-    return calibration_of(schema.task, own, test, applied=applied) if own else None
-
-
 def _calibration_of_blend(schema: TableSchema, blend: Pooled, labels: LabelReader) -> dict[str, Any]:
     """Only said: its members have a temperature if the run calibrates, and a second one gained nothing."""
     if not schema.classes:
         return {}
     has_N = blend.has_valid_N
-    found = Calibrated.fit(schema.task, labels.all("valid").where(has_N), blend.valid[has_N], blend.test)
-    return {"calibration": calibration_of(schema.task, [found], labels.all("test"), applied=False)}
+    found = Calibration(schema.task, labels.all("test"))
+    found.fit(labels.all("valid").where(has_N), blend.valid[has_N], blend.test)
+    return {"calibration": found.result(applied=False)}
 
 
-def _score(paths: RunPaths, schema: TableSchema, spec: TrialSpec, labels: LabelReader) -> _Scored:
-    own: dict[SplitName, Labels] = {split: labels.of(split, spec.fold) for split in _SPLITS}
-    values = trial_predictions(paths, schema, spec.name, own)
-    fit = read_record(paths.trial(spec.name).fit, FitRecord)
-    calibrated = None
-    if fit.temperature is not None:
-        calibrated = Calibrated(temperature=fit.temperature, test=scaled(values["test"], 1 / fit.temperature))
-    elif schema.classes:
-        calibrated = Calibrated.fit(schema.task, own["valid"], values["valid"], values["test"])
-    found = {
-        split: metrics.compute(schema.task, rows.label_N, values[split], rows.weight_N)
-        for split, rows in own.items()
-    }
-    return _Scored(
-        spec=spec,
-        fit=fit,
-        metrics=SplitMetrics(valid=found["valid"], test=found["test"]),
-        predictions=FoldPredictions(fold=spec.fold, valid=values["valid"], test=values["test"]),
-        calibrated=calibrated,
+def _read(paths: RunPaths, schema: TableSchema, specs: Sequence[TrialSpec], labels: LabelReader) -> _Model:
+    """Score the finished trials of one model, one after the other."""
+    pool = Pool(schema, labels)
+    calibration = Calibration(schema.task, labels.all("test")) if schema.classes else None
+    trials = []
+    for spec in specs:
+        own: dict[SplitName, Labels] = {split: labels.of(split, spec.fold) for split in _SPLITS}
+        values = trial_predictions(paths, schema, spec.name, own)
+        fit = read_record(paths.trial(spec.name).fit, FitRecord)
+        scores = {
+            split: metrics.compute(schema.task, rows.label_N, values[split], rows.weight_N)
+            for split, rows in own.items()
+        }
+        trials.append(
+            _Scored(spec=spec, fit=fit, metrics=SplitMetrics(valid=scores["valid"], test=scores["test"]))
+        )
+        pool.add(spec.fold, values["valid"], values["test"])
+        if calibration and fit.temperature is not None:
+            calibration.add(fit.temperature, scaled(values["test"], 1 / fit.temperature))
+        elif calibration:
+            calibration.fit(own["valid"], values["valid"], values["test"])
+    applied = any(trial.fit.temperature is not None for trial in trials)
+    return _Model(
+        trials=tuple(trials),
+        pooled=pool.mean(),
+        calibration=calibration.result(applied=applied) if calibration else None,
     )
+
+
+def _order(specs: Sequence[TrialSpec]) -> Callable[[_Scored], int]:
+    """The place of a trial in the plan."""
+    places = {spec.name: place for place, spec in enumerate(specs)}
+    return lambda trial: places[trial.spec.name]
 
 
 def _model(

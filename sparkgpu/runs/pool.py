@@ -6,25 +6,16 @@ whose trials all failed take no part in the blend's weights or in validation fig
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.score import blend, metrics
-from sparkgpu.score.predictions import LabelReader, Labels, averaged
+from sparkgpu.score.predictions import LabelReader, Labels, Mean
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema, Task
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoldPredictions:
-    """One trial's predictions of the validation rows of its `fold` and of the test rows."""
-
-    fold: int | None
-    valid: FloatArray
-    test: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +27,37 @@ class Pooled:
     has_valid_N: NDArray[np.bool_]
 
 
-def pool(schema: TableSchema, trials: Sequence[FoldPredictions], labels: LabelReader) -> Pooled:
-    """The mean over the `trials` of one model."""
-    test = averaged([trial.test for trial in trials])
-    if schema.folds is None:
-        valid = averaged([trial.valid for trial in trials])
-        return Pooled(valid=valid, test=test, has_valid_N=np.ones(len(valid), dtype=np.bool_))
-    whole = labels.all("valid").row_id_N
-    total = np.zeros((len(whole), *test.shape[1:]))
-    count_N = np.zeros(len(whole))
-    for trial in trials:
-        place = np.searchsorted(whole, labels.of("valid", trial.fold).row_id_N)
-        total[place] += trial.valid
-        count_N[place] += 1
-    divisor = np.maximum(count_N, 1).reshape(-1, *([1] * (total.ndim - 1)))
-    return Pooled(valid=total / divisor, test=test, has_valid_N=count_N > 0)
+class Pool:
+    """The mean over the trials of one model, which are added one after the other; only sums are kept."""
+
+    def __init__(self, schema: TableSchema, labels: LabelReader) -> None:
+        self._labels = labels
+        self._whole_N = labels.all("valid").row_id_N if schema.folds else None
+        self._count_N = np.zeros(0 if self._whole_N is None else len(self._whole_N))
+        self._valid: FloatArray | None = None
+        self._test = Mean()
+
+    def add(self, fold: int | None, valid: FloatArray, test: FloatArray) -> None:
+        """Add a trial's predictions of the validation rows of its `fold` and of the test rows."""
+        self._test.add(test)
+        if self._whole_N is None:
+            self._valid = valid if self._valid is None else self._valid + valid
+            return
+        if self._valid is None:
+            self._valid = np.zeros((len(self._whole_N), *test.shape[1:]))
+        place = np.searchsorted(self._whole_N, self._labels.of("valid", fold).row_id_N)
+        self._valid[place] += valid
+        self._count_N[place] += 1
+
+    def mean(self) -> Pooled:
+        """The mean over the trials so far, of which there is at least one."""
+        assert self._valid is not None
+        test = self._test.value()
+        if self._whole_N is None:
+            has_valid_N = np.ones(len(self._valid), dtype=np.bool_)
+            return Pooled(valid=self._valid / self._test.count, test=test, has_valid_N=has_valid_N)
+        divisor = np.maximum(self._count_N, 1).reshape(-1, *([1] * (self._valid.ndim - 1)))
+        return Pooled(valid=self._valid / divisor, test=test, has_valid_N=self._count_N > 0)
 
 
 def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[str, float], Pooled]:

@@ -6,7 +6,7 @@ classes; predictions are probabilities (N, C), or values (N,) for a regression.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,6 +107,26 @@ def trial_predictions(
     return {split: align(rows.row_id_N, *found[split]) for split, rows in labels.items()}
 
 
-def averaged(trials: Sequence[FloatArray]) -> FloatArray:
+class Mean:
+    """The mean of several predictions of the same rows, which are added one after the other."""
+
+    def __init__(self) -> None:
+        self._total: FloatArray | None = None
+        self.count = 0
+
+    def add(self, values: FloatArray) -> None:
+        self._total = values if self._total is None else self._total + values
+        self.count += 1
+
+    def value(self) -> FloatArray:
+        """The mean so far, of at least one prediction."""
+        assert self._total is not None
+        return np.asarray(self._total / self.count)
+
+
+def averaged(trials: Iterable[FloatArray]) -> FloatArray:
     """The mean of several predictions of the same rows."""
-    return np.asarray(np.mean(trials, axis=0))
+    mean = Mean()
+    for values in trials:
+        mean.add(values)
+    return mean.value()

@@ -61,12 +61,19 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def read_rows(
-    paths: RunPaths, schema: TableSchema, split: SplitName, *, fold: int | None = None, features: bool = True
+    paths: RunPaths,
+    schema: TableSchema,
+    split: SplitName,
+    *,
+    fold: int | None = None,
+    features: bool = True,
+    every: int = 1,
 ) -> Rows:
     """The rows of a split; with `fold`, train and valid are selected from split train by their fold.
 
-    Features are in the schema's order, numeric and categorical separately; with `features=False` both
-    matrices have no columns. Raises `DataError` if the table holds no such rows or cannot be read.
+    Of those only every `every`-th, from the first on; the others take no memory. Features are in the schema's
+    order, numeric and categorical separately; with `features=False` both matrices have no columns. Raises
+    `DataError` if the table holds no such rows or cannot be read.
     """
     import pyarrow as pa
 
@@ -85,6 +92,7 @@ def read_rows(
         row_id_N = own[ROW_ID][kept_N]
         if not _ascends(row_id_N):
             kept_N = kept_N[np.argsort(row_id_N, kind="stable")]
+        kept_N = kept_N[::every]
         numeric, categorical = (schema.numeric, schema.categorical) if features else ((), ())
         numeric_NF = np.empty((len(kept_N), len(numeric)), dtype=np.float32)
         codes_NK = np.empty((len(kept_N), len(categorical)), dtype=np.int32)

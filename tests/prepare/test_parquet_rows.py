@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.prepare import levels, split
+from sparkgpu.prepare import levels, local_table, split
 from sparkgpu.prepare.places import place, places_of
 from sparkgpu.table.schema import OTHER_LEVEL
 
@@ -83,6 +83,18 @@ def test_a_table_is_prepared_alike_whoever_reads_it(prepare, file, target, files
     expected = prepare(source, "y", options, by_spark=True)
     assert found.schema == expected.schema
     pd.testing.assert_frame_equal(found.table(), expected.table())
+
+
+def test_a_table_written_in_parts_is_in_the_order_of_its_rows(prepare, file, monkeypatch):
+    source = file("text", files=3)
+    expected = prepare(source, "y").table()
+    monkeypatch.setattr(local_table, "_PART_ROWS", 400)
+    found = prepare(source, "y")
+    files = sorted(found.paths.split("train").glob("*.parquet"))
+    assert len(files) == 3  # 400 rows hold one of the three files
+    ids = [row for part in files for row in pq.ParquetFile(part).read()["row_id"].to_pylist()]
+    assert ids == sorted(ids)
+    pd.testing.assert_frame_equal(found.table(), expected)
 
 
 def test_no_job_of_spark_looks_at_rows_before_the_table_is_written(prepare, file, monkeypatch):

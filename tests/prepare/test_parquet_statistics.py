@@ -215,12 +215,20 @@ def test_files_that_disagree_and_other_readings_are_left_to_spark(both, tmp_path
     assert both(tmp_path / "p", "y")[0] is None
 
 
-def test_a_table_too_large_for_one_process_is_left_to_spark(tmp_path, monkeypatch):
-    pq.write_table(pa.table({"x": [1, 2], "y": [1, 2]}), tmp_path / "t.parquet")
-    monkeypatch.setattr(parquet_statistics, "_MOST_VALUES", 4)
-    assert scan_parquet(find_source(str(tmp_path / "t.parquet")), "y") is not None
-    monkeypatch.setattr(parquet_statistics, "_MOST_VALUES", 3)
-    assert scan_parquet(find_source(str(tmp_path / "t.parquet")), "y") is None
+def test_the_figures_do_not_depend_on_which_columns_are_read_together(tmp_path, monkeypatch):
+    columns = {"a": [1, 2, None], "a.b": ["x", None, "3"], "flag": [True, None, None], "y": [0, 1, 1]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    together = scan_parquet(find_source(str(tmp_path / "t.parquet")), "y")
+    monkeypatch.setattr(parquet_statistics, "_COLUMNS_AT_ONCE", 1)
+    alone = scan_parquet(find_source(str(tmp_path / "t.parquet")), "y")
+    assert alone.rows == together.rows == 3
+    assert {name: figures.values for name, figures in alone.columns.items()} == {
+        "a": 2, "a.b": 2, "flag": 1, "y": 3,
+    }  # fmt: skip
+    for name, figures in together.columns.items():
+        assert alone.columns[name].extremes == figures.extremes
+        assert alone.columns[name].counts == figures.counts
+        assert alone.columns[name].texts.found() == figures.texts.found()
 
 
 @pytest.mark.parametrize(

@@ -356,3 +356,20 @@ def test_the_fingerprint_is_of_the_rows_in_any_order_and_tells_doubled_rows_apar
 
     assert fingerprint([1, 1, 2, 2]) == fingerprint([2, 1, 2, 1])
     assert fingerprint([1, 1, 2, 2]) != fingerprint([3, 3, 4, 4])
+
+
+def test_a_folder_of_texts_is_written_in_the_order_of_its_rows(prepare, tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    begin = 0
+    for number, rows in enumerate((30, 90, 10, 200, 50)):  # Spark reads the largest first
+        numbers = np.arange(begin, begin + rows)
+        pd.DataFrame({"x": numbers, "y": numbers % 2}).to_csv(folder / f"part-{number}.csv", index=False)
+        begin += rows
+    found = prepare(folder, "y", {"data.roles": {"x": "numeric"}})
+    assert sum(found.schema.splits.values()) == begin
+    for split in found.schema.splits:
+        files = sorted(found.paths.split(split).glob("*.parquet"))
+        rows = pa.concat_tables(pq.ParquetFile(file).read() for file in files)
+        assert rows["row_id"].to_pylist() == sorted(rows["row_id"].to_pylist())
+        assert rows["x"].to_pylist() == rows["row_id"].to_pylist()

@@ -13,8 +13,8 @@ import h2o
 from h2o.expr import ExprNode
 
 from sparkgpu.engines.trees.h2o_layout import Layout, choose_layout, one_node_note, write_pieces
-from sparkgpu.engines.trees.row_order import ordered_files
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.row_order import ordered_files
 from sparkgpu.table.schema import FOLD, LABEL, SplitName, TableSchema
 
 if TYPE_CHECKING:
