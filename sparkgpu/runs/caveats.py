@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -61,7 +62,8 @@ def _no_better_than_a_constant(schema: TableSchema, pooled: Mapping[str, Pooled]
     constant = np.broadcast_to(mean, (len(share_N), *mean.shape))
 
     def loss(prediction: np.ndarray) -> float:
-        return metrics.compute(schema.task, test.label_N, prediction, test.weight_N)[metric] or 0.0
+        found = metrics.mean_loss(schema.task, test.label_N, prediction, test.weight_N)
+        return math.sqrt(found) if metric == "rmse" else found
 
     least = loss(constant)
     title = metric_title(metric)

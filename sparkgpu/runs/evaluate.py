@@ -93,7 +93,12 @@ def evaluate(
     }
     scored = sorted((trial for model in found.values() for trial in model.trials), key=_order(done))
     pooled = {name: model.pooled for name, model in found.items()}
-    averaged = {model: _compute(schema, labels, mean) for model, mean in pooled.items()}
+    averaged = {
+        name: model.trials[0].metrics
+        if len(model.trials) == 1 and schema.folds is None
+        else _compute(schema, labels, model.pooled)
+        for name, model in found.items()
+    }
     models = [_model(model, tried, scored, averaged.get(model)) for model in names]
     models = [
         model.model_copy(update={"calibration": scores.calibration})

@@ -101,6 +101,15 @@ def primary_value(task: Task, label_N: Any, prediction: Any, weight_N: Any = Non
     return below / (positive * negative)
 
 
+def mean_loss(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> float:
+    """The log loss of `compute`, or the squared error of a regression, without scikit-learn.
+
+    Raises the errors of ``rows.checked``.
+    """
+    rows = checked(task, label_N, prediction, weight_N)
+    return float(np.average(rows.loss_N(), weights=rows.weight_N))
+
+
 def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     """Mean and sample standard deviation (n - 1) of each metric over trials with the same keys.
 
