@@ -5,7 +5,6 @@ Every model sees the same rows and the same shuffles. What there was no time for
 
 from __future__ import annotations
 
-import os
 import time
 
 from sparkgpu.explain.columns import user_columns
@@ -16,6 +15,7 @@ from sparkgpu.explain.processes import started
 from sparkgpu.explain.ranking import pair_of, ranked
 from sparkgpu.explain.sample import draw_sample
 from sparkgpu.explain.shuffling import importances
+from sparkgpu.host.cores import usable_cores
 from sparkgpu.rundir.explanations import ExplainedModel, Explanations
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, finished_results
@@ -43,7 +43,7 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     schema = read_schema(paths)
     members, notes = _members(paths, results)
     seed = results.trials[0].seed if results.trials else 0
-    with started(members, schema, _cores()) as processes:
+    with started(members, schema, usable_cores()) as processes:
         sample = draw_sample(paths, schema, _ROWS, seed)
         own = Asking(
             schema=schema, sample=sample, processes=processes, seed=seed, until=start + most_s, notes=notes
@@ -100,7 +100,3 @@ def _members(paths: RunPaths, results: Results) -> tuple[tuple[Member, ...], lis
                 f"{model.name} has {len(done)} finished trials; the first, {done[0].name}, is shown."
             )
     return tuple(members), notes
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

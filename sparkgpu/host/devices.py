@@ -7,7 +7,6 @@ taken for none: the run ends with the reason, unless CPU lanes are asked for.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Literal
 import psutil
 
 from sparkgpu.errors import DeviceError
+from sparkgpu.host.cores import usable_cores
 from sparkgpu.host.gpus import DENIED, Gpu, find_gpus
 from sparkgpu.words import listed
 
@@ -58,10 +58,9 @@ class Device:
 
 def find_machine() -> Machine:
     """Inspect the machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = find_gpus()
     return Machine(
-        cores=_cgroup_cores(cores),
+        cores=_cgroup_cores(usable_cores()),
         memory_bytes=_memory_bytes(),
         gpus=found.gpus,
         driver=found.driver,

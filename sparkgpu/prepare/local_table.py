@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.host.cores import usable_cores
 from sparkgpu.prepare.column_values import as_words, moments, numbers, part_of, truths
 from sparkgpu.prepare.parquet_rows import Part, batches, parts_of
 from sparkgpu.prepare.roles import BROKEN_TYPES, FLOAT32_MAX, WHOLE_TYPES
@@ -94,7 +95,7 @@ def write_local_table(
 
     parts = parts_of(source, _PART_ROWS)
     rows: Counter[str] = Counter()
-    with ThreadPoolExecutor(min(len(parts), pa.cpu_count(), _MOST_THREADS)) as threads:
+    with ThreadPoolExecutor(min(len(parts), usable_cores(), _MOST_THREADS)) as threads:
         for found in threads.map(write, range(len(parts)), parts):
             rows.update(found)
     return dict(rows)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparkgpu.config.values import Role
+from sparkgpu.host.cores import usable_cores
 from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet
 from sparkgpu.prepare.moments import varying_parts
 from sparkgpu.prepare.parquet_rows import BATCH_ROWS
@@ -77,7 +78,7 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
         metadata = [pq.read_metadata(file) for file in files]
         names = list(columns)
         parts = [names[at : at + _COLUMNS_AT_ONCE] for at in range(0, len(names), _COLUMNS_AT_ONCE)]
-        with ThreadPoolExecutor(min(len(parts) or 1, pa.cpu_count(), _MOST_THREADS)) as threads:
+        with ThreadPoolExecutor(min(len(parts) or 1, usable_cores(), _MOST_THREADS)) as threads:
             read = [
                 threads.submit(_read, list(zip(files, metadata, strict=True)), part, columns, target)
                 for part in parts

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sparkgpu.host.cores import usable_cores
 from sparkgpu.table.rows import as_numpy
 from sparkgpu.table.schema import ROW_ID
 
@@ -91,7 +92,7 @@ def write_in_order(files: Sequence[Path], folder: Path) -> list[Path]:
         pq.write_table(rows, target, row_group_size=GROUP_ROWS, use_dictionary=words)
         return target
 
-    with ThreadPoolExecutor(min(_MOST_THREADS, pa.cpu_count(), len(ranges))) as threads:
+    with ThreadPoolExecutor(min(_MOST_THREADS, usable_cores(), len(ranges))) as threads:
         begins, ends = zip(*ranges, strict=True)
         return list(threads.map(write, range(len(ranges)), begins, ends))
 
