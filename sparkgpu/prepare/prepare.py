@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.values import Role
 from sparkgpu.errors import DataError
-from sparkgpu.prepare.columns import SPLIT, refuse_reserved
+from sparkgpu.prepare.columns import IN_TABLE, SPLIT, refuse_reserved
 from sparkgpu.prepare.features import fit_pipeline, to_table, typed_columns
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
 from sparkgpu.prepare.formats.text_files import refuse_other_encodings
@@ -129,7 +129,7 @@ def prepare(
                 splits = write_table(to_table(pipeline, split.table, features), folder, features, means)
                 if in_order:
                     for name in splits:
-                        put_in_order(folder / f"{SPLIT}={name}")
+                        put_in_order(folder / f"{IN_TABLE[SPLIT]}={name}")
         schema = _schema(
             config,
             source.name,

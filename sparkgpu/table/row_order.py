@@ -66,6 +66,7 @@ def put_in_order(folder: Path) -> None:
 
     Whoever then reads them by name has ascending ids. The folder must not be in use.
     """
+    assert folder.is_dir()
     found = _in_order(folder)
     if found is None:
         made = folder.with_name(f".{folder.name}.ordered")
