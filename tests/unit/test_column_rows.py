@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from sparkgpu.engines.trees import column_rows
+from sparkgpu.engines.trees import column_rows, shared_files
 from sparkgpu.engines.trees.column_rows import (
     ColumnRows,
     WantedColumn,
@@ -142,7 +143,7 @@ def test_lanes_share_a_file_until_the_last_one_drops_it(tmp_path: Path) -> None:
         target.write_text("rows")
 
     common = tmp_path / "columns" / "a.columns"
-    first, second = (share(common, tmp_path / f"lane-{lane}", write) for lane in range(2))
+    first, second = (share(common, tmp_path / f"lane-{lane}", write, print) for lane in range(2))
     assert len(written) == 1
     first.drop()
     assert second.own.read_text() == "rows"
@@ -155,11 +156,32 @@ def test_what_a_killed_lane_left_is_written_again(tmp_path: Path) -> None:
     (tmp_path / "columns").mkdir()
     (tmp_path / "columns" / "a.part").write_text("half")
     with pytest.raises(OSError, match="full"):
-        share(tmp_path / "columns" / "a.columns", tmp_path / "own", full)
-    shared = share(tmp_path / "columns" / "a.columns", tmp_path / "own", lambda to: to.write_text("whole"))
+        share(tmp_path / "columns" / "a.columns", tmp_path / "own", full, print)
+    common = tmp_path / "columns" / "a.columns"
+    shared = share(common, tmp_path / "own", lambda to: to.write_text("whole"), print)
     assert shared.own.read_text() == "whole"
 
 
 def full(target: Path) -> None:
     target.write_text("half")
     raise OSError("the disk is full")
+
+
+def test_a_lane_that_waits_for_another_says_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_files, "_ALIVE_S", 0.0)
+    common, lives = tmp_path / "columns" / "a.columns", threading.Event()
+
+    def write(target: Path) -> None:
+        second.start()
+        assert lives.wait(30)
+        target.write_text("whole")
+
+    def share_too() -> None:
+        share(common, tmp_path / "second", write, lives.set)
+
+    second = threading.Thread(target=share_too)
+    first = share(common, tmp_path / "first", write, print)
+    second.join(30)
+    assert first.own.samefile(tmp_path / "second")

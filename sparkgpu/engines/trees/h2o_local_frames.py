@@ -7,7 +7,7 @@ one machine that train on the same rows share the file, and the system's memory 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,19 +38,27 @@ class LocalTables:
     """The run's table inside the H2O of this process's JVM, for all its trials.
 
     `scratch` is this lane's folder inside that of all lanes of the machine. Of each split, only the rows that
-    the last trial asked for are kept.
+    the last trial asked for are kept. `alive` says that this lane lives while it waits for another one.
     """
 
     num_nodes = 1
 
     def __init__(
-        self, session: SparkSession, paths: RunPaths, schema: TableSchema, scratch: Path, threads: int
+        self,
+        session: SparkSession,
+        paths: RunPaths,
+        schema: TableSchema,
+        scratch: Path,
+        *,
+        threads: int,
+        alive: Callable[[], None],
     ) -> None:
         self._session = session
         self._paths = paths
         self._schema = schema
         self.scratch = scratch
         self._threads = threads
+        self._alive = alive
         self._made = 0
         self._kept: dict[str, tuple[object, H2OFrame, SharedFile]] = {}
 
@@ -76,6 +84,7 @@ class LocalTables:
             self.scratch.parent / "columns" / f"{digest}.columns",
             self.scratch / f"{name}.columns",
             lambda target: write_column_rows(self._paths, split, fold, wanted, target),
+            self._alive,
         )
         rows = read_column_rows(file.own, wanted)
         put_frame(

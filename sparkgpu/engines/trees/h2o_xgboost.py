@@ -178,7 +178,14 @@ class H2OXGBoost:
         if self._cloud is not None:
             return H2OTables(trial.run, trial.schema, trial.scratch)
         assert self._session is not None
-        return LocalTables(self._session, trial.run, trial.schema, trial.scratch, threads=trial.lane.threads)
+        return LocalTables(
+            self._session,
+            trial.run,
+            trial.schema,
+            trial.scratch,
+            threads=trial.lane.threads,
+            alive=trial.events.alive,
+        )
 
     def _applies_saved_trees(self) -> bool:
         """Not on a cluster, whose tables are for more than one machine."""
