@@ -198,6 +198,22 @@ def test_the_proof_of_a_repetition_leaves_no_trace() -> None:
         assert torch.equal(proven.gather()[name], value)
 
 
+class Cramped(Exact):
+    """Runs out of memory when the repetition has changed the weights."""
+
+    def replay(self) -> None:
+        super().replay()
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+def test_a_proof_that_ran_out_of_memory_leaves_the_weights_as_they_were() -> None:
+    plain, _ = trained("mlp")
+    found, training = trained("mlp", repeat=Cramped())
+    assert training.plain_steps == "the device's memory does not hold a captured step"
+    for name, value in plain.gather().items():
+        torch.testing.assert_close(found.gather()[name], value, atol=1e-5, rtol=1e-4)
+
+
 class Failing(Again):
     """Captures nothing."""
 

@@ -112,6 +112,9 @@ class Again:
         self.replayed += 1
         self._work()
 
+    def drop(self) -> None:
+        self._work = lambda: None
+
 
 @contextmanager
 def meta_training() -> Iterator[None]:

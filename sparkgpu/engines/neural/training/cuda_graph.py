@@ -41,6 +41,9 @@ class CudaGraph:
     def replay(self) -> None:
         self._graph.replay()
 
+    def drop(self) -> None:
+        self._graph = torch.cuda.CUDAGraph()  # the other one's memory goes with it
+
 
 def reason_against(strategy: Strategy, config: NeuralParameters, plan: MemoryRecord | None) -> str | None:
     """Why steps are started operation by operation; None if they may be captured."""

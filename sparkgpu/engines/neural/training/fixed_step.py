@@ -53,6 +53,10 @@ class Repeat(Protocol):
         """Do the work that was captured."""
         ...
 
+    def drop(self) -> None:
+        """Give back what a capture holds; nothing is repeated any more."""
+        ...
+
 
 class FixedStep:
     """Steps of `config.batch_size` rows: the first ones plainly, then one is captured and repeated.
@@ -105,20 +109,26 @@ class FixedStep:
                 if not self._is_captured:
                     self._repeat.capture(work)
                     if self._repeat.needs_proof and not self._is_proven(work, batch, step, done):
-                        self.refusal = "a repeated step gave other weights than a plain one"
-                        return False
+                        return self._refuse("a repeated step gave other weights than a plain one")
                     self._is_captured = True
                 self._repeat.replay()
         except (RuntimeError, TrialError) as error:
             if self._is_captured or (self._taken < _WARM_STEPS and not is_out_of_memory(error)):
                 raise
             if is_out_of_memory(error) or isinstance(error, TrialError):
-                release(self._strategy.device)
-                self.refusal = "the device's memory does not hold a captured step"
+                refusal = "the device's memory does not hold a captured step"
             else:
-                self.refusal = f"capturing failed ({str(error).splitlines()[0]})"
-            return False
-        return True
+                refusal = f"capturing failed ({str(error).splitlines()[0]})"
+        else:
+            return True
+        return self._refuse(refusal)
+
+    def _refuse(self, reason: str) -> bool:
+        self.refusal = reason
+        self._rows = None
+        self._repeat.drop()
+        release(self._strategy.device)
+        return False
 
     def _feed(self, batch: ResidentRows, step: int, done: float) -> None:
         """Write what is particular to this step to the memory that stays."""
@@ -159,18 +169,20 @@ class FixedStep:
         changed = [self._total, *self._strategy.parameters()]
         changed += [value for state in self._optimizer.state.values() for value in state.values()]
         before = _copies(changed)
-        rate, decay = rates(self._config, self._recipe, done)
-        self._rates.set(rate / 2, decay * 2)
-        self._draw(step + 1)
-        self._rows.overwrite(batch.rolled())
-        self._repeat.warm(work)
-        expected = _copies(changed)
-        _restore(changed, before)
-        self._repeat.replay()
-        agrees = torch.stack([_agrees(*three) for three in zip(changed, expected, before, strict=True)]).all()
-        _restore(changed, before)
+        try:
+            rate, decay = rates(self._config, self._recipe, done)
+            self._rates.set(rate / 2, decay * 2)
+            self._draw(step + 1)
+            self._rows.overwrite(batch.rolled())
+            self._repeat.warm(work)
+            expected = _copies(changed)
+            _restore(changed, before)
+            self._repeat.replay()
+            found = [_agrees(*three) for three in zip(changed, expected, before, strict=True)]
+        finally:
+            _restore(changed, before)
         self._feed(batch, step, done)
-        return bool(agrees)
+        return bool(torch.stack(found).all())
 
 
 def _copies(tensors: list[Tensor]) -> list[Tensor]:
