@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from sparkgpu.errors import ConfigError, SparkgpuError
+from sparkgpu.report.pictures.shared import distinct
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.score.predictions import LabelReader, Labels
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.words import listed
+
+_MOST_LETTERS = 32  # of a run's name; the table of the runs has the whole of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +74,11 @@ def read_runs(folders: Sequence[Path]) -> tuple[Compared, ...]:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names, or their whole paths if two have the same."""
+    """The folders' own names, or their whole paths if two have the same; long ones without their middle."""
     names = [folder.resolve().name for folder in folders]
-    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    return distinct(names, _MOST_LETTERS)
 
 
 def boards_of(runs: Sequence[Compared]) -> list[tuple[Compared, ...]]:

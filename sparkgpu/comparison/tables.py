@@ -96,6 +96,7 @@ def _facts(run: Compared) -> dict[str, Cell]:
     splits = ", ".join(f"{name} {rows:,}" for name, rows in data.splits.items())
     peak = about.peak_rss_bytes
     return {
+        "folder": _shortened(str(run.paths.root)),
         "started": Cell(text=about.started_at.replace("T", " ").replace("Z", " UTC")),
         "table": Cell(text=_shortened(short_source(data.source)).text, hint=clean(data.source)),
         "target": Cell(text=f"{clean(data.target)} ({data.task})"),

@@ -40,7 +40,7 @@ def _scaled_here(found: Results, model: ModelResult) -> str:
 def blend_parts(found: Results) -> Table:
     """The members of the blend: their shares, and what each adds on the validation rows."""
     blend = next((model for model in found.models if model.weights), None)
-    if blend is None or not blend.gains:
+    if blend is None or blend.only or not blend.gains:
         return Table(columns=(), rows=())
     title = metric_title(found.comparison.metric)
     rows = tuple(
@@ -53,6 +53,14 @@ def blend_parts(found: Results) -> Table:
         if share
     )
     return Table(columns=("member of the blend", "weight", f"gain in {title}, valid"), rows=rows)
+
+
+def blend_of_one(found: Results) -> str:
+    """What to say of a blend that is one model again, instead of showing it; else empty."""
+    only = next((model.only for model in found.models if model.only), None)
+    return (
+        f"The blend is {only} alone: no other model makes it better on the validation rows." if only else ""
+    )
 
 
 def searches(found: Results) -> Table:

@@ -28,14 +28,17 @@ Interval = tuple[float, float] | tuple[None, None]
 
 
 def ranked(found: Results) -> list[ModelResult]:
-    """The models with their best value on the test rows first; those without a value last."""
+    """The models with their best value on the test rows first; those without a value last.
+
+    A blend that is one model again is left out.
+    """
     metric = found.comparison.metric
 
     def place(model: ModelResult) -> float:
         value = value_of(model, metric)
         return math.inf if value is None else -score(metric, value)
 
-    return sorted(found.models, key=place)
+    return sorted((model for model in found.models if model.only is None), key=place)
 
 
 def value_of(model: ModelResult, metric: str) -> float | None:

@@ -101,7 +101,9 @@ def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
     for model in found.models:
         done = found.done(model.name)
         took.append(seconds_text(sum(trial.fit_s for trial in done) / len(done)) if done else DASH)
-        if model.weights:
+        if model.only:
+            made.append(f"{model.only} alone")
+        elif model.weights:
             made.append(
                 " + ".join(
                     f"{number_text(share, 2)} {name}" for name, share in model.weights.items() if share
@@ -118,9 +120,12 @@ def _model_rows(found: Results) -> list[tuple[Cell, ...]]:
 
 
 def comparison(found: Results) -> Table:
-    """Each pair of models: the difference, its interval and the verdict."""
+    """Each pair of models: the difference, its interval and the verdict; without a blend of one."""
+    again = {model.name for model in found.models if model.only}
     rows = []
     for pair in found.comparison.pairs:
+        if pair.a in again or pair.b in again:
+            continue
         low, high = pair.ci95
         width = high - low if low is not None and high is not None else None
         interval = DASH if width is None else f"{signed(low, width)} to {signed(high, width)}"

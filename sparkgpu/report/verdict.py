@@ -35,7 +35,8 @@ def verdict(results: Results) -> str:
             f"; the validation rows favour {_called(first)} of all {len(alone)} models "
             f"({title} {number_text(finished[first])} on the test rows)"
         )
-    if found.leader == "blend" and "blend" in finished:
+    is_again = any(model.only for model in results.models if model.name == "blend")
+    if found.leader == "blend" and "blend" in finished and not is_again:
         text += f"; {_of_blend(pairs, alone)} {number_text(finished['blend'])}"
     return f"{_capital(text.removeprefix('; '))}."
 

@@ -119,6 +119,12 @@ class ModelResult(_Part):
     averaged: SplitMetrics | None = None
     calibration: CalibrationResult | None = None
 
+    @property
+    def only(self) -> str | None:
+        """The member of a blend that has all of its weight, so that the blend is that model again."""
+        held = [name for name, share in (self.weights or {}).items() if share]
+        return held[0] if len(held) == 1 else None
+
 
 class TrialResult(_Part):
     """One engine with one seed and one fold, on the devices of its lane or gang."""

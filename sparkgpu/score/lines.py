@@ -26,9 +26,11 @@ class Line:
 
 
 def lines_of(run: str, results: Results) -> list[Line]:
-    """The models of one run called `run`, also those without a score."""
+    """The models of one run called `run`, also those without a score; no blend that is one model again."""
     lines = []
     for model in results.models:
+        if model.only:
+            continue
         done = results.done(model.name)
         found = model.averaged or model.metrics
         lines.append(

@@ -14,7 +14,7 @@ import pytest
 
 from sparkgpu.comparison.board import board
 from sparkgpu.comparison.compare import compare
-from sparkgpu.comparison.runs import boards_of, read_runs, why_apart
+from sparkgpu.comparison.runs import boards_of, read_runs, short_names, why_apart
 from sparkgpu.comparison.tables import settings, versions
 from sparkgpu.errors import ConfigError
 from sparkgpu.rundir.files import read_json, write_json, write_text
@@ -235,6 +235,20 @@ def test_runs_that_cannot_be_compared_are_refused(folders: str, plain_run: RunPa
     with pytest.raises(ConfigError) as refused:
         compare(asked, tmp_path / "page.html")
     assert str(refused.value) == message and not (tmp_path / "page.html").exists()
+
+
+def test_long_names_of_runs_are_short_and_told_apart_and_stand_in_full_once(
+    plain_run: RunPaths, tmp_path: Path
+) -> None:
+    long = "a_long_name_of_a_run_that_says_everything_of_its_settings"
+    folders = [copied(plain_run, tmp_path / f"{long}{end}", cost={"price": number}).root
+               for number, end in enumerate(("_2026", "_2027", "_with_2026"))]  # fmt: skip
+    names = short_names(folders)
+    assert len(set(names)) == 3 and max(map(len, names)) <= 34
+    assert short_names([Path("a/run"), Path("b/run")]) == ["a/run", "b/run"]
+    page = Page(compare(folders, tmp_path / "page.html"))
+    assert all(name in page.text for name in names)
+    assert all(str(folder) in (tmp_path / "page.html").read_text() for folder in folders)
 
 
 def test_a_page_replaces_only_a_page(plain_run: RunPaths, tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from sparkgpu.report.leaderboard import given, leaderboard
+from sparkgpu.report import build
+from sparkgpu.report.leaderboard import given, leaderboard, ranked
 from sparkgpu.report.next_step import NextStep, next_steps
-from sparkgpu.report.tables import Table, spread_text
+from sparkgpu.report.tables import Table, comparison, spread_text
 from sparkgpu.report.verdict import in_words, verdict
+from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import FailedTrial, PairResult, Results, read_results
+from sparkgpu.score.lines import lines_of
 
 MakeRun = Callable[..., RunPaths]
 
@@ -178,3 +181,20 @@ def test_without_a_model_nothing_is_predicted(run_directory: MakeRun) -> None:
     found = read_results(run_directory(models=()))
     steps = next_steps(found, folder="r")
     assert commands(steps) == ["sparkgpu run --resume --out r --set neural.micro_batch_size=256"]
+
+
+def test_a_blend_of_one_model_is_no_row_and_is_said(run_directory: MakeRun) -> None:
+    paths = run_directory()
+    metrics = read_json(paths.metrics)
+    blend = next(model for model in metrics["models"] if model["name"] == "blend")
+    blend |= {"weights": {"trees": 1.0, "neural": 0.0}, "gains": {"trees": 0.1, "neural": 0.0}}
+    write_json(paths.metrics, metrics)
+    found = read_results(paths)
+    assert [model.name for model in ranked(found)] == ["trees", "neural"]
+    assert [line.model for line in lines_of("run", found)] == ["trees", "neural"]
+    assert not any("blend" in row[0].text for row in comparison(found).rows)
+    assert "the blend" not in verdict(found)
+    said = "The blend is trees alone: no other model makes it better on the validation rows."
+    assert said in build(paths).read_text(encoding="utf-8")
+    assert said in (paths.report / "report.md").read_text(encoding="utf-8")
+    assert "What the blend is made of" not in (paths.report / "index.html").read_text(encoding="utf-8")

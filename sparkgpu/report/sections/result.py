@@ -34,6 +34,7 @@ def content(run: Inputs) -> dict[str, object]:
         "weight_note": "" if weight is None else _weights(weight),
         "comparison": tables.comparison(found),
         "comparison_metric": metric_title(found.comparison.metric),
+        "blend_of_one": contest_tables.blend_of_one(found),
         "blend_parts": contest_tables.blend_parts(found),
     }
 
