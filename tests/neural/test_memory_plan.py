@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 from memory_cases import GIB, Case, examine, model_of, parameters_of
-from planted import fit, lane_on, plant
+from planted import fit, lane_on, parameters, plant
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.engines.neural.card import Card
 from sparkgpu.engines.neural.memory_plan import plan_memory
 from sparkgpu.engines.neural.nets.network import find_network
+from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training import trial
+from sparkgpu.engines.neural.training.cuda_graph import reason_against
+from sparkgpu.engines.neural.training.precision import Precision
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import TrialError
 from sparkgpu.plan.defaults import Resolved
@@ -26,6 +29,7 @@ from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import MemoryRecord
 
 pytestmark = pytest.mark.process  # torch's fake tensors take seconds to load
 
@@ -60,22 +64,35 @@ def test_the_default_network_is_validated_in_chunks_that_a_small_card_holds() ->
     assert found.plan.evaluation_bytes < 6 * GIB
 
 
-def planned(budget_bytes: int) -> tuple[int, int]:
+def planned(budget_bytes: int, *, captures: bool = False) -> MemoryRecord:
     case = Case(architecture="tabm", preset="balanced", rows=100_000, columns=30, card_gib=8)
     config, _ = parameters_of(case, case.schema())
-    plan = plan_memory(
+    return plan_memory(
         model_of(case, config), 3, config, find_network(config).recipe, dtype=torch.bfloat16, table_bytes=0,
-        evaluated_rows=20_000, budget_bytes=budget_bytes, beside_bytes=0,
+        evaluated_rows=20_000, budget_bytes=budget_bytes, beside_bytes=0, captures=captures,
     )  # fmt: skip
-    return plan.micro_rows, plan.eval_rows
 
 
 def test_less_memory_means_smaller_micro_batches_and_chunks_and_at_last_a_refusal() -> None:
     ample, tight = planned(8 * GIB), planned(90 * 2**20)
-    assert ample == (512, 20_000)
-    assert tight[0] < 512 and tight[1] < 20_000
+    assert (ample.micro_rows, ample.eval_rows) == (512, 20_000)
+    assert tight.micro_rows < 512 and tight.eval_rows < 20_000
     with pytest.raises(TrialError, match="the network and its optimizer do not fit the device's memory"):
         planned(5 * 2**20)
+
+
+def test_chunks_leave_its_memory_to_a_captured_step_if_it_fits_beside_a_plain_one() -> None:
+    single = Strategy(torch.device("cpu"), Precision(device_type="cpu", dtype=None))
+    single.device = torch.device("cuda:0")
+    whole = planned(8 * GIB)
+    budget = int(1.06 * (whole.lasting_bytes + whole.evaluation_bytes))
+    assert planned(budget).eval_rows == whole.eval_rows
+    plan = planned(budget, captures=True)
+    assert plan.micro_rows == whole.micro_rows and plan.eval_rows < whole.eval_rows
+    assert reason_against(single, parameters(), plan) is None
+    tight = planned(90 * 2**20, captures=True)
+    assert tight == planned(90 * 2**20)
+    assert reason_against(single, parameters(), tight) is not None
 
 
 def test_the_budgets_of_trees_network_and_processes_add_up_to_no_more_than_the_card() -> None:

@@ -12,6 +12,7 @@ from sparkgpu.engines.neural.memory_plan import plan_memory
 from sparkgpu.engines.neural.model import TabularModel
 from sparkgpu.engines.neural.nets.network import find_network
 from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.training.cuda_graph import reason_against
 from sparkgpu.errors import TrialError
 from sparkgpu.plan.gpu_memory import network_budget
 from sparkgpu.rundir.records import MemoryRecord
@@ -65,6 +66,7 @@ class Card:
                 budget_bytes=self.budget_bytes,
                 beside_bytes=self.beside_bytes,
                 shards=strategy.shards,
+                captures=reason_against(strategy, config, None) is None,
             )
 
         try:

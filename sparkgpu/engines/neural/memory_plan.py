@@ -48,13 +48,15 @@ def plan_memory(
     budget_bytes: int,
     beside_bytes: int,
     shards: int = 1,
+    captures: bool = False,
 ) -> MemoryRecord:
     """The largest micro-batches and chunks with which `model`, on the CPU, fits `budget_bytes` of a GPU.
 
     `num_codes` is the number of its categorical columns, `dtype` that of autocast (None: float32).
     `table_bytes` are the rows that stay there, `evaluated_rows` is the largest number to evaluate, and
-    `beside_bytes` are what others take. `shards` is the number of
-    ranks over which weights and moments are cut. Raises `TrialError` if not even one row fits.
+    `beside_bytes` are what others take. `shards` is the number of ranks over which weights and moments are
+    cut. If a step is to be captured (`captures`) and fits beside a
+    plain one, chunks leave it its memory, which it keeps. Raises `TrialError` if not even one row fits.
     """
     assert isinstance(model.net, TabularNet)
     shadow = _Shadow(model, num_codes, dtype)
@@ -69,6 +71,8 @@ def plan_memory(
             raise TrialError(TOO_LARGE)
         micro_rows = -(-micro_rows // 2)
     eval_rows = min(_MOST_CHUNK, max(evaluated_rows, _LEAST_CHUNK))
+    if captures and 2 * step_bytes <= free:
+        free -= step_bytes
     while (eval_bytes := shadow.evaluation(eval_rows)) > free and eval_rows > _LEAST_CHUNK:
         eval_rows //= 2
     return MemoryRecord(
