@@ -17,6 +17,7 @@ import argparse
 import json
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,7 @@ MODELS = (
     'report.level="short"',
 )  # fmt: skip
 _BLOCK_ROWS = 500_000
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 1.0
 
 
 def blocks(rows: int, columns: int) -> Iterator[pa.Table]:
@@ -172,6 +173,7 @@ def main() -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # `timeout` then shows how far it came
     watch = Watch(process.pid)
     watch.start()
     status = process.wait()
