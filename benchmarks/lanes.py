@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import read_results
 
 DEVICE_S = "SPARKGPU_BENCHMARK_DEVICE_S"
+LANES = "SPARKGPU_BENCHMARK_LANES"
 _SETTINGS = (
     "trees.engine=sleeping", "trees.ntrees=1", "trees.max_depth=1", "trees.early_stopping_rounds=0",
     "neural.architecture=mlp", "neural.hidden=[8]", "neural.epochs=1", "neural.batch_size=65536",
@@ -40,13 +40,20 @@ _SETTINGS = (
 ENTRY = replace(ENGINES.find("h2o-xgboost"), name="sleeping", load="sleeping:Sleeping", fitted=None)
 
 
-def installed(folder: Path) -> Path:
-    """A folder for PYTHONPATH with which sparkgpu finds the engine, as if a package had brought it."""
+def install(folder: Path) -> None:
+    """Fill a folder for PYTHONPATH with which sparkgpu finds the engine, as if a package had brought it.
+
+    It also sees a core for each lane, and would refuse more lanes than cores.
+    """
     about = folder / "sleeping-0.dist-info"
     about.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        f"import os\ncores = max(int(os.environ[{LANES!r}]), len(os.sched_getaffinity(0)))\n"
+        "os.sched_getaffinity = lambda pid: set(range(cores))\n",
+        encoding="utf-8",
+    )
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sleeping\nVersion: 0\n", encoding="utf-8")
     (about / "entry_points.txt").write_text("[sparkgpu.engines]\nsleeping = lanes:ENTRY\n", encoding="utf-8")
-    return folder
 
 
 def run(table: Path, lanes: int, device_s: float, folder: Path) -> None:
@@ -60,8 +67,8 @@ def run(table: Path, lanes: int, device_s: float, folder: Path) -> None:
         command += ["--set", text]
     here = Path(__file__).resolve().parent
     paths = [str(here), str(here.parent), str(folder), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), DEVICE_S: str(device_s)}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = {"PYTHONPATH": os.pathsep.join(paths), DEVICE_S: str(device_s), LANES: str(lanes)}
+    environment = {**os.environ, **own}
     start = time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment)
     watch = Watch(process.pid)
@@ -69,16 +76,15 @@ def run(table: Path, lanes: int, device_s: float, folder: Path) -> None:
     status = process.wait()
     wall_s = time.perf_counter() - start
     watch.end()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if status:
         sys.exit(f"the run with {lanes} lanes ended with {status}; see {out}")
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     trials = [trial for trial in read_results(RunPaths(root=out)).trials if trial.status == "done"]
-    in_lanes = sum(bytes_ for name, bytes_ in watch.at_peak.items() if "lane" in name)
+    in_lanes = sum(size for name, size in watch.at_peak.items() if "lane" in name)
+    on_all = sum(watch.at_peak.values())
     print(
-        f"{lanes} lanes: wall {wall_s:.1f} s, {wall_s - device_s:.1f} beside the device's; processor "
-        f"{cpu_s:.1f} s, {cpu_s / lanes:.1f} a lane; peak of all {sum(watch.at_peak.values()) / 2**30:.2f} "
-        f"GiB, {in_lanes / lanes / 2**30:.2f} a lane; {len(trials)} trials",
+        f"{lanes} lane(s): wall {wall_s:.1f} s, {wall_s - device_s:.1f} beside the device's; processor "
+        f"{watch.cpu_s:.1f} s, {watch.cpu_s / lanes:.1f} a lane; peak of all {on_all / 2**30:.2f} GiB, "
+        f"{in_lanes / lanes / 2**30:.2f} a lane; {len(trials)} trials",
         flush=True,
     )
     on_disk = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
@@ -102,7 +108,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     table = make_table(options.folder, int(options.rows), options.columns, 1, "parquet")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        installed(Path(folder))
+        install(Path(folder))
         for lanes in options.lanes.split(","):
             run(table, int(lanes), options.device_s, Path(folder))
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import shutil
 import signal
 import subprocess
@@ -103,7 +102,7 @@ class Watch(threading.Thread):
         self.pss: dict[str, int] = {}
         self.at_peak: dict[str, int] = {}
         self.peak_at_s = 0.0
-        self.cpu_s: dict[int, float] = {}
+        self._cpu_s: dict[int, float] = {}
 
     def run(self) -> None:
         start = time.monotonic()
@@ -113,11 +112,18 @@ class Watch(threading.Thread):
                 for process in (self._root, *self._root.children(recursive=True)):
                     with suppress(psutil.Error, OSError):
                         name, (rss, pss) = _name(process), _memory(process.pid)
+                        times = process.cpu_times()
+                        self._cpu_s[process.pid] = times.user + times.system
                         now[name] = now.get(name, 0) + pss
                         self.rss[name] = max(self.rss.get(name, 0), rss)
                         self.pss[name] = max(self.pss.get(name, 0), pss)
             if sum(now.values()) > sum(self.at_peak.values()):
                 self.at_peak, self.peak_at_s = now, time.monotonic() - start
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds of all of them, to within a second of the end of each."""
+        return sum(self._cpu_s.values())
 
     def end(self) -> None:
         self._ended.set()
@@ -126,7 +132,7 @@ class Watch(threading.Thread):
 
 def _name(process: psutil.Process) -> str:
     line = " ".join(process.cmdline())
-    if "sparkgpu.lanes.worker" in line:
+    if "--lane" in process.cmdline():
         words = process.cmdline()
         return f"lane {words[words.index('--lane') + 1]} {words[words.index('--branch') + 1]}"
     if "java" in process.name():
@@ -170,7 +176,6 @@ def main() -> None:
     ]  # fmt: skip
     for text in (*MODELS, *options.set):
         command += ["--set", text]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # `timeout` then shows how far it came
@@ -179,10 +184,8 @@ def main() -> None:
     status = process.wait()
     wall_s = time.perf_counter() - start
     watch.end()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(f"\n{table.name}: {rows:,} rows x {options.columns}, {options.lanes} lane(s), exit {status}")
-    print(f"wall {wall_s:.1f} s, {wall_s / rows * 1e6:.2f} s per million rows; processor {cpu_s:.1f} s")
+    print(f"wall {wall_s:.1f} s, {wall_s / rows * 1e6:.2f} s per million rows; processor {watch.cpu_s:.1f} s")
     for file in sorted(out.glob("lanes/*/*phases.json")):
         phases = json.loads(file.read_text(encoding="utf-8"))
         text = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items() if seconds >= 0.05)
