@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparkgpu.lanes.search import Searches
+    from sparkgpu.prepare.early import EarlyTable
     from sparkgpu.prepare.parquet_statistics import ParquetScan
 
 _WAIT_S = 0.05
@@ -85,18 +86,19 @@ class Work:
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
+        self.early: EarlyTable | None = None
         self._probed: str | None = None  # why H2O cannot use the GPU; empty if it can
         self.prepares = prepares_table(paths, lane, branch)
 
     def run(self) -> None:
         if not any(spec.settings for spec in self.trials):  # a search scores what it tries
             leave_out_unused_packages(spec.engine for spec in self.trials)
+        self.early = self._prepared_early()
         if any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials):
             self._run_with_h2o()
             return
         if self.prepares:
             with self._spark(h2o=False) as (session, source):
-                assert source is not None
                 self._prepare(session, source)
         self._run_trials(Platform())
 
@@ -105,7 +107,7 @@ class Work:
 
         with self._spark(h2o=True) as (session, source):
             start = InBackground(lambda: self._start_h2o(session))
-            if source:
+            if self.prepares:
                 self._prepare(session, source)
             else:
                 self._wait_for_table()
@@ -125,7 +127,7 @@ class Work:
 
         A catalog and Spark's Python workers, which make the table of other sources, are closed in order.
         """
-        if not self.prepares:
+        if not self.prepares or self.early is not None:
             return True
         from sparkgpu.prepare.local_table import may_be_local
 
@@ -274,7 +276,7 @@ class Work:
         def meanwhile() -> None:
             nonlocal source
             import_for_threads(h2o=h2o)
-            if self.prepares:
+            if self.prepares and self.early is None:
                 assert self.source is not None
                 source = self._at_hand(self.source)
 
@@ -294,16 +296,30 @@ class Work:
                 )
             yield session, source
 
-    def _prepare(self, session: SparkSession, source: _SourceBeside) -> TableSchema:
+    def _prepared_early(self) -> EarlyTable | None:
+        """The table, if it can be made before Spark is up; its pipeline follows in `_prepare`."""
+        if not self.prepares:
+            return None
+        from sparkgpu.prepare.early import prepare_early
+
+        assert self.source is not None
+        return prepare_early(config=self.config, source=self.source, paths=self.paths, events=self.events)
+
+    def _prepare(self, session: SparkSession, source: _SourceBeside | None) -> None:
+        if self.early is not None:
+            with self.events.phase("fitting the feature pipeline"):
+                self.early.save_pipeline(session, self.paths)
+            return
         from sparkgpu.prepare.local_table import may_be_local
         from sparkgpu.prepare.prepare import prepare
         from sparkgpu.prepare.table_writer import warm_up
 
+        assert source is not None
         found = source.found.result()
         if not may_be_local(self.config, found):
             InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
         try:
-            return prepare(
+            prepare(
                 session,
                 config=self.config,
                 source=found,

@@ -143,8 +143,9 @@ class Plan(Record):
 
 
 def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
-    """Whether this worker makes the table: that of the first lane's trees, unless a stopped run made it."""
-    return branch == "trees" and lane == 0 and not paths.schema.exists()
+    """Whether this worker makes the table or its pipeline: the first lane's trees, unless they exist."""
+    is_there = paths.schema.exists() and not paths.planned_pipeline.exists()
+    return branch == "trees" and lane == 0 and not is_there
 
 
 def make_plan(

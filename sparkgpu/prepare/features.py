@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkgpu.jvm.handover import java_texts_by_column
@@ -19,6 +18,7 @@ from sparkgpu.prepare.levels import Levels, as_text
 from sparkgpu.prepare.moments import TIME_PARTS
 from sparkgpu.prepare.roles import BROKEN_TYPES, ColumnRole, safe_names
 from sparkgpu.prepare.texts import finite, text_as_number
+from sparkgpu.rundir.files import Record
 from sparkgpu.table.schema import Feature, Reading
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ _READINGS: dict[str, Reading] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Input:
+class _Input(Record):
     """One feature before fitting: the SQL that makes it from the source, and its name in the pipeline."""
 
     column: str
@@ -50,6 +49,34 @@ class _Input:
         return self.reading == "words"
 
 
+class Described(Record):
+    """A fitted pipeline before Spark makes it: its inputs, the levels of those with words, its vector."""
+
+    inputs: tuple[_Input, ...]
+    labels: tuple[tuple[str, ...], ...]
+    vector: str
+    features: tuple[Feature, ...]
+
+    def pipeline(self, session: SparkSession) -> PipelineModel:
+        """The pipeline in a session."""
+        from pyspark.ml import PipelineModel, Transformer
+        from pyspark.ml.feature import SQLTransformer, VectorAssembler
+
+        select = ", ".join(f"{item.sql} AS {item.column}" for item in self.inputs)
+        stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {select} FROM __THIS__")]
+        if self.labels:
+            words = [item for item in self.inputs if item.categorical]
+            stages.append(_indexer(words, self.labels, session))
+        stages.append(
+            VectorAssembler(
+                inputCols=[_index(item.column) if item.categorical else item.column for item in self.inputs],
+                outputCol=self.vector,
+                handleInvalid="keep",
+            )
+        )
+        return PipelineModel(stages)
+
+
 def fit_pipeline(
     table: DataFrame, roles: Sequence[ColumnRole], levels: Mapping[str, Levels]
 ) -> tuple[PipelineModel, tuple[Feature, ...]]:
@@ -60,24 +87,18 @@ def fit_pipeline(
     VectorAssembler. Levels are counted before, for all columns together (`sparkgpu.prepare.levels`), and
     capped; pyspark's own fit has no cap.
     """
-    from pyspark.ml import PipelineModel, Transformer
-    from pyspark.ml.feature import SQLTransformer, VectorAssembler
+    made = describe(roles, dict(table.dtypes), table.columns, levels)
+    return made.pipeline(table.sparkSession), made.features
 
-    taken = table.columns
-    inputs = _inputs(roles, dict(table.dtypes), taken)
-    words = [item for item in inputs if item.categorical]
-    select = ", ".join(f"{item.sql} AS {item.column}" for item in inputs)
-    stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {select} FROM __THIS__")]
-    if words:
-        labels = [levels[item.source].levels for item in words]
-        stages.append(_indexer(words, labels, table.sparkSession))
-    stages.append(
-        VectorAssembler(
-            inputCols=[_index(item.column) if item.categorical else item.column for item in inputs],
-            outputCol=_vector(taken),
-            handleInvalid="keep",
-        )
-    )
+
+def describe(
+    roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequence[str], levels: Mapping[str, Levels]
+) -> Described:
+    """The same pipeline as a description, which needs no Spark yet.
+
+    `types` are Spark's types of the columns, and `taken` all names in the table.
+    """
+    inputs = _inputs(roles, types, taken)
     names = safe_names([f"{item.source}_{item.part}" if item.part else item.source for item in inputs])
     features = tuple(
         Feature(
@@ -92,7 +113,8 @@ def fit_pipeline(
         )
         for name, item in zip(names, inputs, strict=True)
     )
-    return PipelineModel(stages), features
+    labels = tuple(levels[item.source].levels for item in inputs if item.categorical)
+    return Described(inputs=tuple(inputs), labels=labels, vector=_vector(taken), features=features)
 
 
 def _indexer(

@@ -91,8 +91,7 @@ def with_split(
             is_valid = (F.col(SPLIT) == "train") & _within(cuts, 0)
             placed = placed.withColumn(SPLIT, F.when(is_valid, "valid").otherwise(F.col(SPLIT)))
     else:
-        # Rounded, since 0.2 + 0.1 is slightly more than 0.3 and would take one more row.
-        shares = [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
+        shares = _shares(config)
         if units:
             wanted = "train and test" if config.folds else "train, valid and test"
             cuts = _unit_cuts(placed, shares, units, wanted)
@@ -100,7 +99,7 @@ def with_split(
             exact = by_id.cuts if by_id else partial(_exact_cuts, placed)
             cuts = _cuts(shares, stratified, exact, hashed_rows=rows)
             if by_id:
-                train_N = by_id.beyond([cuts[code][-1] for code in sorted(cuts)])
+                train_N = _train_rows(by_id, cuts)
                 split_rows = _split_rows(by_id, cuts, train_N) if not config.folds else None
         split = F.when(_within(cuts, 0), "test")
         if not config.folds:
@@ -119,6 +118,24 @@ def with_split(
     beyond = [F.when(_within(cuts, index), 0).otherwise(1) for index in range(len(shares))]
     placed = placed.withColumn(FOLD, sum(beyond, F.lit(0)).cast("int"))
     return Split(table=placed.drop(PLACE), train_N=train_N)
+
+
+def split_by_id(
+    config: SplitConfig, by_id: ParquetRows, *, rows: int, class_rows: tuple[int, ...]
+) -> tuple[NDArray[np.bool_], RowSplit]:
+    """The training rows (N,) and all splits of a random split without folds, without Spark."""
+    cuts = _cuts(_shares(config), class_rows, by_id.cuts, hashed_rows=rows)
+    train_N = _train_rows(by_id, cuts)
+    return train_N, _split_rows(by_id, cuts, train_N)
+
+
+def _shares(config: SplitConfig) -> list[float]:
+    # Rounded, since 0.2 + 0.1 is slightly more than 0.3 and would take one more row.
+    return [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
+
+
+def _train_rows(by_id: ParquetRows, cuts: _Cuts) -> NDArray[np.bool_]:
+    return by_id.beyond([cuts[code][-1] for code in sorted(cuts)])
 
 
 def _split_rows(by_id: ParquetRows, cuts: _Cuts, train_N: NDArray[np.bool_]) -> RowSplit:

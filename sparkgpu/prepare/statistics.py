@@ -99,7 +99,7 @@ def gather(table: DataFrame, *, target: str, text_file: bool, roles: Mapping[str
     }
     return TableStatistics(
         rows=found["rows"],
-        fingerprint=_digest(types, found),
+        fingerprint=digest(types, found),
         replaced=sum(figure.get("replaced") or 0 for figure in figures.values()),
         columns=_count_unusual(table, columns),
         text_file=text_file,
@@ -116,7 +116,7 @@ def fingerprint(table: DataFrame) -> str:
     """The fingerprint of `TableStatistics`, in its own job."""
     row = table.agg(*_content(table)).first()
     assert row is not None
-    return _digest(own_types(table), row.asDict())
+    return digest(own_types(table), row.asDict())
 
 
 def _content(table: DataFrame) -> list[Column]:
@@ -132,7 +132,7 @@ def _content(table: DataFrame) -> list[Column]:
     ]
 
 
-def _digest(types: Mapping[str, str], found: Mapping[str, Any]) -> str:
+def digest(types: Mapping[str, str], found: Mapping[str, Any]) -> str:
     content = (sorted(types.items()), found["rows"], found["mixed"], found["sum"])
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 

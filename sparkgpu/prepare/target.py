@@ -34,8 +34,15 @@ class Target:
     rows_refused: int
 
 
-def find_target(table: DataFrame, statistics: ColumnStatistics, asked: str) -> Target:
-    """Decide how the target is learned. Raises `DataError` if it cannot be learned."""
+class RowsNeededError(Exception):
+    """The target's values are not counted yet, and there is no table in which Spark could count them."""
+
+
+def find_target(table: DataFrame | None, statistics: ColumnStatistics, asked: str) -> Target:
+    """Decide how the target is learned. Raises `DataError` if it cannot be learned.
+
+    Without a `table`, raises `RowsNeededError` if its values are not counted yet.
+    """
     name = f"target {statistics.name!r}"
     if statistics.nan or statistics.infinite:
         raise DataError(
@@ -55,6 +62,8 @@ def find_target(table: DataFrame, statistics: ColumnStatistics, asked: str) -> T
     could_be_classes = asked in ("binary", "multiclass") or not statistics.numeric or statistics.whole
     counts = statistics.counts if could_be_classes else {}
     if counts is None:
+        if table is None:
+            raise RowsNeededError
         counts = _count_values(table, text)
     num_values = len(counts) if could_be_classes else MANY_CLASSES + 1
     if infer_task(statistics, num_values, asked) == "regression":

@@ -125,6 +125,11 @@ class RunPaths:
         return self.root / "pipeline"
 
     @property
+    def planned_pipeline(self) -> Path:
+        """What ``pipeline/`` will be, if the table was there before Spark; removed once that is written."""
+        return self.table / "pipeline.json"
+
+    @property
     def telemetry(self) -> Path:
         return self.root / "telemetry.csv"
 

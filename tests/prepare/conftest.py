@@ -58,8 +58,9 @@ Prepare = Callable[..., Prepared]
 def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
     """Prepare a path, or a mapping of columns (written as Parquet first); options are dotted keys.
 
-    pyarrow reads the table first if it can, as in a run, unless `by_spark` is set.
+    pyarrow prepares the table alone, or reads it first, if it can, as in a run, unless `by_spark` is set.
     """
+    from sparkgpu.prepare.early import prepare_early
     from sparkgpu.prepare.parquet_statistics import scan_parquet
     from sparkgpu.prepare.prepare import prepare as prepare_run
 
@@ -76,14 +77,25 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
             options={"data.source": str(data), "data.target": target, **(options or {})}
         )
         source = find_source(str(data))
+        events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
         try:
+            early = (
+                None
+                if by_spark
+                else prepare_early(config=settings, source=source, paths=paths, events=events)
+            )
+            if early is not None:
+                assert paths.planned_pipeline.exists()
+                early.save_pipeline(spark, paths)
+                assert not paths.planned_pipeline.exists()
+                return Prepared(schema=early.schema, paths=paths)
             schema = prepare_run(
                 spark,
                 config=settings,
                 source=source,
                 scratch=tmp_path / "scratch",
                 paths=paths,
-                events=EventWriter(paths.root / "events.jsonl", paths.root / "phases.json"),
+                events=events,
                 scan=lambda: None if by_spark else scan_parquet(source, target),
             )
         except DataError:

@@ -1,0 +1,133 @@
+"""What the columns are used for and the schema that follows, from figures alone: no row is read here.
+
+A table that Spark makes and one that pyarrow makes alone are decided on alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.errors import DataError
+from sparkgpu.prepare.columns import refuse_reserved
+from sparkgpu.prepare.file_columns import FileColumns
+from sparkgpu.prepare.labels import class_weights
+from sparkgpu.prepare.notes import notes_on
+from sparkgpu.prepare.roles import ColumnRole, check_columns, decide_roles
+from sparkgpu.prepare.statistics import TableStatistics
+from sparkgpu.prepare.target import Target
+from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.table.source import Source
+from sparkgpu.words import listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns in use, and those left out with the reasons."""
+
+    roles: list[ColumnRole]
+    dropped: list[DroppedColumn]
+
+    def without(self, dropped: list[DroppedColumn]) -> Columns:
+        """A copy with more columns left out."""
+        unused = {item.column for item in dropped}
+        roles = [role for role in self.roles if role.column not in unused]
+        return Columns(roles=roles, dropped=[*self.dropped, *dropped])
+
+
+def checked_target(source: Source, types: Mapping[str, str], config: RunConfig) -> str:
+    """The target, after every column that the configuration names was found. Raises `DataError`."""
+    named = (("data.weight", config.data.weight), ("split.column", config.split.column))
+    target = check_columns(
+        types,
+        target=config.data.target,
+        roles=config.data.roles,
+        others=[
+            *((key, name) for key, name in named if name),
+            *(("data.ignore", name) for name in config.data.ignore),
+        ],
+    )
+    _check_uses(config)
+    refuse_reserved(source.name, types)
+    return target
+
+
+def _check_uses(config: RunConfig) -> None:
+    """Refuse a target that is also used for something else."""
+    data, split = config.data, config.split
+    uses = {"data.weight": data.weight, "split.column": split.column if split.kind != "time" else None}
+    for key, name in uses.items():
+        if name is not None and name == data.target:
+            raise DataError(f"{key} {name!r} is the target. Choose another column, or another target.")
+
+
+def columns_of(statistics: TableStatistics, config: RunConfig) -> Columns:
+    special = {config.data.target, config.data.weight}
+    if config.split.kind in ("group", "column"):
+        special.add(config.split.column)
+    candidates = [column for name, column in statistics.columns.items() if name not in special]
+    roles, dropped = decide_roles(candidates, roles=config.data.roles, ignore=config.data.ignore)
+    columns = Columns(roles=roles, dropped=dropped)
+    check_features(columns)
+    return columns
+
+
+def check_features(columns: Columns) -> None:
+    if not columns.roles:
+        reasons = listed(f"{item.column} ({item.reason})" for item in columns.dropped)
+        raise DataError(
+            f"no usable features: {reasons or 'the target is the only column'}. "
+            "Give a table with columns to learn from."
+        )
+
+
+def schema_of(
+    config: RunConfig,
+    source: str,
+    statistics: TableStatistics,
+    target: Target,
+    columns: Columns,
+    features: tuple[Feature, ...],
+    splits: dict[str, int],
+    *,
+    files: FileColumns | None,
+    fingerprint: str,
+) -> TableSchema:
+    balance = class_weights(config.data, target)
+    notes = notes_on(
+        config.data,
+        statistics=statistics,
+        target=target,
+        roles=columns.roles,
+        features=features,
+        files=files,
+    )
+    return TableSchema(
+        source=source,
+        target=target.column,
+        target_type=statistics.columns[target.column].type,
+        task=target.task,
+        classes=target.classes,
+        features=features,
+        dropped=tuple(columns.dropped),
+        notes=notes,
+        weighted=bool(config.data.weight or balance),
+        weight=config.data.weight,
+        class_weights=balance,
+        folds=config.split.folds,
+        rows=target.rows,
+        rows_refused=target.rows_refused,
+        splits={name: splits.get(name, 0) for name in ("train", "valid", "test")},
+        fingerprint=fingerprint,
+    )
+
+
+def check_splits(schema: TableSchema) -> None:
+    needed = ("train", "test") if schema.folds else ("train", "valid", "test")
+    empty = [name for name in needed if schema.splits[name] == 0]
+    if empty:
+        raise DataError(
+            f"{schema.source}: {schema.rows:,} usable rows leave none for {listed(empty)}. "
+            "Give more rows, or other shares in [split]."
+        )
