@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from jinja2 import Environment, TemplateNotFound
@@ -33,8 +34,10 @@ PICTURES = (
 )  # fmt: skip
 
 
-def build(paths: RunPaths) -> Path:
+def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path:
     """Write the whole report again and return the path of ``index.html``.
+
+    `explained` waits for the models' explanations; it is called when the sections without them are made.
 
     Reads ``metrics.json``, ``plan.json``, the table's schema and test labels, and the files of the trials. If
     predictions or learning curves are missing, only their picture is missing. A run without results gets a
@@ -43,9 +46,13 @@ def build(paths: RunPaths) -> Path:
     check_is_run(paths)
     run, missing = _read(paths)
     if run is None:
+        explained()
         return _build_unfinished(paths, missing)
     with plot_style():
-        contents = [(section, content) for section in SECTIONS if (content := section.content(run))]
+        made = {section.id: section.content(run) for section in SECTIONS if not section.explains}
+        explained()
+        made |= {section.id: section.content(run) for section in SECTIONS if section.explains}
+    contents = [(section, content) for section in SECTIONS if (content := made[section.id])]
     pictures = {
         value.name: value
         for _, content in contents

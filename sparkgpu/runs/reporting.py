@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,14 +37,16 @@ def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tup
     from sparkgpu.report import build
 
     notes: list[str] = []
-    if full and paths.schema.is_file() and paths.metrics.is_file():
-        with _explaining(paths, left_s, notes):
-            if not paths.profile.is_file():
-                try:
-                    write_profile(paths)
-                except (OSError, ValueError, ArithmeticError) as error:
-                    notes.append(f"the report lacks the checks of the table: {error}")
-    return build(paths), tuple(notes)
+    if not (full and paths.schema.is_file() and paths.metrics.is_file()):
+        return build(paths), ()
+    with _explaining(paths, left_s, notes) as explained:
+        if not paths.profile.is_file():
+            try:
+                write_profile(paths)
+            except (OSError, ValueError, ArithmeticError) as error:
+                notes.append(f"the report lacks the checks of the table: {error}")
+        page = build(paths, explained)
+    return page, tuple(notes)
 
 
 def _is_explained(paths: RunPaths) -> bool:
@@ -56,18 +59,19 @@ def _is_explained(paths: RunPaths) -> bool:
 
 
 @contextmanager
-def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[None]:
-    """The models are explained at the same time, unless they are already."""
+def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[Callable[[], None]]:
+    """The models are explained at the same time, unless they are already; yields what waits for it."""
     if _is_explained(paths):
-        yield
+        yield _nothing
         return
     left_s -= PAGE_S
     if left_s < LEAST_EXPLAINED_S:
         notes.append(
             "the time limit left no time to explain the models; `sparkgpu report` on the run's folder does it"
         )
-        yield
+        yield _nothing
         return
+    until = time.monotonic() + min(_MOST_S + _OVERTIME_S, left_s + PAGE_S / 2)
     log = paths.root / "explain.log"
     limit = () if left_s == math.inf else ("--seconds", f"{left_s:.1f}")
     command = (
@@ -78,14 +82,23 @@ def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[No
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             start_new_session=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         )  # fmt: skip
+
+    def wait() -> None:
+        try:
+            status = process.wait(timeout=max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            status = -signal.SIGKILL
+            end_groups([process])
+        if status == 0:
+            log.unlink(missing_ok=True)
+        else:
+            notes.append(f"the report lacks the explanations of the models; {log} says why")
+
     try:
-        yield
-        status = process.wait(timeout=min(_MOST_S + _OVERTIME_S, left_s + PAGE_S / 2))
-    except subprocess.TimeoutExpired:
-        status = -signal.SIGKILL
+        yield wait
     finally:
         end_groups([process])
-    if status == 0:
-        log.unlink(missing_ok=True)
-    else:
-        notes.append(f"the report lacks the explanations of the models; {log} says why")
+
+
+def _nothing() -> None:
+    """There is nothing to wait for."""

@@ -19,19 +19,21 @@ Content = Mapping[str, object]
 class Section:
     """One section: `id` names its templates and its place on the page, `title` its heading.
 
-    `content` makes the values of its templates; None leaves the section out.
+    `content` makes the values of its templates; None leaves the section out. With `explains` it reads the
+    explanations of the models, which may still be made while the other sections are.
     """
 
     id: str
     title: str
     content: Callable[[Inputs], Content | None]
+    explains: bool = False
 
 
 SECTIONS = (
     Section(id="result", title="Result", content=result.content),
     Section(id="quality", title="Quality", content=quality.content),
-    Section(id="why", title="Why", content=why.content),
-    Section(id="failures", title="Where it fails", content=failures.content),
+    Section(id="why", title="Why", content=why.content, explains=True),
+    Section(id="failures", title="Where it fails", content=failures.content, explains=True),
     Section(id="data", title="Data", content=data.content),
     Section(id="training", title="Training", content=training.content),
     Section(id="machine", title="Machine", content=machine.content),
