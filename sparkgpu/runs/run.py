@@ -10,13 +10,10 @@ import math
 import os
 import shlex
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 
 from sparkgpu.cluster.crew import cluster_crew
@@ -38,6 +35,7 @@ from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, write_results
+from sparkgpu.runs.end_imports import import_for_the_end
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.installed import check_engines, engine_with_cuda
 from sparkgpu.runs.new_folder import keep_log, run_folder
@@ -49,13 +47,6 @@ from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source, find_source
 from sparkgpu.terminal import Display
-
-# In an order in which no single import takes long.
-_FOR_THE_END = (
-    "numpy", "sparkgpu.runs.evaluate", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize",
-    "scipy.stats", "joblib", "sklearn.utils", "sklearn.metrics", "matplotlib.figure", "jinja2",
-    "sparkgpu.profile", "sparkgpu.report",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +242,9 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
             ) as monitor,
         ):
             try:
-                outcome = workers.follow(display.event, on_table, _beside(paths, display, monitor))
+                outcome = workers.follow(
+                    display.event, on_table, _beside(paths, workers.plan, display, monitor)
+                )
             except NoticeToStop:
                 save_networks(paths, workers.plan)
                 raise
@@ -279,17 +272,16 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
     )  # fmt: skip
 
 
-def _beside(paths: RunPaths, display: Display, monitor: Monitor) -> Iterator[None]:
-    """Between two looks at the lanes: show new samples and, with the table made, import for the end."""
+def _beside(paths: RunPaths, plan: Plan, display: Display, monitor: Monitor) -> Iterator[None]:
+    """Between two looks at the lanes: show new samples, and import for the end."""
     if monitor.set_aside is not None:
         display.warning(f"telemetry.csv had other columns; it is now {monitor.set_aside.name}")
-    imports, shown = _import_for_the_end(), None
+    imports, shown = import_for_the_end(paths, plan), None
     while True:
         if monitor.newest is not None and monitor.newest is not shown:
             shown = monitor.newest
             display.sample(shown)
-        if paths.schema.exists():
-            next(imports, None)
+        next(imports, None)
         yield
 
 
@@ -304,30 +296,3 @@ def _keep_log(paths: RunPaths, display: Display) -> None:
         display.error(f"`sparkgpu run --resume --out {shlex.quote(str(paths.root))}` goes on from here")
     elif kept := keep_log(paths):
         display.error(f"there was no table yet, so the run's folder was removed; its log is {kept}")
-
-
-def _import_for_the_end() -> Iterator[None]:
-    """Import, piece by piece, what scoring and the report need, so that it is ready at the end.
-
-    It runs in the thread that follows the lanes: two threads that import at the same time can deadlock.
-    """
-    for name in _FOR_THE_END:
-        with _interrupts_later():
-            import_module(name)
-        yield
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Delay Ctrl-C: in code that an import runs with `exec`, it would end Python with status -2."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        signal.raise_signal(signal.SIGINT)
