@@ -105,7 +105,7 @@ def test_a_worker_that_crashes_is_started_once_more(wine: Path, tmp_path: Path) 
         "its worker crashed with signal 11 while starting Spark, and was started once more"
     ]
     log = run.paths.lane(0).log.read_text(encoding="utf-8", errors="replace")
-    assert "Fatal Python error: Segmentation fault" in log and "in start_jvm" in log
+    assert "Fatal Python error: Segmentation fault" in log and "in _spark" in log
 
 
 def wait_for_restart(run: Running, branch: Branch) -> None:
@@ -259,8 +259,10 @@ def test_output_that_nobody_reads_stops_no_run(wine: Path, tmp_path: Path) -> No
     assert (out / "report" / "index.html").exists()
 
 
-def test_a_run_that_is_interrupted_before_its_table_stands_keeps_its_log(wine: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1"]
+def test_a_run_that_is_interrupted_before_its_table_stands_keeps_its_log(
+    wine_in_parts: Path, tmp_path: Path
+) -> None:
+    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1"]
     with started(command, tmp_path / "out", tmp_path) as run:
         run.wait_for_phase("starting Spark", 0, "trees")
         run.signal(signal.SIGINT)

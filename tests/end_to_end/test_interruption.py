@@ -53,8 +53,8 @@ def _interrupted(run: Running, *, has_table: bool) -> str:
 @pytest.mark.parametrize(
     "moment", [pytest.param("while Spark starts", marks=pytest.mark.slow), "while training"]
 )
-def test_ctrl_c_ends_everything_within_five_seconds(wine: Path, tmp_path: Path, moment: str) -> None:
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *LONG]
+def test_ctrl_c_ends_everything_within_five_seconds(wine_in_parts: Path, tmp_path: Path, moment: str) -> None:
+    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1", *LONG]
     with started(command, tmp_path / "out", tmp_path) as run:
         if moment == "while training":
             run.wait_for_phase("training", 0, "trees")
@@ -73,8 +73,8 @@ def test_ctrl_c_ends_everything_within_five_seconds(wine: Path, tmp_path: Path, 
             assert read_json(run.paths.stopped) == {"exit_code": 130, "message": "interrupted"}
 
 
-def test_further_ctrl_cs_change_nothing(wine: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1"]
+def test_further_ctrl_cs_change_nothing(wine_in_parts: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1"]
     with started(command, tmp_path / "out", tmp_path) as run:
         run.wait_for_jvm()
         since = run.signal(signal.SIGINT)
@@ -87,8 +87,8 @@ def test_further_ctrl_cs_change_nothing(wine: Path, tmp_path: Path) -> None:
         assert [folder for folder in run.scratch_folders if folder.exists()] == []
 
 
-def test_a_batch_system_ends_a_run_like_ctrl_c(wine: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", "--quiet"]
+def test_a_batch_system_ends_a_run_like_ctrl_c(wine_in_parts: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1", "--quiet"]
     with started(command, tmp_path / "out", tmp_path) as run:
         run.wait_for_jvm()
         since = run.signal(signal.SIGTERM)
@@ -100,7 +100,7 @@ def test_a_batch_system_ends_a_run_like_ctrl_c(wine: Path, tmp_path: Path) -> No
 def test_a_parent_that_is_killed_leaves_nothing_alive(wine: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *LONG]
     with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_phase("splitting", 0, "trees")
+        run.wait_for_phase("fitting the feature pipeline", 0, "trees")
         run.look()
         assert len(run.seen.processes) >= 4  # the parent, two workers, the JVM
         assert len(run.seen.listeners) >= 2  # Spark's driver and its block manager

@@ -249,6 +249,7 @@ def test_trees_of_xgboost_that_take_a_free_core_are_the_same_trees(
         set_param(booster, parameters, value)
 
     monkeypatch.setattr(xgboost.Booster, "set_param", watched)
+    monkeypatch.setattr("sparkgpu.engines.trees.free_cores._LEAST_VALUES", 0)
     settings = {"ntrees": 30, "max_depth": 4, "sample_rate": 0.7, "col_sample_rate_per_tree": 0.6}
     one = fit(planted, "xgboost", **settings)
     asked.clear()

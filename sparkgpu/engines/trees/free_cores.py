@@ -1,7 +1,8 @@
 """Trees that grow take all cores of their lane when the other branch has ended: between two rounds only.
 
 On the CPU the branches divide the lane's cores, since two teams of threads on one core wait for each other at
-every barrier. So a team grows only when the other one is gone. The trees stay the same.
+every barrier. So a team grows only when the other one is gone. The trees stay the same. On a small table a
+team is never worth it: its rounds take less time than its barriers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.4
+_LEAST_VALUES = 100_000
+"""The training values from which on more threads are taken. With 1,700, two threads took ten times as long as
+one on a busy machine."""
 
 
 class FreeCores:
@@ -23,7 +27,9 @@ class FreeCores:
     def __init__(self, trial: TreesTrial) -> None:
         self._trial = trial
         lane = trial.lane
-        self._waits = lane.tree_threads < lane.threads and not trial.parameters.on_gpu
+        schema = trial.schema
+        is_small = schema.splits["train"] * len(schema.features) < _LEAST_VALUES
+        self._waits = lane.tree_threads < lane.threads and not trial.parameters.on_gpu and not is_small
         self._next = 0.0
 
     def found(self) -> int | None:
