@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,7 @@ class Work:
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
         self.early: EarlyTable | None = None
+        self.pipeline: InBackground[None] | None = None
         self._probed: str | None = None  # why H2O cannot use the GPU; empty if it can
         self.prepares = prepares_table(paths, lane, branch)
 
@@ -107,7 +108,7 @@ class Work:
 
         with self._spark(h2o=True) as (session, source):
             start = InBackground(lambda: self._start_h2o(session))
-            if self.prepares:
+            if self.prepares and self.early is None:
                 self._prepare(session, source)
             else:
                 self._wait_for_table()
@@ -115,8 +116,13 @@ class Work:
                 with self.events.phase("starting H2O"):
                     context = start.result()
             except Exception as error:
+                if self.early is not None:
+                    self.early.save_pipeline(session, self.paths)
                 self._go_on_without_h2o(error)
                 return
+            if self.early is not None:  # beside the trees: a second of the JVM's time
+                owed = partial(self.early.save_pipeline, session, self.paths)
+                self.pipeline = InBackground(owed)
             with stopping(context):
                 self._run_trials(Platform(session=session))
                 if self._ends_at_once():
@@ -204,6 +210,8 @@ class Work:
                 watch=watch,
             )
             record = self._run_with_room(engines[spec.engine], trial)
+            if self.pipeline is not None:  # no trial is done before the pipeline is there
+                self.pipeline.result()
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
         calibrates = self.config.calibrates(schema.task)
