@@ -1,7 +1,7 @@
 """The work of one worker process of a lane, which `sparkgpu.lanes.start` begins and ends.
 
-A lane's two workers run at the same time. The tree worker of the first lane also prepares the table, in
-the Spark session it needs anyway, while H2O starts beside it; all others wait for ``table/schema.json``.
+A lane's two workers run at the same time. The tree worker of the first lane also prepares the table
+(`sparkgpu.lanes.table_making`), while H2O starts beside it; all others wait for ``table/schema.json``.
 Every error is written to the trial's or the lane's ``error.json``; its traceback goes to the log.
 """
 
@@ -12,7 +12,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,8 @@ from sparkgpu.engines.unused_packages import leave_out_unused_packages
 from sparkgpu.errors import DeviceError, described
 from sparkgpu.jvm.startup import StartingJvm
 from sparkgpu.lanes.background import InBackground
-from sparkgpu.lanes.process import end, give_up, import_for_threads
+from sparkgpu.lanes.process import end, import_for_threads
+from sparkgpu.lanes.table_making import TableMaking
 from sparkgpu.lanes.time_shares import TimeShares
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
@@ -37,7 +37,6 @@ from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.demo_table import at_hand
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import Source
 
@@ -46,20 +45,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparkgpu.lanes.search import Searches
-    from sparkgpu.prepare.early import EarlyTable
-    from sparkgpu.prepare.parquet_statistics import ParquetScan
 
 _WAIT_S = 0.05
 _GPU_MEMORY = re.compile("out of memory|cudaErrorMemoryAllocation|bad_alloc", re.IGNORECASE)
 """In what XGBoost says if a GPU's memory does not suffice."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SourceBeside:
-    """The readable source, and pyarrow's figures of it; both come from the background."""
-
-    found: InBackground[Source]
-    scan: InBackground[ParquetScan | None]
 
 
 class Work:
@@ -86,59 +75,54 @@ class Work:
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
-        self.early: EarlyTable | None = None
         self.pipeline: InBackground[None] | None = None
         self._probed: str | None = None  # why H2O cannot use the GPU; empty if it can
-        self.prepares = prepares_table(paths, lane, branch)
+        self.making: TableMaking | None = None
+        if prepares_table(paths, lane, branch):
+            assert source is not None
+            self.making = TableMaking(
+                config=self.config, source=source, scratch=scratch, paths=paths, events=self.events,
+                error=paths.lane(lane).error(branch),
+            )  # fmt: skip
 
     def run(self) -> None:
         if not any(spec.settings for spec in self.trials):  # a search scores what it tries
             leave_out_unused_packages(spec.engine for spec in self.trials)
-        self.early = self._prepared_early()
+        if self.making is not None:
+            self.making.begin()
         if any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials):
             self._run_with_h2o()
             return
-        if self.prepares:
-            with self._spark(h2o=False) as (session, source):
-                self._prepare(session, source)
+        if self.making is not None:
+            with self._spark(h2o=False) as session:
+                self.making.finish(session)
         self._run_trials(Platform())
 
     def _run_with_h2o(self) -> None:
         from sparkgpu.jvm.h2o_context import stopping
 
-        with self._spark(h2o=True) as (session, source):
+        making = self.making
+        with self._spark(h2o=True) as session:
             start = InBackground(lambda: self._start_h2o(session))
-            if self.prepares and self.early is None:
-                self._prepare(session, source)
+            if making is not None and not making.is_there:
+                making.finish(session)
             else:
                 self._wait_for_table()
             try:
                 with self.events.phase("starting H2O"):
                     context = start.result()
             except Exception as error:
-                if self.early is not None:
-                    self.early.save_pipeline(session, self.paths)
+                if making is not None and making.is_there:
+                    making.finish(session)
                 self._go_on_without_h2o(error)
                 return
-            if self.early is not None:  # beside the trees: a second of the JVM's time
-                owed = partial(self.early.save_pipeline, session, self.paths)
-                self.pipeline = InBackground(owed)
+            if making is not None and making.is_there:  # beside the trees: a second of the JVM's time
+                self.pipeline = InBackground(partial(making.finish, session))
             with stopping(context):
                 self._run_trials(Platform(session=session))
-                if self._ends_at_once():
+                if making is None or making.is_local:
+                    # H2O and Spark end with this process: their files are in `scratch`, which goes, too.
                     end(self.status)
-
-    def _ends_at_once(self) -> bool:
-        """Whether H2O and Spark may end with this process: their files are in `scratch`, which goes, too.
-
-        A catalog and Spark's Python workers, which make the table of other sources, are closed in order.
-        """
-        if not self.prepares or self.early is not None:
-            return True
-        from sparkgpu.prepare.local_table import may_be_local
-
-        assert self.source is not None
-        return may_be_local(self.config, self.source)
 
     @property
     def status(self) -> int:
@@ -275,19 +259,16 @@ class Work:
         )
 
     @contextmanager
-    def _spark(self, *, h2o: bool) -> Iterator[tuple[SparkSession, _SourceBeside | None]]:
-        """A session and, if this worker prepares the table, the source, which is read while Spark starts."""
+    def _spark(self, *, h2o: bool) -> Iterator[SparkSession]:
+        """A session; while it starts, this process imports, and the source of the table is read."""
         from sparkgpu.jvm.session import spark_session
 
-        source: _SourceBeside | None = None
-
         def meanwhile() -> None:
-            nonlocal source
             import_for_threads(h2o=h2o)
-            if self.prepares and self.early is None:
-                assert self.source is not None
-                source = self._at_hand(self.source)
+            if self.making is not None:
+                self.making.read_beside()
 
+        is_catalog = self.source is not None and self.source.is_catalog_table
         with ExitStack() as stack:
             with self.events.phase("starting Spark"):
                 session = stack.enter_context(
@@ -297,58 +278,12 @@ class Work:
                         heap_bytes=self.lane.heap_bytes,
                         scratch=self.scratch,
                         port_base=self.lane.port_base,
-                        catalog=self.source is not None and self.source.is_catalog_table and self.prepares,
+                        catalog=is_catalog and self.making is not None,
                         meanwhile=meanwhile,
                         starting=self.starting,
                     )
                 )
-            yield session, source
-
-    def _prepared_early(self) -> EarlyTable | None:
-        """The table, if it can be made before Spark is up; its pipeline follows in `_prepare`."""
-        if not self.prepares:
-            return None
-        from sparkgpu.prepare.early import prepare_early
-
-        assert self.source is not None
-        return prepare_early(config=self.config, source=self.source, paths=self.paths, events=self.events)
-
-    def _prepare(self, session: SparkSession, source: _SourceBeside | None) -> None:
-        if self.early is not None:
-            with self.events.phase("fitting the feature pipeline"):
-                self.early.save_pipeline(session, self.paths)
-            return
-        from sparkgpu.prepare.local_table import may_be_local
-        from sparkgpu.prepare.prepare import prepare
-        from sparkgpu.prepare.table_writer import warm_up
-
-        assert source is not None
-        found = source.found.result()
-        if not may_be_local(self.config, found):
-            InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
-        try:
-            prepare(
-                session,
-                config=self.config,
-                source=found,
-                scratch=self.scratch,
-                paths=self.paths,
-                events=self.events,
-                scan=source.scan.result,
-            )
-        except Exception as error:
-            # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
-            give_up(error, [self.paths.lane(self.lane.index).error(self.branch)])
-
-    def _at_hand(self, source: Source) -> _SourceBeside:
-        """Make the source readable and, if pyarrow can, read it, in the background."""
-        from sparkgpu.prepare.parquet_statistics import scan_parquet
-
-        found = InBackground(lambda: at_hand(source, self.scratch))
-        return _SourceBeside(
-            found=found,
-            scan=InBackground(lambda: scan_parquet(found.result(), self.config.data.target)),
-        )
+            yield session
 
     def _wait_for_table(self) -> TableSchema:
         """Wait for the prepared table; the parent ends this process if the preparation fails."""

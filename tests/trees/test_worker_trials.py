@@ -48,8 +48,8 @@ def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark is taken for started, and H2O refuses."""
 
     @contextmanager
-    def no_spark(self: Any, *, h2o: bool) -> Iterator[tuple[None, None]]:
-        yield None, None
+    def no_spark(self: Any, *, h2o: bool) -> Iterator[None]:
+        yield None
 
     def refused(self: Any, session: Any) -> None:
         raise TrialError("H2O did not start: no port is free.")

@@ -1,0 +1,103 @@
+"""How a worker makes the table: before Spark is up if it can, else in its session, from a source read beside.
+
+A refused table ends the process; its reason goes to the lane's ``error.json``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.lanes.background import InBackground
+from sparkgpu.lanes.process import give_up
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.demo_table import at_hand
+from sparkgpu.table.source import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparkgpu.prepare.early import EarlyTable
+    from sparkgpu.prepare.parquet_statistics import ParquetScan
+
+
+class TableMaking:
+    """The table of one run; `error` is the file for the reason of a refusal."""
+
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        source: Source,
+        scratch: Path,
+        paths: RunPaths,
+        events: EventWriter,
+        error: Path,
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._scratch = scratch
+        self._paths = paths
+        self._events = events
+        self._error = error
+        self._early: EarlyTable | None = None
+        self._found: InBackground[Source] | None = None
+        self._scan: InBackground[ParquetScan | None] | None = None
+
+    def begin(self) -> None:
+        """Make the table without Spark, if that is possible; its pipeline is then owed."""
+        from sparkgpu.prepare.early import prepare_early
+
+        self._early = prepare_early(
+            config=self._config, source=self._source, paths=self._paths, events=self._events
+        )
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the table was made before Spark."""
+        return self._early is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether pyarrow alone makes it, so that Spark has no Python workers and no catalog to close."""
+        from sparkgpu.prepare.local_table import may_be_local
+
+        return self.is_there or may_be_local(self._config, self._source)
+
+    def read_beside(self) -> None:
+        """Make the source readable and, if pyarrow can, read it, in the background, while Spark starts."""
+        if self.is_there:
+            return
+        from sparkgpu.prepare.parquet_statistics import scan_parquet
+
+        found = self._found = InBackground(lambda: at_hand(self._source, self._scratch))
+        self._scan = InBackground(lambda: scan_parquet(found.result(), self._config.data.target))
+
+    def finish(self, session: SparkSession) -> None:
+        """Make the table, or the pipeline that is owed, in the session."""
+        if self._early is not None:
+            self._early.save_pipeline(session, self._paths)
+            return
+        from sparkgpu.prepare.local_table import may_be_local
+        from sparkgpu.prepare.prepare import prepare
+        from sparkgpu.prepare.table_writer import warm_up
+
+        assert self._found is not None and self._scan is not None
+        found = self._found.result()
+        if not may_be_local(self._config, found):
+            InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
+        try:
+            prepare(
+                session,
+                config=self._config,
+                source=found,
+                scratch=self._scratch,
+                paths=self._paths,
+                events=self._events,
+                scan=self._scan.result,
+            )
+        except Exception as error:
+            # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
+            give_up(error, [self._error])
