@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from importlib import import_module
 
-_SPARK = (
+_ROWS = (
     "encodings.cp437",  # names in zip archives, such as the demo's
     "encodings.idna",  # names of hosts, such as that of Spark's Python worker
     "pandas",  # pyarrow's C code imports it in the thread that makes the first array
     "pyarrow.acero",
     "pyarrow.dataset",
     "pyarrow.parquet",
+)
+_SPARK = (
     "distutils.version",  # pyspark compares versions with it
     "pyspark.ml.feature",
     "pyspark.ml.pipeline",
@@ -37,5 +39,11 @@ _H2O = (
 
 def preload(*, h2o: bool) -> None:
     """Import what Spark needs in a run, and what H2O needs if it will start."""
-    for name in (*_SPARK, *(_H2O if h2o else ())):
+    for name in (*_ROWS, *_SPARK, *(_H2O if h2o else ())):
+        import_module(name)
+
+
+def preload_for_rows() -> None:
+    """Import what threads need that read and write rows without Spark."""
+    for name in _ROWS:
         import_module(name)

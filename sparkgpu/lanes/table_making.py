@@ -48,8 +48,10 @@ class TableMaking:
 
     def begin(self) -> None:
         """Make the table without Spark, if that is possible; its pipeline is then owed."""
+        from sparkgpu.jvm.preload import preload_for_rows
         from sparkgpu.prepare.early import prepare_early
 
+        preload_for_rows()
         self._early = prepare_early(
             config=self._config, source=self._source, paths=self._paths, events=self._events
         )
