@@ -123,10 +123,10 @@ def _right(a: str, b: str, only_a_N: object, only_b_N: object, differ: int, rows
         return f"{a} and {b} name the same class in all {rows:,} rows."
     for_a, for_b = int(np.sum(only_a_N)), int(np.sum(only_b_N))  # type: ignore[call-overload]
     neither = differ - for_a - for_b
-    none = f", neither in {neither:,}" if neither else ""
+    none = f", of neither in {neither:,}" if neither else ""
     return (
         f"They name different classes in {differ:,} of {rows:,} rows ({100 * differ / rows:.3g} %): "
-        f"{a} is right in {for_a:,}, {b} in {for_b:,}{none}. {_sure(a, b, for_a, for_b)}"
+        f"the right one is that of {a} in {for_a:,}, of {b} in {for_b:,}{none}. {_sure(a, b, for_a, for_b)}"
     )
 
 
@@ -136,8 +136,8 @@ def _nearer(a: str, b: str, loss_a_N: FloatArray, loss_b_N: FloatArray, apart_N:
     for_a, for_b = int((loss_a_N < loss_b_N)[most].sum()), int((loss_b_N < loss_a_N)[most].sum())
     least = number_text(float(apart_N[most].min()), 3)
     return (
-        f"In the {len(most):,} rows where they differ most (by {least} or more) {a} is nearer to the truth "
-        f"in {for_a:,}, {b} in {for_b:,}. {_sure(a, b, for_a, for_b)}"
+        f"In the {len(most):,} rows where they differ most (by {least} or more), the nearer prediction is "
+        f"that of {a} in {for_a:,}, of {b} in {for_b:,}. {_sure(a, b, for_a, for_b)}"
     )
 
 
@@ -145,9 +145,9 @@ def _sure(a: str, b: str, for_a: int, for_b: int) -> str:
     """Whether one of them is right more often beyond chance: the sign test's normal approximation."""
     total = for_a + for_b
     if not total or abs(for_a - for_b) <= max(_SURE * math.sqrt(total), 3):
-        return "Neither is right more often beyond chance."
+        return "That is no more than chance for either."
     ahead = a if for_a > for_b else b
-    return f"So {ahead} is right more often, beyond chance."
+    return f"That favours {ahead}, beyond chance."
 
 
 def most_confused(test: TestRows, schema: TableSchema, models: Sequence[str], most: int = 10) -> Table:

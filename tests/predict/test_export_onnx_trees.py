@@ -75,6 +75,7 @@ def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: 
         parameters["num_class"] = 3
     label_N = np.minimum(label_N, 1) if task == "binary" else label_N
     made._booster = xgboost.train(parameters, xgboost.DMatrix(matrix, label=label_N), 12)
+    made._rounds, made._nodes = 12, 1
     return made
 
 

@@ -101,7 +101,7 @@ def test_without_a_profile_the_section_says_what_the_schema_says(table: MakeTabl
     assert "checks" not in section and "| train |" in markdown
 
 
-@pytest.mark.parametrize("columns", [45, 1_000])
+@pytest.mark.parametrize("columns", [45, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_of_many_columns_the_first_forty_are_open_and_the_page_stays_small(
     table: MakeTable, columns: int
 ) -> None:

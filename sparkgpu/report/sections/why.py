@@ -92,10 +92,10 @@ def _how(found: Explanations) -> str:
     values = listed(f"{model.name} {number_text(model.value)}" for model in found.models)
     sampled = "all" if found.rows == found.test_rows else f"{found.rows:,} of"
     return (
-        f"An importance is the loss of {title} when one column is shuffled and the others are not: its mean "
-        f"± standard deviation over {' to '.join(map(str, times))} shuffles, the same for all models, on "
+        f"An importance is how much worse {title} gets when one column is shuffled: its mean ± standard "
+        f"deviation over {' to '.join(map(str, times))} shuffles, the same for all models, on "
         f"{sampled} {counted(found.test_rows, 'test row')}. A column whose content others repeat matters "
-        f"less than it tells. A curve is the mean prediction for {counted(found.dependence_rows, 'row')} "
+        f"more than this shows. A curve is the mean prediction for {counted(found.dependence_rows, 'row')} "
         f"that all get the same value. {title} of the models on the sample: {values}. Seed {found.seed}; "
         f"{seconds_text(found.seconds)} in all."
     )
