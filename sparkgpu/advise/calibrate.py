@@ -12,10 +12,9 @@ from pathlib import Path
 from sparkgpu.advise.sample import Sample, take_sample
 from sparkgpu.advise.small_run import Observed, observe
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.plan.defaults import Resolved, row_flop
 from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.tree_defaults import TableSize, round_s
+from sparkgpu.plan.tree_defaults import TableSize, each_round_s
 from sparkgpu.table.source import Source
 
 _MOST_ROWS = 20_000
@@ -81,12 +80,6 @@ def calibrate(config: RunConfig, source: Source, plan: Plan, folder: Path) -> Ca
         rounds=rounds,
         epochs=epochs,
     )
-
-
-def each_round_s(trees: TreesParameters, size: TableSize) -> float:
-    """About the seconds of one server core for a round of these trees (`plan.tree_defaults.round_s`)."""
-    leaves = trees.max_leaves or 2 ** (trees.max_depth or 6)
-    return round_s(size, leaves, trees.max_bins)
 
 
 def _within(value: float, bounds: tuple[int, int]) -> int:

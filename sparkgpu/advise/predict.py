@@ -22,13 +22,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sparkgpu.advise.calibrate import Calibration, each_round_s
+from sparkgpu.advise.calibrate import Calibration
 from sparkgpu.advise.sample import Sample
 from sparkgpu.advise.small_run import Piece
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import BRANCHES, Branch
 from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.plan.tree_defaults import TableSize, each_round_s
 from sparkgpu.plan.trial_spec import TrialSpec
 
 

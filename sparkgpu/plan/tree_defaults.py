@@ -13,6 +13,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from sparkgpu.config.models import TreesConfig
+from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.networks import Value
 from sparkgpu.config.values import GrowPolicy, Preset
@@ -163,6 +164,12 @@ def round_s(size: TableSize, leaves: int, bins: int) -> float:
     if size.trees_per_round == 1:
         return growing + filling + splitting
     return size.trees_per_round * (0.2 * growing + 0.8 * (filling + splitting))
+
+
+def each_round_s(trees: TreesParameters, size: TableSize) -> float:
+    """About the seconds of one server core for a round of these trees."""
+    leaves = trees.max_leaves or 2 ** (trees.max_depth or 6)
+    return round_s(size, leaves, trees.max_bins)
 
 
 def _applied_s(size: TableSize, leaves: int) -> float:

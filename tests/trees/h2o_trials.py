@@ -91,7 +91,7 @@ def taking_free_cores(engine: Any, session: Any) -> Iterator[None]:
     with (
         mock.patch.object(engine, "_free_cores", free_cores),
         mock.patch.object(h2o_xgboost, "_POLL_S", 0.0),
-        mock.patch.object(own, "_LEAST_VALUES", 0),
+        mock.patch.object(own, "_LEAST_TREE_S", 0.0),
     ):
         yield
     assert [found.given for found in given] == [2]

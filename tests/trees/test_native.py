@@ -15,6 +15,7 @@ from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, ta
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Platform, make_engine
 from sparkgpu.engines.saved_model import check_saved_model
+from sparkgpu.engines.trees import free_cores
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import Plan
@@ -249,7 +250,7 @@ def test_trees_of_xgboost_that_take_a_free_core_are_the_same_trees(
         set_param(booster, parameters, value)
 
     monkeypatch.setattr(xgboost.Booster, "set_param", watched)
-    monkeypatch.setattr("sparkgpu.engines.trees.free_cores._LEAST_VALUES", 0)
+    monkeypatch.setattr(free_cores, "_LEAST_TREE_S", 0.0)  # these trees are small
     settings = {"ntrees": 30, "max_depth": 4, "sample_rate": 0.7, "col_sample_rate_per_tree": 0.6}
     one = fit(planted, "xgboost", **settings)
     asked.clear()
@@ -258,6 +259,18 @@ def test_trees_of_xgboost_that_take_a_free_core_are_the_same_trees(
     more = outcome(planted, "more", make_engine("xgboost", Platform()).run(trial))
     assert {"nthread": 2} in asked
     np.testing.assert_array_equal(more.test, one.test)
+
+
+@pytest.mark.parametrize(("rows", "takes"), [(10_000, None), (9_000_000, 2)])
+def test_only_trees_that_take_a_core_some_time_take_a_second_one(
+    rows: int, takes: int | None, tmp_path: Path
+) -> None:
+    planted = table(tmp_path, np.arange(50) % 2, {"x": np.arange(50.0)})
+    schema = planted.schema.model_copy(update={"splits": {"train": rows, "valid": 10, "test": 10}})
+    trial = planned(planted.paths, schema, "t", "xgboost", cpu_lane(), tmp_path, max_depth=4)
+    lane = trial.lane.model_copy(update={"threads": 2})
+    assert free_cores.FreeCores(replace(trial, lane=lane, cores_are_free=lambda: True)).found() == takes
+    assert free_cores.FreeCores(replace(trial, lane=lane, cores_are_free=lambda: False)).found() is None
 
 
 def test_exact_trees_of_xgboost_need_a_depth(tmp_path: Path) -> None:

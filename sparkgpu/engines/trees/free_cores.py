@@ -1,8 +1,9 @@
 """Trees that grow take all cores of their lane when the other branch has ended: between two rounds only.
 
 On the CPU the branches divide the lane's cores, since two teams of threads on one core wait for each other at
-every barrier. So a team grows only when the other one is gone. The trees stay the same. On a small table a
-team is never worth it: its rounds take less time than its barriers.
+every barrier. So a team grows only when the other one is gone. The trees stay the same. Trees that one core
+grows in milliseconds keep it: their hundreds of barriers cost more than a second core brings, and many times
+more if other work delays one of the two.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ import time
 from typing import TYPE_CHECKING
 
 from sparkgpu.engines.engine import TreesTrial
+from sparkgpu.plan.tree_defaults import TableSize, each_round_s
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.4
-_LEAST_VALUES = 100_000
-"""The training values from which on more threads are taken. With 1,700, two threads took ten times as long as
-one on a busy machine."""
+_LEAST_TREE_S = 0.02
 
 
 class FreeCores:
@@ -27,9 +27,10 @@ class FreeCores:
     def __init__(self, trial: TreesTrial) -> None:
         self._trial = trial
         lane = trial.lane
-        schema = trial.schema
-        is_small = schema.splits["train"] * len(schema.features) < _LEAST_VALUES
-        self._waits = lane.tree_threads < lane.threads and not trial.parameters.on_gpu and not is_small
+        has_more = lane.tree_threads < lane.threads and not trial.parameters.on_gpu
+        size = TableSize.of(trial.schema)
+        tree_s = each_round_s(trial.parameters, size) / size.trees_per_round
+        self._waits = has_more and tree_s >= _LEAST_TREE_S
         self._next = 0.0
 
     def found(self) -> int | None:
