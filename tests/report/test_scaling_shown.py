@@ -83,6 +83,7 @@ def test_a_bench_in_the_runs_folder_is_shown_and_its_command_otherwise(run_direc
     write_json(paths.bench / "bench.json", record)
     page = build(paths).read_text(encoding="utf-8")
     assert "sparkgpu bench scaling" not in page
+    assert "A question mark: other work took so much of the machine" in page
     assert "1.60 ?" in page and "80% ?" in page and "1.00 ?" not in page and "two &lt;cores&gt;" in page
 
 

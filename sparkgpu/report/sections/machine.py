@@ -27,6 +27,7 @@ def content(run: Inputs) -> dict[str, object]:
         "busy": scaling.busy_sentence(run.paths, run.plan, run.results),
         "bench": bench and scaling.bench_table(bench.rows),
         "bench_title": bench.title if bench else "",
+        "bench_doubts": bench is not None and any(row.is_disturbed for row in bench.rows),
         "bench_notes": bench.notes if bench else (),
         "how_to_bench": "" if bench else scaling.how_to_measure(run.paths, run.plan, run.results),
     }
