@@ -35,7 +35,7 @@ from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, write_results
-from sparkgpu.runs.end_imports import import_for_the_end
+from sparkgpu.runs.end_imports import complete_environment, import_for_the_end
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.installed import check_engines, engine_with_cuda
 from sparkgpu.runs.new_folder import keep_log, run_folder
@@ -237,6 +237,7 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
     try:
         with (
             started as workers,
+            complete_environment(),
             Monitor(
                 paths.telemetry, lambda: {os.getpid(): "run", **workers.processes()}, gpus=_gpus(workers.plan)
             ) as monitor,
