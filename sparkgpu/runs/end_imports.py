@@ -5,7 +5,6 @@ Not before they train: while Spark and H2O start, every core has enough to do.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -17,23 +16,10 @@ from sparkgpu.rundir.paths import RunPaths
 
 # In an order in which no single import takes long.
 _FOR_THE_END = (
-    "sparkgpu.runs.evaluate", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize",
+    "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize",
     "scipy.stats", "joblib", "sklearn.utils", "sklearn.metrics", "matplotlib.figure", "jinja2",
     "sparkgpu.profile", "sparkgpu.report",
 )  # fmt: skip
-
-
-# scikit-learn sets these, and a new variable moves the environment under the threads that read it.
-_VARIABLES = {"KMP_DUPLICATE_LIB_OK": "True", "KMP_INIT_AT_FORK": "FALSE"}
-
-
-@contextmanager
-def complete_environment() -> Iterator[None]:
-    """Enter it before the first thread, and after the lanes started: what later imports would set is set."""
-    for name, value in _VARIABLES.items():
-        os.environ.setdefault(name, value)
-    import_module("numpy")  # it sets a variable for the time of its import
-    yield
 
 
 def import_for_the_end(paths: RunPaths, plan: Plan) -> Iterator[None]:

@@ -35,7 +35,8 @@ from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, write_results
-from sparkgpu.runs.end_imports import complete_environment, import_for_the_end
+from sparkgpu.runs.end_imports import import_for_the_end
+from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.installed import check_engines, engine_with_cuda
 from sparkgpu.runs.new_folder import keep_log, run_folder
@@ -237,7 +238,6 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
     try:
         with (
             started as workers,
-            complete_environment(),
             Monitor(
                 paths.telemetry, lambda: {os.getpid(): "run", **workers.processes()}, gpus=_gpus(workers.plan)
             ) as monitor,
@@ -253,8 +253,6 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
                 workers.leave_stacks_of_silent()
                 raise
             begin = time.perf_counter()
-            from sparkgpu.runs.evaluate import evaluate  # with numpy: the lanes need not wait for it
-
             # At the same time, the workers close Spark and H2O.
             schema = read_schema(paths)
             with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
