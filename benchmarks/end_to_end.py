@@ -5,6 +5,7 @@
 Both train the same trees (200 of depth 6 at 0.1) and the same network (MLP 256-256, 10 epochs, batches of
 1024) on the same number of rows. Each run is a whole process, from its start to its last file. The trees use
 H2O's defaults as the tutorial does (all rows, all columns, min_rows 1, reg_lambda 1), not sparkgpu's own.
+The tutorial explains nothing, so the page of `sparkgpu run` is the short one.
 Wall time is measured from outside, in the order A B A B, so a machine that slows down slows both. Quote the
 median of the ratios. `--baseline` names another script with the command line of `benchmarks/tutorial.py`
 (``TABLE TARGET --out FILE``).
@@ -26,11 +27,12 @@ from typing import Any
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results
 
-SAME_MODELS = (
+SAME_WORK = (
     "trees.ntrees=200", "trees.max_depth=6", "trees.learn_rate=0.1", "trees.early_stopping_rounds=0",
     "trees.sample_rate=1.0", "trees.col_sample_rate=1.0", "trees.min_rows=1.0", "trees.reg_lambda=1.0",
     "neural.architecture=mlp", "neural.hidden=[256,256]", "neural.epochs=10",
     "neural.batch_size=1024", "neural.patience=0", "neural.dropout=0.0",
+    "report.level=short",
 )  # fmt: skip
 
 
@@ -51,7 +53,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[float, Results]:
         sys.executable, "-m", "sparkgpu", "run", str(options.table.resolve()), "--target", options.target,
         "--out", str(out), "--quiet",
     ]  # fmt: skip
-    for text in SAME_MODELS:
+    for text in SAME_WORK:
         command += ["--set", text]
     wall = timed(command, folder / "sparkgpu.log")
     return wall, read_results(RunPaths(root=out))

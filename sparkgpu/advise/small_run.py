@@ -200,7 +200,8 @@ def _piece(
     """One trial's seconds; the lane's other branch trains in the `windows` and has ended at `free_at`.
 
     Of many steps the first, which warms up, does not count. Those at other times stand beside a Java that
-    starts and compiles, which a long run hardly sees; they count only if there are no others.
+    starts and compiles, which a long run hardly sees; they count only if there are no others. For the same
+    reason the faster half decides.
     """
     _, curve = read_curve(paths.trial(trial.name).learning_curve)
     points = [(0, 0.0)] if trial.engine == "torch" else []
@@ -215,17 +216,22 @@ def _piece(
         is_beside = any(begin <= middle <= end for begin, end in windows)
         (beside if is_beside else free if middle > free_at else between).append(each)
     training_s = own.ended - own.began
-    step_s = fmean(beside or between or free or [training_s / max(1, trial.steps or 1)])
+    step_s = _undisturbed(beside or free or between or [training_s / max(1, trial.steps or 1)])
     steps_s = step_s * (trial.steps or 1) if len(points) < 2 else points[-1][1]
     return Piece(
         model=trial.model,
         before_s=own.began - own.first,
         overhead_s=max(0.0, training_s - steps_s),
         step_s=step_s,
-        free_step_s=fmean(free) if free and (beside or between) else None,
+        free_step_s=_undisturbed(free) if free else None,
         after_s=own.done - own.ended,
         predict_s=trial.predict_s,
     )
+
+
+def _undisturbed(steps_s: Sequence[float]) -> float:
+    """The mean of the faster half."""
+    return fmean(sorted(steps_s)[: -(-len(steps_s) // 2)])
 
 
 def _mean(pieces: list[Piece]) -> Piece:
