@@ -77,8 +77,7 @@ def native_predictions(session: SparkSession) -> Iterator[None]:
     """Within the block, H2O in this session's JVM predicts with XGBoost's own library instead of in Java.
 
     The library first converts the rows, and uses only the trees' threads. That is faster if each row passes
-    thousands of trees, as with many classes, and slower with hundreds of trees over many one-hot columns. It
-    also counts when H2O scores the training rows.
+    thousands of trees, as with many classes, and slower with hundreds of trees over many one-hot columns.
     """
     java = session.sparkContext._jvm
     assert java is not None

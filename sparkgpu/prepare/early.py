@@ -7,7 +7,6 @@ pyarrow and Spark surely read these alike. Every other table is left to `sparkgp
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from sparkgpu.prepare.parquet_rows import read_rows
 from sparkgpu.prepare.parquet_statistics import from_scan, scan_parquet
 from sparkgpu.prepare.split import split_by_id
 from sparkgpu.prepare.statistics import TableStatistics
+from sparkgpu.prepare.table_folder import put_in_place, table_folder
 from sparkgpu.prepare.target import RowsNeededError, find_target
 from sparkgpu.prepare.target_means import with_means
 from sparkgpu.rundir.events import EventWriter
@@ -73,14 +73,11 @@ def prepare_early(
         return EarlyTable(schema=read_schema(paths), described=read_record(paths.planned_pipeline, Described))
     if not may_be_local(config, source):
         return None
-    folder = paths.root / ".table"
     try:
         types = plain_types(source)
         return None if types is None else _prepared(config, source, paths, events, types)
     except (RowsNeededError, OSError, pa.ArrowInvalid):  # Spark can do it, or says why not
         return None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def plain_types(source: Source) -> dict[str, str] | None:
@@ -143,9 +140,7 @@ def _prepared(
             features = with_means(features, levels, target.classes)
         if not is_local(features):
             return None
-    with events.phase("writing the table"):
-        folder = paths.root / ".table"
-        shutil.rmtree(folder, ignore_errors=True)
+    with events.phase("writing the table"), table_folder(paths) as folder:
         balance = class_weights(config.data, target)
         splits = write_local_table(source, folder, features, target, split, balance)
         schema = schema_of(
@@ -161,7 +156,5 @@ def _prepared(
         )
         check_splits(schema)
         write_json(folder / paths.planned_pipeline.name, pipeline)
-        write_json(folder / "schema.json", schema)
-        shutil.rmtree(paths.table, ignore_errors=True)
-        folder.replace(paths.table)
+        put_in_place(folder, schema, paths)
     return EarlyTable(schema=schema, described=pipeline)

@@ -31,11 +31,11 @@ from sparkgpu.prepare.roles import ColumnRole
 from sparkgpu.prepare.row_id import with_row_id
 from sparkgpu.prepare.split import Split, with_split
 from sparkgpu.prepare.statistics import TableStatistics, content_hash, fingerprint, gather, own_types
+from sparkgpu.prepare.table_folder import put_in_place, table_folder
 from sparkgpu.prepare.table_writer import write_table
 from sparkgpu.prepare.target import find_target
 from sparkgpu.prepare.target_means import fit_means, with_means
 from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.row_order import put_in_order
 from sparkgpu.table.schema import TableSchema
@@ -100,9 +100,7 @@ def prepare(
             if config.data.target_means:
                 features = with_means(features, levels, target.classes)
         with events.phase("writing the table"):
-            folder = paths.root / ".table"
-            shutil.rmtree(folder, ignore_errors=True)
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = stack.enter_context(table_folder(paths))
             saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
             if split.rows is not None and may_be_local(config, source) and is_local(features):
                 balance = class_weights(config.data, target)
@@ -127,9 +125,7 @@ def prepare(
         )
         check_splits(schema)
         check_weights(folder, schema)
-        write_json(folder / "schema.json", schema)
-        shutil.rmtree(paths.table, ignore_errors=True)
-        folder.replace(paths.table)
+        put_in_place(folder, schema, paths)
         with events.phase("saving the pipeline"):
             saving.result()
     return schema

@@ -26,24 +26,24 @@ from sparkgpu.engines.trees.h2o_frames import H2OTables
 from sparkgpu.engines.trees.h2o_history import WatchedHistory
 from sparkgpu.engines.trees.h2o_jobs import H2OJob, StandStillError, refusals_of
 from sparkgpu.engines.trees.h2o_local_frames import LocalTables
+from sparkgpu.engines.trees.h2o_output import learning_curve, native_parameters, num_trees
+from sparkgpu.engines.trees.h2o_parameters import estimator_parameters, level_order
 from sparkgpu.engines.trees.h2o_predictions import (
     all_by_h2o,
     by_saved_trees,
     can_apply_saved_trees,
     held_against_h2o,
 )  # fmt: skip
-from sparkgpu.engines.trees.level_order import ordered_levels
 from sparkgpu.engines.trees.mojo import MOJO, load_mojo
 from sparkgpu.engines.trees.mojo_levels import name_levels
 from sparkgpu.engines.trees.time_limit import fit_until
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.jvm.h2o_context import native_predictions
-from sparkgpu.rundir.curve import CurvePoint, curve_as_csv
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
-from sparkgpu.table.schema import LABEL, WEIGHT, TableSchema
+from sparkgpu.table.schema import LABEL, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
@@ -52,8 +52,6 @@ _POLL_S = 0.15
 _MOST_POLL_S = 1.0
 _LEAST_S = 0.5
 _LAST_TREE_S = 2.0
-_DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
-_EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 
 
 class H2OXGBoost:
@@ -118,12 +116,12 @@ class H2OXGBoost:
             model.join()
         fit_s = time.perf_counter() - start
         output = model._model_json["output"]
-        native = _native_parameters(output)
+        native = native_parameters(output)
         check_device(trial, native)
-        best, curve = _learning_curve(output, schema)
+        best, curve = learning_curve(output, schema)
         WatchedHistory(model, trial).tell(output["scoring_history"])
         notes = [one_node] if one_node else []
-        grown = _num_trees(output)
+        grown = num_trees(output)
         out_of_time = until is not None and _ended_by_time(grown, best, trial)
         if trial.parameters.early_stopping_rounds and 0 < best < grown:
             if self._cloud is None:
@@ -156,7 +154,7 @@ class H2OXGBoost:
             fit_s=fit_s,
             predict_s=predict_s,
             train_rows=rows,
-            train_rows_per_s=rows * _num_trees(output) / fit_s,
+            train_rows_per_s=rows * num_trees(output) / fit_s,
             peak_host_bytes=peak_resident_bytes(),
             best_iteration=best,
             most_steps=trial.parameters.ntrees,
@@ -212,56 +210,6 @@ class H2OXGBoost:
         return native_predictions(self._session)
 
 
-def level_order(trial: TreesTrial) -> dict[str, tuple[str, ...]]:
-    """The categorical features that H2O gets as the places of their levels, with the levels in order."""
-    encoding = trial.parameters.categorical_encoding
-    if encoding == "one_hot_internal":
-        return {}
-    if encoding == "label_encoder":
-        return {feature.name: tuple(sorted(feature.levels)) for feature in trial.schema.categorical}
-    return ordered_levels(trial.run.split("train"), trial.schema, trial.spec.fold)
-
-
-def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
-    """What `H2OXGBoostEstimator` is called with."""
-    config, schema = trial.parameters, trial.schema
-    on_gpu = config.on_gpu
-    parameters: dict[str, Any] = {
-        "ntrees": config.ntrees,
-        "grow_policy": config.grow_policy,
-        "max_depth": config.max_depth,
-        "max_leaves": config.max_leaves,
-        "categorical_encoding": "one_hot_internal",  # of the columns that do not come as numbers
-        "learn_rate": config.learn_rate,
-        "min_rows": config.min_rows,
-        "sample_rate": config.sample_rate,
-        "col_sample_rate": config.col_sample_rate,
-        "col_sample_rate_per_tree": config.col_sample_rate_per_tree,
-        "reg_lambda": config.reg_lambda,
-        "reg_alpha": config.reg_alpha,
-        "max_bins": config.max_bins,
-        "distribution": _DISTRIBUTIONS[schema.task],
-        # H2O turns "hist" on a GPU backend into gpu_hist; its client does not accept that word.
-        "tree_method": "hist" if on_gpu else config.tree_method,
-        "backend": "gpu" if on_gpu else "cpu",
-        "nthread": trial.lane.tree_threads,
-        "seed": trial.spec.seed,
-        "score_tree_interval": config.score_tree_interval,
-        # Only the native metric: H2O's own scoring in Java takes twice as long as the training.
-        "score_eval_metric_only": True,
-        "eval_metric": _EVAL_METRICS[schema.task],
-    }
-    if on_gpu:
-        parameters["gpu_id"] = [0]
-    if config.early_stopping_rounds:
-        parameters["stopping_rounds"] = -(-config.early_stopping_rounds // config.score_tree_interval)
-        parameters["stopping_metric"] = "custom"
-        parameters["stopping_tolerance"] = 0.0
-    if schema.weighted:
-        parameters["weights_column"] = WEIGHT
-    return parameters
-
-
 def _start(
     trial: TreesTrial, parameters: Mapping[str, Any], train: H2OFrame, valid: H2OFrame
 ) -> H2OXGBoostEstimator:
@@ -314,18 +262,6 @@ def _grow(
     return False
 
 
-def _native_parameters(output: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters that the native library reports (name to value)."""
-    found = output.get("native_parameters")
-    return {str(row[-2]): str(row[-1]) for row in found.cell_values} if found is not None else {}
-
-
-def _num_trees(output: Mapping[str, Any]) -> int:
-    """How many trees were grown: fewer than the native library was asked for after an early stop."""
-    history = output["scoring_history"]
-    return int(history.cell_values[-1][history.col_header.index("number_of_trees")])
-
-
 def check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
     """Raise `DeviceError` where a GPU was asked for and the native library says that it did not use one."""
     if trial.parameters.on_gpu and native.get("tree_method") != "gpu_hist":
@@ -333,41 +269,3 @@ def check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
             f"{trial.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
             "Search the lane's log for the GPU library; to train on the CPU, set trees.tree_method to hist."
         )
-
-
-def _learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int, str]:
-    """The best number of trees on the validation rows, and the curve as CSV."""
-    history = output["scoring_history"]
-    names = history.col_header
-    metric = {"logloss": "log_loss", "mlogloss": "log_loss"}.get(_EVAL_METRICS[schema.task], "rmse")
-    points: list[CurvePoint] = []
-    best, least = 0, float("inf")
-    begin: float | None = None
-    for row in history.cell_values:
-        cells = dict(zip(names, row, strict=True))
-        trees, valid = int(cells["number_of_trees"]), cells.get("validation_custom")
-        elapsed = _seconds(str(cells["duration"]))
-        begin = elapsed if begin is None else begin
-        if trees == 0 or not isinstance(valid, float):
-            continue
-        train = cells.get("training_custom")
-        points.append(
-            CurvePoint(
-                step=trees,
-                elapsed_s=round(elapsed - begin, 3),
-                train=train if isinstance(train, float) else None,
-                valid=valid,
-            )
-        )
-        if valid < least:
-            best, least = trees, valid
-    return best, curve_as_csv(metric, points)
-
-
-def _seconds(duration: str) -> float:
-    """Convert H2O's text of a duration ("1 min 2.345 sec") to seconds."""
-    units = {"hour": 3600.0, "hours": 3600.0, "min": 60.0, "mins": 60.0, "sec": 1.0, "secs": 1.0}
-    words = duration.split()
-    return sum(
-        float(number) * units.get(unit, 0.0) for number, unit in zip(words[::2], words[1::2], strict=False)
-    )
