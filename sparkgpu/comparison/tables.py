@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from sparkgpu.comparison.board import Board, Entry
 from sparkgpu.comparison.runs import Compared
+from sparkgpu.report.cells import DASH, Cell, Table, number_cell, seconds_cell
 from sparkgpu.report.header import short_source
-from sparkgpu.report.tables import DASH, Cell, Table, number_cell, seconds_cell, signed
+from sparkgpu.report.tables import signed
 from sparkgpu.score.metrics import greater_is_better
 from sparkgpu.words import clean, counted, gibibytes, listed, metric_title, number_text, seconds_text
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sparkgpu.report.cells import Cell, Table
 from sparkgpu.report.curves import TestRows
 from sparkgpu.report.rows_text import prediction_text, row_id_cell, truth_text
-from sparkgpu.report.tables import Cell, Table
 from sparkgpu.rundir.results import Results
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema

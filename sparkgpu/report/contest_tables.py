@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sparkgpu.report.tables import Cell, Table, number_cell, seconds_cell, signed
+from sparkgpu.report.cells import Cell, Table, number_cell, seconds_cell
+from sparkgpu.report.tables import signed
 from sparkgpu.rundir.results import ModelResult, Results
 from sparkgpu.score.metrics import score
 from sparkgpu.words import metric_title, number_text

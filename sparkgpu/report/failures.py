@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sparkgpu.report.cells import Cell, Table
 from sparkgpu.report.curves import TestRows
 from sparkgpu.report.rows_text import (
     feature_text,
@@ -20,7 +21,6 @@ from sparkgpu.report.rows_text import (
     truth_text,
     value_text,
 )
-from sparkgpu.report.tables import Cell, Table
 from sparkgpu.score import segments
 from sparkgpu.score.rows import checked
 from sparkgpu.table.rows import Rows

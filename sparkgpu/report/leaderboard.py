@@ -10,15 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
-from sparkgpu.report.tables import (
-    DASH,
-    Cell,
-    Table,
-    number_cell,
-    seconds_cell,
-    spread_text,
-    without_idle_columns,
-)
+from sparkgpu.report.cells import DASH, Cell, Table, number_cell, seconds_cell, without_idle_columns
+from sparkgpu.report.tables import spread_text
 from sparkgpu.rundir.results import DoneTrial, ModelResult, Results
 from sparkgpu.score.metrics import best, score
 from sparkgpu.score.standings import training

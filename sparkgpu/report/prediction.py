@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sparkgpu.report.tables import Cell, Table
+from sparkgpu.report.cells import Cell, Table
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths

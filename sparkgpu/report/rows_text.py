@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sparkgpu.report.tables import Cell
+from sparkgpu.report.cells import Cell
 from sparkgpu.table.schema import Feature, TableSchema
 
 _LONGEST = 40

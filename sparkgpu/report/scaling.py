@@ -11,16 +11,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from sparkgpu.plan.plan import Plan
+from sparkgpu.report.cells import DASH, Cell, Table, number_cell, seconds_cell, without_idle_columns
 from sparkgpu.report.standing import UNREADABLE
-from sparkgpu.report.tables import (
-    DASH,
-    Cell,
-    Table,
-    number_cell,
-    seconds_cell,
-    strategy_text,
-    without_idle_columns,
-)
+from sparkgpu.report.tables import strategy_text
 from sparkgpu.rundir.bench import BenchRecord, BenchRow
 from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths

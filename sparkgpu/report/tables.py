@@ -1,7 +1,6 @@
 """The tables of the report as rows of text cells, without markup.
 
-All values come from ``metrics.json``, ``plan.json`` and ``table/schema.json``. An absent or null value shows
-as a dash, and a column of dashes is left out.
+All values come from ``metrics.json``, ``plan.json`` and ``table/schema.json``.
 """
 
 from __future__ import annotations
@@ -10,58 +9,28 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from io import StringIO
 from typing import Literal
 
 from sparkgpu.plan.plan import Plan
+from sparkgpu.report.cells import (
+    DASH,
+    Cell,
+    Table,
+    bytes_cell,
+    number_cell,
+    seconds_cell,
+    whole_cell,
+    without_idle_columns,
+)
 from sparkgpu.rundir.results import DoneTrial, PairResult, Results, TrialResult
 from sparkgpu.score.metrics import greater_is_better
 from sparkgpu.score.standings import averaged, standings, training
 from sparkgpu.table.schema import TableSchema
-from sparkgpu.words import counted, gibibytes, metric_title, number_text, seconds_text
+from sparkgpu.words import counted, metric_title, number_text, seconds_text
 
-DASH = "–"
 _ROUNDING = 1e-9  # relative
 _MOST_ACROSS = 4  # more models than these stand below each other
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One value; `best` marks the best of its row, `number` aligns it to the right.
-
-    `value` is what a column is sorted by, where that is not the text; `hint` explains the text.
-    """
-
-    text: str
-    best: bool = False
-    number: bool = False
-    value: float | None = None
-    hint: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A heading for each column, and rows with one cell for each; a mark is for the best of a `best_of`.
-
-    The values of a `sortable` table's columns are of one kind. `hints` explain headings.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    best_of: str = "row"
-    sortable: bool = False
-    hints: Mapping[str, str] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.rows)
-
-    @property
-    def marked(self) -> frozenset[int]:
-        """The columns in which some number has a mark, so that the others there leave room for it."""
-        return frozenset(
-            place for row in self.rows for place, cell in enumerate(row) if cell.best and cell.number
-        )
 
 
 def results(found: Results, split: Literal["valid", "test"] = "test") -> Table:
@@ -176,8 +145,8 @@ def trials(found: Results, metric: str) -> Table:
             Cell(text=trial.engine),
             Cell(text=f"{trial.lane}, {devices_text(trial.devices)}"),
             Cell(text=strategy_text(trial)),
-            _whole(trial.seed, plain=True),
-            _whole(trial.fold),
+            whole_cell(trial.seed, plain=True),
+            whole_cell(trial.fold),
             Cell(text=trial.status),
             number_cell(trial.metrics.valid.get(metric)),
             number_cell(trial.metrics.test.get(metric)),
@@ -201,12 +170,12 @@ def strategy_text(trial: TrialResult) -> str:
 
 def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
     return (
-        _whole(trial.best_iteration),
+        whole_cell(trial.best_iteration),
         seconds_cell(trial.fit_s),
         seconds_cell(trial.predict_s),
         number_cell(trial.train_rows_per_s),
-        _bytes(trial.peak_host_bytes),
-        _bytes(trial.peak_device_bytes),
+        bytes_cell(trial.peak_host_bytes),
+        bytes_cell(trial.peak_device_bytes),
     )
 
 
@@ -224,7 +193,7 @@ def timings(phases: Mapping[str, Mapping[str, float]]) -> Table:
 def splits(schema: TableSchema) -> Table:
     total = sum(schema.splits.values()) or 1
     rows = (
-        (Cell(text=name), _whole(rows), Cell(text=f"{100 * rows / total:.1f} %", number=True))
+        (Cell(text=name), whole_cell(rows), Cell(text=f"{100 * rows / total:.1f} %", number=True))
         for name, rows in schema.splits.items()
     )
     return Table(columns=("split", "rows", "share"), rows=tuple(rows))
@@ -237,7 +206,7 @@ def dropped(schema: TableSchema) -> Table:
 
 def features(schema: TableSchema) -> Table:
     rows = tuple(
-        (Cell(text=item.title), Cell(text=item.kind), _whole(len(item.levels) or None))
+        (Cell(text=item.title), Cell(text=item.kind), whole_cell(len(item.levels) or None))
         for item in schema.features
     )
     return Table(columns=("feature", "kind", "levels"), rows=rows, sortable=True)
@@ -246,13 +215,13 @@ def features(schema: TableSchema) -> Table:
 def lanes(plan: Plan) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
-            _whole(lane.index),
+            whole_cell(lane.index),
             Cell(text=lane.device),
             Cell(text=lane.device_name),
-            _whole(lane.tree_threads),
-            _whole(lane.neural_threads),
-            _bytes(lane.heap_bytes or None),  # for executors, Spark decides it
-            _whole(lane.port_base or None, plain=True),
+            whole_cell(lane.tree_threads),
+            whole_cell(lane.neural_threads),
+            bytes_cell(lane.heap_bytes or None),  # for executors, Spark decides it
+            whole_cell(lane.port_base or None, plain=True),
         )
         for lane in plan.lanes
     ]
@@ -295,40 +264,3 @@ def metrics_csv(found: Results) -> str:
             for metric, value in values.items():
                 writer.writerow((trial.model, trial.name, split, metric, value, None))
     return text.getvalue()
-
-
-def without_idle_columns(
-    columns: Sequence[str],
-    rows: Sequence[tuple[Cell, ...]],
-    *,
-    hints: Mapping[str, str] | None = None,
-    best_of: str = "row",
-) -> Table:
-    """Leave out columns without information: only dashes, only finished trials, only single devices."""
-    idle = {DASH, "done", "single"}
-    kept = [i for i in range(len(columns)) if len(found := {row[i].text for row in rows}) > 1 or found - idle]
-    return Table(
-        columns=tuple(columns[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in rows),
-        best_of=best_of,
-        sortable=True,
-        hints=hints or {},
-    )
-
-
-def number_cell(value: float | None) -> Cell:
-    return Cell(text=number_text(value), number=True, value=value)
-
-
-def _whole(value: int | None, *, plain: bool = False) -> Cell:
-    """A count or, with `plain`, a name made of digits."""
-    text = DASH if value is None else str(value) if plain else f"{value:,}"
-    return Cell(text=text, number=True, value=value)
-
-
-def seconds_cell(value: float | None) -> Cell:
-    return Cell(text=DASH if value is None else seconds_text(value), number=True, value=value)
-
-
-def _bytes(value: int | None) -> Cell:
-    return Cell(text=DASH if value is None else gibibytes(value), number=True, value=value)

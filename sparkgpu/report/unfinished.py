@@ -12,12 +12,13 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from sparkgpu.errors import ConfigError
+from sparkgpu.report.cells import DASH, Cell, Table
 from sparkgpu.report.figure import plot_style
 from sparkgpu.report.header import Fact, short_source
 from sparkgpu.report.next_step import NextStep, resume
 from sparkgpu.report.pictures.activity import activity
 from sparkgpu.report.standing import UNREADABLE, Standing, standing
-from sparkgpu.report.tables import DASH, Cell, Table, lanes
+from sparkgpu.report.tables import lanes
 from sparkgpu.report.verdict import verdict
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results

@@ -7,14 +7,12 @@ of row weights, it weights every figure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Literal
 
 from sparkgpu.host.telemetry import Sample
 from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.search_space import TUNED
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.curve import read_curve, still_improving
 from sparkgpu.rundir.files import read_record
@@ -26,21 +24,20 @@ from sparkgpu.rundir.results import (
     DoneTrial,
     FailedTrial,
     ModelResult,
-    PairResult,
     SplitMetrics,
     Spread,
 )
 from sparkgpu.runs.calibrated import Calibration
 from sparkgpu.runs.caveats import caveats
 from sparkgpu.runs.device_use import gpu_samples, idle_devices, nvml_proof
+from sparkgpu.runs.pairs import BRANCHES, compare_pairs
 from sparkgpu.runs.pool import Pool, Pooled, gains, mix
-from sparkgpu.score import compare, metrics
+from sparkgpu.score import metrics
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import LabelReader, Labels, trial_predictions
 from sparkgpu.table.schema import SplitName, TableSchema
 
 _SPLITS: tuple[SplitName, SplitName] = ("valid", "test")
-_ALWAYS = ("trees", "neural")  # always in `models`, trained or not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +82,7 @@ def evaluate(
     labels = LabelReader(paths, schema)
     tried = [spec for spec in plan.trials if not paths.trial(spec.name).left_out.exists()]
     done = [spec for spec in tried if paths.trial(spec.name).done.exists()]
-    names = tuple(dict.fromkeys((*_ALWAYS, *(spec.model for spec in plan.trials))))
+    names = tuple(dict.fromkeys((*BRANCHES, *(spec.model for spec in plan.trials))))
     found = {
         model: _read(paths, schema, own, labels)
         for model in names
@@ -137,7 +134,7 @@ def evaluate(
         comparison=ComparisonResult(
             metric=metric,
             leader=next(iter(leaders), None),
-            pairs=_pairs(schema, labels.all("test"), pooled, _first(metric, averaged), seed),
+            pairs=compare_pairs(schema, labels.all("test"), pooled, _first(metric, averaged), seed),
             caveats=(
                 *caveats(schema, finished, pooled, labels.all("test")),
                 *idle_devices(paths, plan, samples, on_gpu),
@@ -282,39 +279,3 @@ def _first(metric: str, averaged: Mapping[str, SplitMetrics]) -> str | None:
     """The best model but for the blend, on the validation rows."""
     values = {model: found.valid[metric] for model, found in averaged.items() if model != "blend"}
     return next(iter(metrics.best(metric, values)), None)
-
-
-def _paired(models: Sequence[str], first: str | None) -> Iterator[tuple[str, str]]:
-    """Trees with network, searched settings with defaults, the best with every other, the blend with each."""
-    own = [name for name in models if name in _ALWAYS]
-    alone = [name for name in models if name != "blend"]
-    against_first = ((first, name) for name in alone if first is not None and name != first)
-    tuned = ((name, name.removesuffix(TUNED)) for name in alone if name.removesuffix(TUNED) != name)
-    seen: set[frozenset[str]] = set()
-    for a, b in (*combinations(own, 2), *tuned, *against_first, *(("blend", name) for name in alone)):
-        if {a, b} <= set(models) and frozenset((a, b)) not in seen:
-            seen.add(frozenset((a, b)))
-            yield a, b
-
-
-def _pairs(
-    schema: TableSchema, test: Labels, pooled: Mapping[str, Pooled], first: str | None, seed: int
-) -> tuple[PairResult, ...]:
-    """The pairs of models that a reader asks for, on the test rows."""
-    pairs = []
-    for a, b in _paired(tuple(pooled), first):
-        found = compare.compare(
-            schema.task, test.label_N, pooled[a].test, pooled[b].test, seed, weight_N=test.weight_N
-        )
-        pairs.append(
-            PairResult(
-                a=a,
-                b=b,
-                difference=found.difference,
-                ci95=found.ci95,
-                verdict=found.verdict,
-                method=found.method,
-                sentence=found.sentence(a, b),
-            )
-        )
-    return tuple(pairs)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from sparkgpu.report import build
+from sparkgpu.report.cells import Table
 from sparkgpu.report.leaderboard import given, leaderboard, ranked
 from sparkgpu.report.next_step import NextStep, next_steps
-from sparkgpu.report.tables import Table, comparison, spread_text
+from sparkgpu.report.tables import comparison, spread_text
 from sparkgpu.report.verdict import in_words, verdict
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sparkgpu.report import contest_tables, tables
 from sparkgpu.report.agreement import agreement, disagreement, most_confused
+from sparkgpu.report.cells import Table
 from sparkgpu.report.figure import Picture
 from sparkgpu.report.inputs import Inputs
 from sparkgpu.report.pictures import binary, classes, regression
 from sparkgpu.report.pictures.agreement import agreement_map
 from sparkgpu.report.pictures.reliability import reliability_curves
 from sparkgpu.report.pictures.shared import best_few
-from sparkgpu.report.tables import Table
 
 _OF_A_TASK = (
     "roc_curves", "precision_recall", "gains", "confusion_matrix", "recalls", "confused", "predicted_vs_true",

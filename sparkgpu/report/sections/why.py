@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 
 from sparkgpu.errors import ConfigError
+from sparkgpu.report.cells import DASH, Cell, Table
 from sparkgpu.report.inputs import Inputs
 from sparkgpu.report.pictures.dependence import dependence
 from sparkgpu.report.pictures.importance import importance_map
-from sparkgpu.report.tables import DASH, Cell, Table
 from sparkgpu.rundir.explanations import ColumnImportance, Explanations, Importance, read_explanations
 from sparkgpu.words import counted, listed, metric_title, number_text, seconds_text
 

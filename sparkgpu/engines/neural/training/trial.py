@@ -23,18 +23,13 @@ from numpy.typing import NDArray
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.engine import NeuralTrial, PrunedError
 from sparkgpu.engines.neural.model import TabularModel, save_model
-from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
+from sparkgpu.engines.neural.nets.network import build_net, find_network
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
-from sparkgpu.engines.neural.rows.loader import LoadedSource
-from sparkgpu.engines.neural.rows.placement import place_rows, pool_rows
-from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentSource, mean_weight, raw_rows
-from sparkgpu.engines.neural.rows.stream import StreamedSource, fit_transform
-from sparkgpu.engines.neural.rows.upload import CudaUpload
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints, CurvePoint
 from sparkgpu.engines.neural.training.cuda_graph import CudaGraph, reason_against
+from sparkgpu.engines.neural.training.fitted_rows import FittedRows
 from sparkgpu.engines.neural.training.memory import is_out_of_memory, release
-from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.engines.neural.training.time_limit import TimeLimit
 from sparkgpu.engines.neural.training.train import Report, Training, train
 from sparkgpu.engines.turns import wait_for_trees
@@ -44,7 +39,6 @@ from sparkgpu.rundir import curve
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
-from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.rows import read_rows
 from sparkgpu.table.schema import SplitName
 
@@ -76,7 +70,7 @@ def run_rank(
         paths.checkpoints, minutes=parameters.checkpoint_minutes, request=trial.run.checkpoint_request
     )
     with events.phase("reading the table", trial.name):
-        fitted = _Fitted(trial, strategy, card)
+        fitted = FittedRows(trial, strategy, card)
     with events.phase("training", trial.name):
         start = time.perf_counter()
         model, training = _train(trial, fitted, strategy, report, checkpoints, card)
@@ -130,74 +124,9 @@ def _card(device: torch.device, beside_bytes: int) -> Card | None:
     return Card(device, beside_bytes)
 
 
-class _Fitted:
-    """The training rows, their source, and everything fitted on them."""
-
-    def __init__(self, trial: NeuralTrial, strategy: Strategy, card: Card | None) -> None:
-        spec, config, schema, paths = trial.spec, trial.parameters, trial.schema, trial.run
-        device = strategy.device
-        network = find_network(config)
-        kind, recipe = network.transform, network.recipe
-        budget = card.budget_bytes if card is not None else None
-        self.residence, reason = place_rows(config, schema, schema.splits["train"], device, budget)
-        self.notes = (reason,) if reason else ()
-        sampled = torch.Generator().manual_seed(spec.seed)
-        if self.residence == "stream":
-            own = read_rows(paths, schema, "train", fold=spec.fold, features=False)
-            self.num_train_rows = len(own.row_id_N)
-            groups = RowGroups(paths, schema, "train", fold=spec.fold)
-            self.objective = recipe.objective(
-                Objective.fit(schema.task, own.label_N, own.weight_N), own.label_N
-            )
-            self.transform = fit_transform(kind, groups, self.num_train_rows, generator=sampled).to(device)
-            self.source: BatchSource = StreamedSource(
-                groups,
-                self.num_train_rows,
-                transform=self.transform,
-                objective=self.objective,
-                mean_weight=mean_weight(own.weight_N),
-                pool_rows=pool_rows(config, schema),
-                device=device,
-                upload=CudaUpload(device) if device.type == "cuda" else None,
-            )
-        else:
-            rows = read_rows(paths, schema, "train", fold=spec.fold)
-            self.num_train_rows = len(rows.row_id_N)
-            self.objective = recipe.objective(
-                Objective.fit(schema.task, rows.label_N, rows.weight_N), rows.label_N
-            )
-            raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N))
-            kept = torch.device("cpu") if self.residence == "dataloader" else device
-            raw = raw.to(kept)
-            del rows
-            self.transform = kind.fit(raw.numeric_NG, generator=sampled)
-            if self.residence == "dataloader":
-                self.source = LoadedSource(raw.prepared(self.transform), config.dataloader, device)
-                self.transform.to(device)
-            else:
-                self.source = ResidentSource(rows=raw.prepared(self.transform))
-            del raw
-        num_levels = tuple(len(feature.levels) for feature in schema.categorical)
-        self.shape = input_shape(config, self.transform, num_levels, schema.num_outputs)
-        rows = read_rows(paths, schema, "valid", fold=spec.fold)
-        raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N)).to(device)
-        self.valid = raw.prepared(self.transform)
-        self._pool_rows = pool_rows(config, schema)
-
-    def bytes_on_device(self) -> int:
-        """What the rows take on the device while the network trains, with the order of an epoch."""
-        each = self.valid.num_bytes / max(len(self.valid), 1)
-        if self.residence == "resident":
-            return self.valid.num_bytes + int(self.num_train_rows * (each + 8))
-        # A pool in use, the rest of the one before, both together, and the one that is on its way.
-        if self.residence == "stream":
-            return self.valid.num_bytes + int(min(4 * self._pool_rows, 2 * self.num_train_rows) * each)
-        return self.valid.num_bytes
-
-
 def _train(
     trial: NeuralTrial,
-    fitted: _Fitted,
+    fitted: FittedRows,
     strategy: Strategy,
     report: Callable[[str], Report],
     checkpoints: Checkpoints,
@@ -256,7 +185,7 @@ def _train(
 
 
 def _planned(
-    trial: NeuralTrial, fitted: _Fitted, strategy: Strategy, net: TabularNet, card: Card
+    trial: NeuralTrial, fitted: FittedRows, strategy: Strategy, net: TabularNet, card: Card
 ) -> NeuralParameters:
     """The parameters with micro-batches that fit the card; the strategy gets its chunks of evaluation."""
     config = trial.parameters
@@ -277,7 +206,7 @@ def _planned(
     return config.model_copy(update={"micro_batch_size": plan.micro_rows})
 
 
-def _start_at_rows(net: TabularNet, trial: NeuralTrial, fitted: _Fitted) -> None:
+def _start_at_rows(net: TabularNet, trial: NeuralTrial, fitted: FittedRows) -> None:
     """Let a network whose initial weights depend on training rows see some: the same ones on each rank."""
     start = find_network(trial.parameters).start
     if start is None:
