@@ -13,9 +13,11 @@ from importlib import import_module
 
 _ROWS = (
     "encodings.cp437",  # names in zip archives, such as the demo's
+    "encodings.utf_8_sig",  # CSV files may begin with a mark
     "encodings.idna",  # names of hosts, such as that of Spark's Python worker
     "pandas",  # pyarrow's C code imports it in the thread that makes the first array
     "pyarrow.acero",
+    "pyarrow.csv",
     "pyarrow.dataset",
     "pyarrow.parquet",
 )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sparkgpu.prepare.early import EarlyTable
     from sparkgpu.prepare.parquet_statistics import ParquetScan
 
+_READING = "reading the source"
+
 
 class TableMaking:
     """The table of one run; `error` is the file for the reason of a refusal."""
@@ -43,6 +45,7 @@ class TableMaking:
         self._events = events
         self._error = error
         self._early: EarlyTable | None = None
+        self._here: Source | None = None
         self._found: InBackground[Source] | None = None
         self._scan: InBackground[ParquetScan | None] | None = None
 
@@ -50,11 +53,18 @@ class TableMaking:
         """Make the table without Spark, if that is possible; its pipeline is then owed."""
         from sparkgpu.jvm.preload import preload_for_rows
         from sparkgpu.prepare.early import prepare_early
+        from sparkgpu.prepare.formats.csv_copy import is_small, typed_copy
 
         preload_for_rows()
+        if is_small(self._source) and not self._paths.planned_pipeline.exists():
+            with self._events.phase(_READING):
+                self._here = typed_copy(self._source, self._scratch)
+        source = self._here or self._source
         self._early = prepare_early(
-            config=self._config, source=self._source, paths=self._paths, events=self._events
+            config=self._config, source=source, paths=self._paths, events=self._events
         )
+        if self.is_there:
+            self._remove_copy(source)
 
     @property
     def is_there(self) -> bool:
@@ -66,15 +76,18 @@ class TableMaking:
         """Whether pyarrow alone makes it, so that Spark has no Python workers and no catalog to close."""
         from sparkgpu.prepare.local_table import may_be_local
 
-        return self.is_there or may_be_local(self._config, self._source)
+        return self.is_there or (self._found is not None and may_be_local(self._config, self._found.result()))
 
     def read_beside(self) -> None:
         """Make the source readable and, if pyarrow can, read it, in the background, while Spark starts."""
         if self.is_there:
             return
+        from sparkgpu.prepare.formats.csv_copy import typed_copy
         from sparkgpu.prepare.parquet_statistics import scan_parquet
 
-        found = self._found = InBackground(lambda: at_hand(self._source, self._scratch))
+        found = self._found = InBackground(
+            lambda: self._here or typed_copy(at_hand(self._source, self._scratch), self._scratch)
+        )
         self._scan = InBackground(lambda: scan_parquet(found.result(), self._config.data.target))
 
     def finish(self, session: SparkSession) -> None:
@@ -87,10 +100,11 @@ class TableMaking:
         from sparkgpu.prepare.table_writer import warm_up
 
         assert self._found is not None and self._scan is not None
-        found = self._found.result()
-        if not may_be_local(self._config, found):
-            InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
         try:
+            with self._events.phase(_READING):
+                found = self._found.result()
+            if not may_be_local(self._config, found):
+                InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
             prepare(
                 session,
                 config=self._config,
@@ -100,6 +114,12 @@ class TableMaking:
                 events=self._events,
                 scan=self._scan.result,
             )
+            self._remove_copy(found)
         except Exception as error:
             # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
             give_up(error, [self._error])
+
+    def _remove_copy(self, source: Source) -> None:
+        """Free the disk of a typed copy, which nobody reads again."""
+        if source.was_text:
+            Path(source.location).unlink(missing_ok=True)

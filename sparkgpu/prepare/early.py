@@ -114,7 +114,9 @@ def _prepared(
         found = None if scan is None else from_scan(scan, types, roles)
         if scan is None or found is None:
             return None
-        statistics = TableStatistics(rows=scan.rows, columns=found, by_pyarrow=True)
+        statistics = TableStatistics(
+            rows=scan.rows, columns=found, by_pyarrow=True, text_file=source.holds_text
+        )
         described = statistics.columns[name]
         if described.numeric and described.family != "number":
             return None

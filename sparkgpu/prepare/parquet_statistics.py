@@ -50,9 +50,10 @@ class _Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetScan:
-    """The figures of all columns of a table, and its number of rows."""
+    """The figures of all columns of a table, and its number of rows; `was_text` is that of its source."""
 
     rows: int
+    was_text: bool
     target: str | None
     columns: Mapping[str, _Figures]
 
@@ -88,7 +89,7 @@ def scan_parquet(source: Source, target: str | None) -> ParquetScan | None:
     except (OSError, pa.ArrowException):  # Spark reports the fault, or can read it
         return None
     rows = sum(found.num_rows for found in metadata)
-    return ParquetScan(rows=rows, target=target, columns=columns)
+    return ParquetScan(rows=rows, was_text=source.was_text, target=target, columns=columns)
 
 
 def _read(
@@ -173,7 +174,12 @@ def _statistics(
     is_target = name == scan.target
     if kind == "string":
         found = text_statistics(
-            name, rows=scan.rows, values=figures.values, found=figures.texts.found(), asked=role, typed=True
+            name,
+            rows=scan.rows,
+            values=figures.values,
+            found=figures.texts.found(),
+            asked=role,
+            typed=not scan.was_text,
         )
         # Spark has its own spelling of numbers.
         return replace(found, counts=dict(figures.counts)) if is_target and not found.numeric else found

@@ -126,7 +126,7 @@ class TextFigures:
 
     def found(self) -> Mapping[str, Any]:
         """The figures, under Spark's names."""
-        may_be = self._may_hold or frozenset()
+        may_be = may_hold([]) if self._may_hold is None else self._may_hold  # of no texts, anything is true
         found: dict[str, Any] = {}
         if "numbers" in may_be:
             found = {"unparsable": 0, "broken": self._broken, **self._counts}

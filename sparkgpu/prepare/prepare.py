@@ -71,7 +71,7 @@ def prepare(
             statistics = _gathered(table, source, config, target_name, scan())
             # Few small jobs that need little: while pyarrow works, or while Spark writes the table.
             hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
-            if statistics.replaced:
+            if statistics.replaced and not source.is_typed:
                 refuse_other_encodings(source)
             if statistics.rows == 0:
                 raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
@@ -162,8 +162,10 @@ def _gathered(
     if scan is not None:
         columns = from_scan(scan, own_types(table), roles)
         if columns is not None:
-            return TableStatistics(rows=scan.rows, columns=columns, by_pyarrow=True)
-    return gather(table, target=target, text_file=not source.is_typed, roles=roles)
+            return TableStatistics(
+                rows=scan.rows, columns=columns, by_pyarrow=True, text_file=source.holds_text
+            )
+    return gather(table, target=target, text_file=source.holds_text, roles=roles)
 
 
 def _levels(

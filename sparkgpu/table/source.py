@@ -21,11 +21,13 @@ class Source(Record):
     """Where a table lies and how it is stored: found once, by the parent, and handed on as it is.
 
     `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
+    `was_text` marks a typed copy of a table whose values were all text.
     """
 
     name: str
     location: str
     format: str | None
+    was_text: bool = False
 
     @property
     def is_catalog_table(self) -> bool:
@@ -35,6 +37,11 @@ class Source(Record):
     def is_typed(self) -> bool:
         """Whether the types of its columns are known without a look at its rows."""
         return self.format is None or FORMATS.find(self.format).is_typed
+
+    @property
+    def holds_text(self) -> bool:
+        """Whether all its values were written as text, so that nobody chose text for some of them."""
+        return self.was_text or not self.is_typed
 
     @property
     def has_places(self) -> bool:

@@ -61,6 +61,7 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
     pyarrow prepares the table alone, or reads it first, if it can, as in a run, unless `by_spark` is set.
     """
     from sparkgpu.prepare.early import prepare_early
+    from sparkgpu.prepare.formats.csv_copy import typed_copy
     from sparkgpu.prepare.parquet_statistics import scan_parquet
     from sparkgpu.prepare.prepare import prepare as prepare_run
 
@@ -77,8 +78,12 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
             options={"data.source": str(data), "data.target": target, **(options or {})}
         )
         source = find_source(str(data))
+        scratch = tmp_path / "scratch"
+        scratch.mkdir(exist_ok=True)
         events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
         try:
+            if not by_spark:
+                source = typed_copy(source, scratch)
             early = (
                 None
                 if by_spark
@@ -93,7 +98,7 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
                 spark,
                 config=settings,
                 source=source,
-                scratch=tmp_path / "scratch",
+                scratch=scratch,
                 paths=paths,
                 events=events,
                 scan=lambda: None if by_spark else scan_parquet(source, target),

@@ -36,9 +36,9 @@ def read_csv(source: Source, columns: Sequence[str] | None) -> Iterator[pa.Recor
                     column_types=dict.fromkeys(header.names, pa.string()),
                     null_values=[""],
                     strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
+                    quoted_strings_can_be_null=True,
                 ),
             ) as opened,
         ):
             for batch in opened:
-                yield chosen(batch, columns)
+                yield chosen(batch.rename_columns(header.columns), columns)

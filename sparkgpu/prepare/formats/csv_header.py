@@ -20,6 +20,11 @@ class CsvHeader:
     delimiter: str = ","
     names: tuple[str, ...] = ()
 
+    @property
+    def columns(self) -> list[str]:
+        """The names in a table: Spark calls a column without a name by its place."""
+        return [name or f"_c{place}" for place, name in enumerate(self.names)]
+
 
 def check_headers(source: Source) -> CsvHeader:
     """Refuse duplicate column names and files with different headers. Returns the header of all.

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from sparkgpu.errors import DataError
 from sparkgpu.table.source import Source, table_files
@@ -21,10 +21,18 @@ def text_files(source: Source) -> list[Path]:
     return [file for file in files if file.stat().st_size and file.suffix.lower() != ".deflate"]
 
 
+_OPENERS: dict[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
+
+
 def open_text(path: Path) -> IO[str]:
-    openers: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".bz2": bz2.open}
-    opener: Callable[..., IO[str]] = openers.get(path.suffix.lower(), open)
+    opener: Callable[..., IO[str]] = _OPENERS.get(path.suffix.lower(), open)
     return opener(path, "rt", encoding="utf-8-sig", newline="")
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked."""
+    opener: Callable[..., IO[bytes]] = _OPENERS.get(path.suffix.lower(), open)
+    return opener(path, "rb")
 
 
 @contextmanager
