@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sparkgpu.profile.columns import Column
 from sparkgpu.profile.sample import Sample
 from sparkgpu.rundir.profile import CheckResult
-from sparkgpu.table.schema import SplitName
+from sparkgpu.table.schema import OTHER_LEVEL, SplitName
 from sparkgpu.words import listed
 
 _LEAST_DISTANCE = 0.1
@@ -127,7 +127,9 @@ def _common_and_rest(column: Column, split: SplitName) -> NDArray[np.int64]:
     """The rows of train and of the split in each common level, and in all others together.
 
     The others are the rare levels, and the missing values with them: a level that training rows do not have
-    is missing in the table, and in a column of many levels some of the split's rows have one by chance.
+    is missing in the table, and in a column of many levels some of the split's rows have one by chance. In a
+    column of capped levels such rows have `OTHER_LEVEL`. The training rows chose the levels that are kept, so
+    fewer of them have it.
     """
     counts = np.stack(
         [np.bincount(column.bins(each), minlength=column.num_bins) for each in ("train", split)]
@@ -135,6 +137,8 @@ def _common_and_rest(column: Column, split: SplitName) -> NDArray[np.int64]:
     expected = counts.sum(axis=0) * counts.sum(axis=1).min() / counts.sum()
     is_common = expected >= _FEWEST_EXPECTED
     is_common[-1] = False
+    if OTHER_LEVEL in column.levels:
+        is_common[column.levels.index(OTHER_LEVEL)] = False
     common = counts[:, is_common]
     return np.column_stack([common, counts.sum(axis=1) - common.sum(axis=1)])
 

@@ -13,6 +13,7 @@ from sparkgpu.profile import write_profile
 from sparkgpu.profile.duplicates import Copies
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.profile import CheckResult
+from sparkgpu.table.schema import OTHER_LEVEL
 
 ROWS = 4_000
 MakeTable = Callable[..., RunPaths]
@@ -167,6 +168,20 @@ def test_levels_that_only_other_splits_have_are_no_drift_where_levels_are_many(t
     split_N, is_test_N = in_test(frame)
     unseen = ~frame["tail"][is_test_N].isin(set(frame["tail"][split_N == "train"]))
     assert unseen.mean() > 0.1 and failed(table(frame, split_N=split_N)) == {}
+
+
+def test_levels_beyond_the_cap_are_no_drift_where_training_rows_chose_those_that_are_kept(
+    table: MakeTable,
+) -> None:
+    frame = clean()
+    frame["job"] = np.random.default_rng(6).integers(0, 4 * ROWS, ROWS).astype(str)
+    split_N, is_test_N = in_test(frame)
+    kept = frame["job"][split_N == "train"].value_counts().index[: ROWS // 3]
+    frame["job"] = frame["job"].where(frame["job"].isin(kept), OTHER_LEVEL)
+    share, in_train = (
+        (frame["job"][rows_N] == OTHER_LEVEL).mean() for rows_N in (is_test_N, split_N == "train")
+    )
+    assert share - in_train > 0.2 and "drift between splits" not in failed(table(frame, split_N=split_N))
 
 
 def test_a_sure_but_small_shift_of_a_large_table_is_no_drift(table: MakeTable) -> None:

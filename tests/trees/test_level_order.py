@@ -34,6 +34,23 @@ def test_rows_of_other_splits_do_not_count(tmp_path: Path) -> None:
     assert order(planted) == ("a", "b")
 
 
+def test_rare_levels_stand_together_whatever_their_labels_are(tmp_path: Path) -> None:
+    rare = [f"rare {number}" for number in range(8)]
+    word_N = words(*["low"] * 100, *["high"] * 100, *rare * 2)
+    label_N = np.array([0] * 90 + [1] * 10 + [1] * 90 + [0] * 10 + [0, 1] * 4 + [0, 1] * 4)
+    levels = ("low", "high", *rare)
+    planted = table(tmp_path, label_N, None, {"word": (word_N, levels)}, split_N=np.full(216, "train"))
+    assert order(planted) == ("low", *rare, "high")
+
+
+def test_levels_of_ten_rows_have_places_of_their_own(tmp_path: Path) -> None:
+    word_N = np.repeat(words("a", "b", "c", "d"), 10)
+    value_N = np.repeat([3.0, 1.0, 4.0, 2.0], 10)
+    levels = ("a", "b", "c", "d")
+    planted = table(tmp_path, value_N, None, {"word": (word_N, levels)}, split_N=np.full(40, "train"))
+    assert order(planted) == ("b", "d", "a", "c")
+
+
 def test_a_level_with_few_rows_stands_near_the_mean(tmp_path: Path) -> None:
     word_N = words(*["low"] * 100, *["high"] * 100, "once")
     label_N = np.array([0] * 90 + [1] * 10 + [1] * 90 + [0] * 10 + [1])

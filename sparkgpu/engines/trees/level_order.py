@@ -4,6 +4,9 @@ The optimal split of a category into two groups is a cut in this order, for two 
 (Fisher 1958; Breiman et al. 1984, section 4.2). With more classes the levels are ordered along the first
 principal component of their class shares (Coppersmith, Hong and Hosking 1999).
 
+The mean label of a level with few rows is mostly chance, and trees would learn these rows by heart. So all
+levels with fewer than ten rows stand together, at the place of their common mean, ordered by their names.
+
 H2O's own encoding of that name also orders the validation rows by their own labels, and early stopping then
 sees other numbers than a prediction (tried with 3.46). Here only training rows count.
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PRIOR_ROWS = 10.0  # so many rows with the mean label stand beside each level's own
+_FEWEST_ROWS = 10  # levels with fewer share one place (docs/performance.md, "Tables that chose nothing")
 
 
 def ordered_levels(folder: Path, schema: TableSchema, fold: int | None) -> dict[str, tuple[str, ...]]:
@@ -46,9 +50,12 @@ def _ordered(rows: pa.Table, schema: TableSchema) -> tuple[str, ...]:
     name = rows.column_names[0]
     counted = _class_counts if schema.classes else _label_sums
     levels, total_LC, count_L = counted(rows, name)
-    known = [place for place, level in enumerate(levels) if level is not None]
     mean_C = total_LC.sum(axis=0) / count_L.sum()
-    share_LC = (total_LC + _PRIOR_ROWS * mean_C) / (count_L + _PRIOR_ROWS)[:, None]
+    known = [place for place, level in enumerate(levels) if level is not None]
+    is_rare_L = (count_L < _FEWEST_ROWS) & np.array([level is not None for level in levels])
+    joint_LC = np.where(is_rare_L[:, None], total_LC[is_rare_L].sum(axis=0), total_LC)
+    joint_L = np.where(is_rare_L, count_L[is_rare_L].sum(), count_L)
+    share_LC = (joint_LC + _PRIOR_ROWS * mean_C) / (joint_L + _PRIOR_ROWS)[:, None]
     place_L = order_of(share_LC, count_L)
     return tuple(levels[place] for place in sorted(known, key=lambda place: (place_L[place], levels[place])))
 
