@@ -4,7 +4,8 @@
                                  [--runs FOLDER] [--elsewhere VENV] [--also NAMES] [--time-limit TIME]
                                  [--set KEY=VALUE]...
 
-A table is a Parquet file in `DATA_FOLDER`; those of the default list need no target. Each is one
+A table is a Parquet file in `DATA_FOLDER`; those of the default list need no target, any other is given as
+`name:target`. Each is one
 `sparkgpu run` with one repeat per seed. Its folder stays in `--runs`, and a table that is there is not
 trained again. LightGBM gets exactly the rows of that run: once with its defaults, and once with learning rate
 .05, 63 leaves and early stopping on the validation rows (50 trees without gain), for at most as many seconds
@@ -183,16 +184,18 @@ def _until(end: float) -> Callable[[Any], None]:
 
 
 def of_run(paths: RunPaths, schema: TableSchema, results: Results) -> dict[str, NDArray[np.float64]]:
-    """The test predictions of each seed's trees, and of the blend of all seeds."""
+    """The test predictions of each seed's trees, and of the blend of all seeds if there is one."""
     predictions = {
         trial.name: read_predictions(paths.trial(trial.name).predictions, schema)["test"][1]
         for trial in results.done()
     }
-    weights = next(model.weights for model in results.models if model.name == "blend") or {}
+    trees = {trial.name: predictions[trial.name] for trial in results.done("trees")}
+    weights = next((model.weights for model in results.models if model.name == "blend"), None)
+    if not weights:
+        return trees
     models = {
         model: averaged([predictions[trial.name] for trial in results.done(model)]) for model in weights
     }
-    trees = {trial.name: predictions[trial.name] for trial in results.done("trees")}
     return {**trees, "blend": blend.blend(models, weights)}
 
 
@@ -221,6 +224,8 @@ def report(table: str, options: argparse.Namespace) -> None:
     seeds = len({trial.seed for trial in results.trials})
     print(f"{name}: {results.run.wall_s:.0f} s, {seeds} seeds")
     for model in results.models:
+        if not results.done(model.name) and model.name != "blend":
+            continue
         cells = []
         for metric in shown:
             spread = model.std.test.get(metric)

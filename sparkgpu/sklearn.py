@@ -33,6 +33,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.engines.engine import Model, Platform, Trial, load_fitted, make_engine
+from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import find_machine
 from sparkgpu.plan.defaults import resolve
@@ -155,7 +156,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
             scratch=paths.root,
         )
         try:
-            return make_engine(spec.engine, Platform()).run(trial)
+            return run_sizes(make_engine(spec.engine, Platform()), trial)
         finally:
             events.close()
 

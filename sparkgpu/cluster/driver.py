@@ -25,6 +25,7 @@ from sparkgpu.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.engines.engine import NeuralTrial, Platform, Trial, make_cluster_engine
 from sparkgpu.engines.launchers import barrier
 from sparkgpu.engines.launchers.base import Launcher
+from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.errors import ExecutorLostError, TrialError, described
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
@@ -115,7 +116,11 @@ class _Application:
                 }
                 with self.signs.of(lambda: any(engine.gets_on() for engine in engines.values())):
                     self._run_trials(
-                        "trees", plan, schema, resolved, lambda trial: engines[trial.spec.engine].run(trial)
+                        "trees",
+                        plan,
+                        schema,
+                        resolved,
+                        lambda trial: run_sizes(engines[trial.spec.engine], trial),
                     )
         networks.result()
 

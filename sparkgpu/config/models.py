@@ -65,7 +65,8 @@ class TreesConfig(Section):
     """``[trees]``, with H2O's names. `tree_method="gpu_hist"` means hist on the lane's GPU.
 
     `max_depth` 0 means no limit, as in the engines' documentation. `engine` "auto" is H2O's XGBoost; on a GPU
-    where that does not train it is the package xgboost, if that is installed with CUDA.
+    where that does not train it is the package xgboost, if that is installed with CUDA. With `try_smaller`
+    trees of at most eight leaves grow as well, and the validation rows choose between the two sizes.
     """
 
     engine: TreeEngine = "auto"
@@ -85,6 +86,7 @@ class TreesConfig(Section):
     reg_lambda: NotNegative | None = None
     reg_alpha: NotNegative | None = None
     max_bins: Annotated[int, Field(ge=2)] | None = None
+    try_smaller: bool | None = None
 
     @property
     def engine_name(self) -> str:

@@ -35,6 +35,7 @@ class TreesParameters(TreesConfig):
     reg_lambda: NotNegative
     reg_alpha: NotNegative
     max_bins: Annotated[int, Field(ge=2)]
+    try_smaller: bool = False
 
     @property
     def on_gpu(self) -> bool:

@@ -21,6 +21,7 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
+from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.engines.unused_packages import leave_out_unused_packages
 from sparkgpu.errors import DeviceError, described
@@ -206,7 +207,7 @@ class Work:
     def _run_with_room(self, engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
         """Run a trial; trees that found too little memory beside the network on a GPU grow again after it."""
         try:
-            return engine.run(trial)
+            return run_sizes(engine, trial)
         except Exception as error:
             lacks_memory = (
                 self.branch == "trees" and trial.parameters.on_gpu and _GPU_MEMORY.search(str(error))
@@ -216,7 +217,7 @@ class Work:
             traceback.print_exc()
             if not wait_for_network(self.paths, self.lane.index, self.events):
                 raise
-        record = engine.run(trial)
+        record = run_sizes(engine, trial)
         note = "grown after the network: the GPU's memory did not hold both at once"
         return record.model_copy(update={"notes": (note, *record.notes)})
 

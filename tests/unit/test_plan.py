@@ -244,6 +244,16 @@ def test_more_rows_get_finer_trees() -> None:
     assert sizes == [31, 63, 127, 255]
 
 
+def test_few_rows_get_trees_in_two_sizes_unless_the_user_set_their_size_or_number() -> None:
+    tries = [resolved(RunConfig(), train_rows=rows).trees.try_smaller for rows in (9_999, 10_000)]
+    assert tries == [True, False]
+    for asked in ("trees.max_leaves=20", "trees.max_depth=4", "trees.ntrees=50", "trees.engine=catboost"):
+        assert not resolved(config_io.load(assignments=[asked])).trees.try_smaller, asked
+    assert resolved(
+        config_io.load(assignments=["trees.max_depth=4", "trees.try_smaller=true"])
+    ).trees.try_smaller
+
+
 def test_where_trees_are_costly_there_are_fewer_of_them_with_larger_steps() -> None:
     small, large = (resolved(RunConfig(), train_rows=rows, num_features=100).trees for rows in (10**3, 10**6))
     assert large.ntrees < small.ntrees
