@@ -70,6 +70,28 @@ def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_a_csv_file_gives_what_the_parquet_file_of_the_same_rows_gives(tmp_path: Path) -> None:
+    wine = pd.read_parquet(write_table("wine", tmp_path))
+    wine = wine.assign(
+        target=wine["target"].astype("int32"), word=[f"w{row % 5}" for row in range(len(wine))]
+    )
+    wine.to_parquet(tmp_path / "a.parquet")
+    wine.to_csv(tmp_path / "a.csv", index=False)
+    runs = {
+        ending: finished(
+            [*COMMAND, "run", tmp_path / f"a.{ending}", "--target", "target", "--cpu-lanes", "1", *SMALL],
+            tmp_path / ending, tmp_path,
+        )
+        for ending in ("parquet", "csv")
+    }  # fmt: skip
+    assert numbers(runs["csv"].metrics) == numbers(runs["parquet"].metrics)
+    assert runs["csv"].metrics["data"]["source"] == str(tmp_path / "a.csv")
+    assert config_io.load(file=runs["csv"].paths.config).data.source == str(tmp_path / "a.csv")
+    log = (runs["csv"].paths.lane(0).root / "lane.log").read_text(encoding="utf-8")
+    assert "Spark reads it" not in log
+
+
+@pytest.mark.slow
 def test_a_spark_dataframe_with_folds_gives_a_regression_over_all_of_them(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,9 +47,9 @@ _NO_WORD = (
     rf"|^{_BLANK}(?i:true|false){_BLANK}$"
 )
 """Texts that some parser of Spark may accept, and some more; it takes all others for words."""
-_NUMBER = r"^([+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?|NaN|-?Inf|-?Infinity)$"
-_SURELY_DOUBLE = r"[.][0-9]+$|[eE]-0*[1-9][0-9]*$|^NaN$|Inf"
-"""Numbers with digits after the point; others may be decimals, such as ``5.`` and ``5e0``."""
+_NUMBER = r"^([ \t]*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?[ \t]*|NaN|-?Inf|-?Infinity)$"
+_SURELY_DOUBLE = r"[.][0-9]+$|[eE]-0*[1-9][0-9]*$|^NaN$|Inf|^[ \t]|[ \t]$"
+"""Numbers with digits after the point or blanks; others may be decimals, such as ``5.`` and ``5e0``."""
 
 _MOMENT = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?"
 _ZONE = r"(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])"
@@ -106,6 +106,8 @@ def as_type(text_N: pa.Array, kind: str) -> pa.Array | None:
             return _not_before(text_N.cast(pa.date32()), _FIRST_DAY)
         if kind == "timestamp":
             return _moments(text_N)
+        if kind == "double":
+            text_N = pc.utf8_trim(text_N, " \t")
         return text_N.cast(ARROW_TYPES[kind])
     except pa.ArrowInvalid:
         return None
