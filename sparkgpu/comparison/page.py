@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, PrefixLoader, Template
@@ -68,7 +69,7 @@ def write_page(out: Path, runs: Sequence[Compared], boards: Sequence[Board], apa
         "settings": tables.settings(runs),
         "versions": tables.versions(runs),
     }
-    html = environment(PrefixLoader({"comparison": PackageLoader("sparkgpu.comparison", "")}))
+    html = _templates()
     sections = [
         {"id": name, "title": name.title(), "text": Markup(_section(html, name).render(content))}
         for name in ("leaderboard", "training", "runs", "differences")
@@ -83,6 +84,11 @@ def write_page(out: Path, runs: Sequence[Compared], boards: Sequence[Board], apa
     )
     write_text(out, page)
     return out
+
+
+@cache
+def _templates() -> Environment:
+    return environment(PrefixLoader({"comparison": PackageLoader("sparkgpu.comparison", "")}))
 
 
 def _section(html: Environment, name: str) -> Template:

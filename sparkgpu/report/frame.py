@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sparkgpu.report import theme
 
 
+@cache  # a process that makes several pages compiles each template once
 def environment(*more: BaseLoader) -> Environment:
     """The templates of this package, and those of `more` loaders; values are escaped."""
     return Environment(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, TemplateNotFound
@@ -66,7 +67,7 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
             (paths.report / f"{picture}.png").unlink(missing_ok=True)  # left by an earlier report
     write_text(paths.report / "metrics.csv", tables.metrics_csv(run.results))
     html = environment()
-    markdown = html.overlay(finalize=_markdown)
+    markdown = _markdown_templates()
     frame = {
         "title": header.title(run),
         "run": run.results.run.name,
@@ -117,7 +118,7 @@ def _build_unfinished(paths: RunPaths, missing: str) -> Path:
     """The page of a run without results, or without a file that its page needs; and the same in Markdown."""
     values = unfinished_page(paths, missing)
     html = environment()
-    markdown = html.overlay(finalize=_markdown)
+    markdown = _markdown_templates()
     for left in ("metrics.csv", *(f"{name}.png" for name in PICTURES)):
         (paths.report / left).unlink(missing_ok=True)  # of an earlier report
     write_text(
@@ -144,6 +145,11 @@ def _rendered(templates: Environment, section: Section, content: Content, kind: 
             raise
         text = ""
     return {"id": section.id, "title": section.title, "text": Markup(text)}
+
+
+@cache
+def _markdown_templates() -> Environment:
+    return environment().overlay(finalize=_markdown)
 
 
 def _markdown(value: object) -> Markup:
