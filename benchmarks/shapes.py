@@ -116,6 +116,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES))
     options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.tables:
         frame = TABLES[name]()
         frame.to_parquet(options.folder / f"{name}.parquet", index=False)
