@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks everything: style, floors between modules, types, tests. Stops at the first that fails.
-# `--fast` leaves out the tests that start a JVM, ranks or whole runs: a minute or two instead of a quarter hour.
+# `--fast` leaves out the tests that start a JVM, ranks or whole runs, and checks types while the others run: about a
+# minute instead of a quarter hour.
 # Other arguments go to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
 # Without any, and with `--fast`, two processes share the files of tests.
 
@@ -12,8 +13,10 @@ if [ "${VIRTUAL_ENV:-}" != "$(pwd -P)/.venv" ] || [ ! -x "${JAVA_HOME:-}/bin/jav
     source env/activate.sh || exit 1
 fi
 
+fast=
 if [ "${1:-}" = --fast ]; then
     shift
+    fast=1
     set -- -n 2 --dist loadfile -m 'not spark and not process' "$@"
 fi
 
@@ -29,8 +32,25 @@ step() {
 step ruff check .
 step ruff format --check .
 step lint-imports
-step mypy
-if [ $# -eq 0 ]; then set -- -n 2 --dist loadfile; fi
-printf '== pytest %s\n' "$*"
-# pytest replaces this shell, so that its closing line is the last one.
-exec python -m pytest "$@"
+if [ -z "$fast" ]; then
+    step mypy
+    if [ $# -eq 0 ]; then set -- -n 2 --dist loadfile; fi
+    printf '== pytest %s\n' "$*"
+    # pytest replaces this shell, so that its closing line is the last one.
+    exec python -m pytest "$@"
+fi
+
+printf '== mypy, and pytest %s\n' "$*"
+said=$(mktemp) || exit 1
+trap 'kill "$types" 2>/dev/null; rm -f -- "$said"' EXIT
+mypy >"$said" 2>&1 &
+types=$!
+python -m pytest "$@"
+status=$?
+wait "$types" || {
+    wrong=$?
+    cat -- "$said" >&2
+    printf 'env/test.sh: `mypy` failed (status %s).\n' "$wrong" >&2
+    exit "$wrong"
+}
+exit "$status"

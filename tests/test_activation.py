@@ -21,7 +21,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 SYSTEM_TOOLS = [
     "bash", "zsh", "sh", "cat", "chmod", "cksum", "cut", "date", "df", "dirname", "du", "env", "find", "grep",
-    "head", "id", "ls", "mkdir", "mv", "readlink", "rm", "sed", "sleep", "sort", "tail", "wc",
+    "head", "id", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sleep", "sort", "tail", "wc",
 ]  # fmt: skip
 SHELLS = [
     "bash",
@@ -422,6 +422,21 @@ def test_the_check_hands_its_arguments_to_pytest_and_the_fast_one_leaves_out_jvm
     done = project.shell(f"env/test.sh {asked}")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == given
+
+
+def test_the_fast_check_says_what_is_wrong_with_types_and_with_tests(project: Project) -> None:
+    project.source()
+    tools = project.root / ".venv" / "bin"
+    for name in ("ruff", "lint-imports"):
+        program(tools / name, "#!/bin/sh\n")
+    program(tools / "mypy", "#!/bin/sh\necho 'one.py:1: error: wrong'\nexit 1\n")
+    program(tools / "python", "#!/bin/sh\necho '1 failed'\nexit 3\n")
+    done = project.shell("env/test.sh --fast")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "1 failed")
+    assert done.stderr == "one.py:1: error: wrong\nenv/test.sh: `mypy` failed (status 1).\n"
+    program(tools / "mypy", "#!/bin/sh\necho Success\n")
+    done = project.shell("env/test.sh --fast")
+    assert (done.returncode, done.stdout.splitlines()[-1], done.stderr) == (3, "1 failed", "")
 
 
 def test_one_distribution_owns_the_package_xgboost() -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.distributed._tools.mem_tracker import MemTracker
 
 from sparkgpu.config import toml
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
@@ -127,6 +126,10 @@ def _tracked(
     model: TabularModel, config: NeuralParameters, plan: MemoryRecord, kept: int, valid: int, *, orders: int
 ) -> int:
     """The peak that torch's own tracker counts over a step, a validation, a copy and a prediction."""
+    from torch.distributed._tools.mem_tracker import (
+        MemTracker,
+    )  # takes a second, also where tests are only collected
+
     shadow = _Shadow(model, NUM_CODES, torch.bfloat16)
     net, columns = shadow._net, model.transform.num_outputs
     with shadow._mode:

@@ -14,7 +14,7 @@ from planted import fit, parameters, plant
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from watched_steps import CASES, META, ROWS, Again, Waits, meta_training, trained
+from watched_steps import BATCH, CASES, META, ROWS, Again, Waits, meta_training, trained
 
 from sparkgpu.engines.neural.strategies.base import Strategy
 from sparkgpu.engines.neural.training import fixed_step, muon
@@ -23,7 +23,7 @@ from sparkgpu.engines.neural.training.fixed_step import Work
 from sparkgpu.engines.neural.training.precision import Precision
 from sparkgpu.rundir.records import MemoryRecord
 
-WHOLE_STEPS = 2 * 10  # two epochs of ten whole batches; a smaller eleventh is plain
+WHOLE_STEPS = 2 * (ROWS // BATCH)  # of two epochs; the smaller last batch is plain
 
 
 @pytest.mark.parametrize("captured", [False, True], ids=["plain", "captured"])

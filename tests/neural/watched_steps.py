@@ -32,13 +32,13 @@ from sparkgpu.engines.neural.training.train import Training, train
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 BATCH = 32
-ROWS = 10 * BATCH + 5
+ROWS = 6 * BATCH + 5
 LEVELS = (2, 9, 40, 7, 50)
 CASES: dict[str, dict[str, Any]] = {
     "tabm": {"architecture": "tabm", "hidden": (16, 16), "members": 4, "num_bins": 5, "embedding_dim": 3},
     "tabm, Muon": {
         "architecture": "tabm", "hidden": (16, 16, 16), "members": 4, "num_bins": 5, "embedding_dim": 3,
-        "number_embedding": "cosine", "muon_learning_rate": 0.02,
+        "muon_learning_rate": 0.02,
     },
     "realmlp": {"architecture": "realmlp", "hidden": (16, 16)},
     "mlp": {"architecture": "mlp", "hidden": (16, 16)},

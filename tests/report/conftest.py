@@ -229,6 +229,25 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     return paths
 
 
+OnlySections = Callable[..., None]
+
+
+@pytest.fixture
+def only_sections(monkeypatch: pytest.MonkeyPatch) -> OnlySections:
+    """Leaves these sections alone on the pages of a test that looks at no other.
+
+    `test_each_task_has_its_picture` makes the whole page of each task.
+    """
+    from sparkgpu.report import render
+
+    def leave(*ids: str) -> None:
+        wanted = tuple(section for section in render.SECTIONS if section.id in ids)
+        assert len(wanted) == len(ids)
+        monkeypatch.setattr(render, "SECTIONS", wanted)
+
+    return leave
+
+
 @pytest.fixture
 def run_directory(tmp_path: Path) -> Callable[..., RunPaths]:
     """`make_run` under a temporary folder."""

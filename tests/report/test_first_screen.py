@@ -184,7 +184,10 @@ def test_without_a_model_nothing_is_predicted(run_directory: MakeRun) -> None:
     assert commands(steps) == ["sparkgpu run --resume --out r --set neural.micro_batch_size=256"]
 
 
-def test_a_blend_of_one_model_is_no_row_and_is_said(run_directory: MakeRun) -> None:
+def test_a_blend_of_one_model_is_no_row_and_is_said(
+    run_directory: MakeRun, only_sections: Callable[..., None]
+) -> None:
+    only_sections("result")
     paths = run_directory()
     metrics = read_json(paths.metrics)
     blend = next(model for model in metrics["models"] if model["name"] == "blend")

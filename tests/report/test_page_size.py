@@ -16,7 +16,7 @@ MOST_BYTES = 3_000_000
 
 def test_a_hundred_classes_and_three_hundred_features_fit_in_three_megabytes(run_directory: MakeRun) -> None:
     classes = tuple(f"a class with a long name {code}" for code in range(100))
-    paths = run_directory(task="multiclass", classes=classes, rows=3000, more_features=300)
+    paths = run_directory(task="multiclass", classes=classes, rows=1500, more_features=300)
     for split in ("train", "valid"):
         shutil.copytree(paths.split("test"), paths.split(split))
     write_profile(paths)

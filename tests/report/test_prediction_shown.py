@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from sparkgpu.report import build
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json
@@ -12,6 +14,11 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import read_results
 
 MakeRun = Callable[..., RunPaths]
+
+
+@pytest.fixture(autouse=True)
+def _only(only_sections: Callable[..., None]) -> None:
+    only_sections("machine")
 
 
 def predicted(wall_s: float, rss_bytes: int) -> AdviceRecord:

@@ -20,6 +20,11 @@ from sparkgpu.rundir.paths import RunPaths
 MakeRun = Callable[..., RunPaths]
 
 
+@pytest.fixture(autouse=True)
+def _only(only_sections: Callable[..., None]) -> None:
+    only_sections("result", "quality", "failures")
+
+
 def page_of(paths: RunPaths) -> str:
     return build(paths).read_text(encoding="utf-8")
 

@@ -18,6 +18,7 @@ from sparkgpu.rundir.results import read_results
 from sparkgpu.words import number_text, seconds_text
 
 MakeRun = Callable[..., RunPaths]
+OnlySections = Callable[..., None]
 
 PNG = b"\x89PNG\r\n\x1a\n"
 VOID = {"meta", "img", "br", "hr", "input", "link"}
@@ -130,12 +131,16 @@ def test_each_task_has_its_picture(run_directory: MakeRun, task: str, picture: s
     assert all((paths.report / name).read_bytes().startswith(PNG) for name in pictures)
 
 
-def test_a_large_regression_is_drawn_as_a_density(run_directory: MakeRun) -> None:
+def test_a_large_regression_is_drawn_as_a_density(
+    run_directory: MakeRun, only_sections: OnlySections
+) -> None:
+    only_sections("quality")
     page = page_of(run_directory(task="regression", rows=4000, repeats=1))
     assert "Stronger colour: more rows, on a logarithmic scale." in page.text
 
 
-def test_many_classes_show_the_most_frequent(run_directory: MakeRun) -> None:
+def test_many_classes_show_the_most_frequent(run_directory: MakeRun, only_sections: OnlySections) -> None:
+    only_sections("quality")
     classes = tuple(f"class {code}" for code in range(110))
     page = page_of(run_directory(task="multiclass", classes=classes, repeats=1))
     assert "The 100 most frequent of 110 classes." in page.text
@@ -153,7 +158,10 @@ def test_text_from_the_users_data_is_harmless(run_directory: MakeRun) -> None:
     assert r"| a\|b\[c\] \_d\_ | one value in every row |" in markdown
 
 
-def test_a_branch_that_failed_leaves_the_other_and_its_reason(run_directory: MakeRun) -> None:
+def test_a_branch_that_failed_leaves_the_other_and_its_reason(
+    run_directory: MakeRun, only_sections: OnlySections
+) -> None:
+    only_sections("result", "training")
     paths = run_directory(models=("trees",), failed=("trees-s8",))
     page = page_of(paths)
     assert (
@@ -172,7 +180,8 @@ def test_a_run_without_any_finished_trial_still_has_a_report(run_directory: Make
     assert not (paths.report / "roc_curves.png").exists()
 
 
-def test_folds_show_in_the_table_of_trials(run_directory: MakeRun) -> None:
+def test_folds_show_in_the_table_of_trials(run_directory: MakeRun, only_sections: OnlySections) -> None:
+    only_sections("result", "training")
     page = page_of(run_directory(folds=2))
     columns = page.row("trial")
     assert columns[:5] == ["trial", "engine", "lane", "seed", "fold"]
@@ -191,7 +200,8 @@ def test_time_stands_per_phase_and_lane(plain_page: Page) -> None:
     assert page.row("sum")[1:] == ["10 s", "17 s", "21 s", "17 s", "21 s"]
 
 
-def test_the_data_and_the_devices_are_described(run_directory: MakeRun) -> None:
+def test_the_data_and_the_devices_are_described(run_directory: MakeRun, only_sections: OnlySections) -> None:
+    only_sections("data", "training", "machine")
     page = page_of(run_directory(rows=4000, repeats=1))
     assert page.row("train") == ["train", "4,000", "33.3 %"]
     assert page.row("a|b[c] _d_")[1] == "one value in every row"
@@ -213,7 +223,10 @@ def test_metrics_csv_has_a_row_per_model_and_per_trial(plain_run: RunPaths) -> N
     assert len(rows) == (3 + 4) * 2 * 6
 
 
-def test_a_column_of_weights_is_named(run_directory: MakeRun, plain_page: Page) -> None:
+def test_a_column_of_weights_is_named(
+    run_directory: MakeRun, plain_page: Page, only_sections: OnlySections
+) -> None:
+    only_sections("result", "quality")
     sentence = (
         "Column <i>w</i> weights the rows in every metric, in the intervals and in the weights of the blend."
     )
@@ -222,7 +235,8 @@ def test_a_column_of_weights_is_named(run_directory: MakeRun, plain_page: Page) 
     assert "weights the rows" not in plain_page.text
 
 
-def test_models_of_any_name_are_shown_and_drawn(run_directory: MakeRun) -> None:
+def test_models_of_any_name_are_shown_and_drawn(run_directory: MakeRun, only_sections: OnlySections) -> None:
+    only_sections("result", "quality")
     paths = run_directory(repeats=1)
     metrics = read_json(paths.metrics)
     trees = next(model for model in metrics["models"] if model["name"] == "trees")
@@ -241,7 +255,8 @@ def test_models_of_any_name_are_shown_and_drawn(run_directory: MakeRun) -> None:
     assert (paths.report / "roc_curves.png").read_bytes().startswith(PNG)
 
 
-def test_null_values_show_as_dashes(run_directory: MakeRun) -> None:
+def test_null_values_show_as_dashes(run_directory: MakeRun, only_sections: OnlySections) -> None:
+    only_sections("result", "machine")
     paths = run_directory(repeats=1)
     metrics = read_json(paths.metrics)
     for entry in (*metrics["models"], *metrics["trials"]):
@@ -255,7 +270,10 @@ def test_null_values_show_as_dashes(run_directory: MakeRun) -> None:
     assert not (paths.report / "timings.png").exists()
 
 
-def test_predictions_that_are_gone_cost_their_curve_alone(run_directory: MakeRun) -> None:
+def test_predictions_that_are_gone_cost_their_curve_alone(
+    run_directory: MakeRun, only_sections: OnlySections
+) -> None:
+    only_sections("result", "quality", "training")
     paths = run_directory(repeats=1)
     build(paths)
     for name in ("trees-s7", "neural-s7"):
@@ -267,7 +285,8 @@ def test_predictions_that_are_gone_cost_their_curve_alone(run_directory: MakeRun
     assert (paths.report / "learning_curves.png").exists()
 
 
-def test_blanks_in_a_learning_curve_are_gaps(run_directory: MakeRun) -> None:
+def test_blanks_in_a_learning_curve_are_gaps(run_directory: MakeRun, only_sections: OnlySections) -> None:
+    only_sections("training")
     paths = run_directory(repeats=1)
     lines = [
         "step,elapsed_s,metric,train,valid",
@@ -323,7 +342,6 @@ def test_durations_have_units(seconds: float, text: str) -> None:
 
 
 def test_each_model_has_a_card_with_its_metrics_and_how_to_load_it(plain_run: RunPaths) -> None:
-    build(plain_run)
     results = read_results(plain_run)
     for model in results.models:
         text = card_path(plain_run, model.name).read_text(encoding="utf-8")
@@ -334,7 +352,10 @@ def test_each_model_has_a_card_with_its_metrics_and_how_to_load_it(plain_run: Ru
         assert "| expected calibration error |" in text and "{" not in text
 
 
-def test_the_verdict_on_many_models_names_the_best_single_one_and_the_blend(run_directory: MakeRun) -> None:
+def test_the_verdict_on_many_models_names_the_best_single_one_and_the_blend(
+    run_directory: MakeRun, only_sections: OnlySections
+) -> None:
+    only_sections("result")
     paths = run_directory(repeats=1)
     metrics = read_json(paths.metrics)
     trees = next(model for model in metrics["models"] if model["name"] == "trees")

@@ -21,6 +21,11 @@ MakeRun = Callable[..., RunPaths]
 BEGINS = {"trees-s7": 100.0, "trees-s8": 100.0, "neural-s7": 110.0, "neural-s8": 130.0}
 
 
+@pytest.fixture(autouse=True)
+def _only(only_sections: Callable[..., None]) -> None:
+    only_sections("machine", "repeat")
+
+
 def of(paths: RunPaths) -> tuple[Plan, Results]:
     return read_record(paths.plan, Plan), read_results(paths)
 

@@ -117,7 +117,7 @@ def test_a_page_is_made_whatever_file_is_missing_or_cut(run_directory: MakeRun, 
     paths = run_directory(rows=80, repeats=1)
     write_text(paths.config, "seed = 7\n")
     for file in one_of_each_kind(files_of(paths.root)):
-        for cut in (False, True):
+        for cut in (False, True) if (paths.root / file).stat().st_size else (False,):
             part = RunPaths(root=tmp_path / "part")
             shutil.rmtree(part.root, ignore_errors=True)
             shutil.copytree(paths.root, part.root)

@@ -55,6 +55,11 @@ def explained(columns: int = 2) -> Explanations:
     )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _only(only_sections: Callable[..., None]) -> None:
+    only_sections("why")
+
+
 @pytest.fixture
 def run(run_directory: Callable[..., RunPaths]) -> RunPaths:
     return run_directory()
