@@ -21,6 +21,7 @@ from sparkgpu.config.values import (
     Fraction,
     GrowPolicy,
     NotNegative,
+    NumberEmbedding,
     Positive,
     Precision,
     Schedule,
@@ -107,12 +108,13 @@ class NetworkConfig(Section):
     """What one network is and how it learns; every key can differ between the networks of a run.
 
     `hidden` are the widths of the blocks. For tabm, `members` is the number of predictions per row (k in its
-    paper); `num_bins` and `embedding_dim` set its piecewise-linear embeddings of numbers; its hidden matrices
-    learn by Muon at `muon_learning_rate` (0: by AdamW like the rest). `schedule` is how the learning rates
-    change over `epochs`; `patience` is the number of epochs without gain before early
-    stopping (0: none). `batch_size` is that of a whole step, under every strategy; a device computes
-    `micro_batch_size` rows of it at once (None: all). `compile` is torch.compile; it is off because on the
-    CPU compiling takes longer than it saves. `cuda_graph` lets a GPU repeat a captured step.
+    paper); `number_embedding` says how it reads a number, as `embedding_dim` values: on lines within at most
+    `num_bins` bins, or as cosines of it (one bin: plainly, in both cases). Its hidden matrices learn by Muon
+    at `muon_learning_rate` (0: by AdamW like the rest). `schedule` is how the learning rates change over
+    `epochs`; `patience` is the number of epochs without gain before early stopping (0: none). `batch_size` is
+    that of a whole step, under every strategy; a device computes `micro_batch_size` rows of it at once (None:
+    all). `compile` is torch.compile; it is off because on the CPU compiling takes longer than it saves.
+    `cuda_graph` lets a GPU repeat a captured step.
     """
 
     architecture: Architecture = "tabm"
@@ -120,6 +122,7 @@ class NetworkConfig(Section):
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     members: Count | None = None
     num_bins: Annotated[int, Field(ge=1)] | None = None
+    number_embedding: NumberEmbedding | None = None
     embedding_dim: Count | None = None
     epochs: Count | None = None
     batch_size: Count | None = None

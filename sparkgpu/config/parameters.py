@@ -13,6 +13,7 @@ from sparkgpu.config.values import (
     Fraction,
     GrowPolicy,
     NotNegative,
+    NumberEmbedding,
     Positive,
     Schedule,
 )
@@ -49,6 +50,7 @@ class NeuralParameters(NeuralConfig):
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)]
     members: Count = 1
     num_bins: Count = 1
+    number_embedding: NumberEmbedding = "piecewise"
     embedding_dim: Count = 1
     epochs: Count
     batch_size: Count

@@ -14,6 +14,7 @@ GrowPolicy = Literal["depthwise", "lossguide", "symmetric"]
 CategoricalEncoding = Literal["one_hot_internal", "label_encoder", "sort_by_response"]
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Schedule = Literal["constant", "cosine", "coslog4"]
+NumberEmbedding = Literal["piecewise", "cosine"]
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=1)]

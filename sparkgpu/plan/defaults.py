@@ -23,6 +23,7 @@ from sparkgpu.plan.tree_defaults import TableSize, tree_defaults
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
 
 _MANY_ROWS = 100_000
+_SMALL_REGRESSION = 32_000  # training rows; on diamonds cosines and Muon win with 7,000 and lose with 38,000
 # Steps of TabM with preset "fast" on a smaller table without early stopping: 30 epochs are too few for tables
 # of 14,000 to 40,000 rows (docs/performance.md).
 _FAST_STEPS = 6_500
@@ -178,6 +179,8 @@ def neural_defaults(
     is_wide = preset == "fast" and size.num_features >= _WIDE
     if is_wide:
         found |= network.fast_on_many_columns
+    if preset != "fast" and task == "regression" and train_rows < _SMALL_REGRESSION:
+        found |= network.thorough_on_small_regression
     if task == "regression":
         found |= network.on_regression
     if task == "multiclass":

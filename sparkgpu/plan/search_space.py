@@ -42,7 +42,7 @@ def _space(section: TreesConfig | NeuralConfig) -> SearchSpace:
 def _counts(key: str, parameters: TreesParameters | NeuralParameters) -> bool:
     """Whether a key has a meaning beside the others: a limit of 0 is none, and few leaves are few levels."""
     if isinstance(parameters, NeuralParameters):
-        return True
+        return key != "num_bins" or parameters.number_embedding == "piecewise"
     if key == "max_leaves":
         return parameters.grow_policy == "lossguide" and parameters.max_leaves > 0
     return key != "max_depth" or parameters.max_depth > 0

@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "tabm, odd depth": {
         "architecture": "tabm", "hidden": (80, 16, 16, 16, 16), "members": 2, "num_bins": 6,
-        "embedding_dim": 3,
+        "number_embedding": "cosine", "embedding_dim": 3,
     },
     "resnet": {"architecture": "resnet", "hidden": (16, 16, 16, 16)},
     "realmlp": {"architecture": "realmlp", "hidden": (16, 16, 16, 16), "learning_rate": 0.04},

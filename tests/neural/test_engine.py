@@ -25,7 +25,11 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "resnet": {"hidden": (32, 32)},
     "realmlp": {"hidden": (32, 32)},
     "tabm": {"hidden": (32, 16), "members": 4, "num_bins": 16, "embedding_dim": 4},
-}
+    "tabm, cosine": {
+        "architecture": "tabm", "hidden": (32, 16), "members": 4, "num_bins": 16, "embedding_dim": 8,
+        "number_embedding": "cosine", "muon_learning_rate": 0.01,
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

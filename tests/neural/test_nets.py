@@ -7,6 +7,7 @@ import torch
 from planted import parameters
 from torch import Tensor
 
+from sparkgpu.engines.neural.nets.cosine import CosineEmbeddings
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place, set_place
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, embedding_dim
 from sparkgpu.engines.neural.nets.members_output import MembersOutput
@@ -168,6 +169,35 @@ def test_numbers_looked_up_by_their_bins_are_embedded_as_published() -> None:
     layer.lookup.is_exported = True
     for found, expected in zip(looked_up, values_and_gradients(), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_cosines_begin_slow_and_fast_and_none_counts_before_training_finds_a_use_for_it() -> None:
+    torch.manual_seed(0)
+    layer = CosineEmbeddings(50, 16)
+    slow, fast = layer.frequency[:, 0].abs(), layer.frequency[:, -1].abs()
+    assert 0 < slow.max() <= 0.03 and fast.median() > 1 and fast.max() <= 30
+    x = torch.randn(7, 50)
+    assert layer(x).shape == (7, 50, 16) and not layer(x).any()
+    with torch.no_grad():
+        layer.factor.fill_(2.0)
+        layer.shift.fill_(0.5)
+    torch.testing.assert_close(layer(x)[..., 0], 2 * x + 0.5)
+    wave = 2 * torch.cos(2 * torch.pi * layer.frequency[3, 5] * x[:, 3]) + 0.5
+    torch.testing.assert_close(layer(x)[:, 3, 6], wave)
+
+
+def test_tabm_embeds_numbers_as_cosines_but_no_column_with_two_values() -> None:
+    bins = (torch.linspace(-1, 1, 5), torch.tensor([0.0, 1.0]), torch.linspace(-2, 2, 5))
+    shape = InputShape(num_numeric=3, num_levels=(4,), num_outputs=1, bins=bins)
+    config = parameters(
+        architecture="tabm", hidden=(8, 8), members=2, num_bins=4, embedding_dim=3, number_embedding="cosine"
+    )
+    net = build_net(config, shape)
+    assert isinstance(net.input, TabMInput) and isinstance(net.input.numeric, CosineEmbeddings)
+    assert net.input.widths == (3, 3, 1, 5)
+    numbers = torch.randn(6, 3)
+    read = net.input(numbers, torch.zeros((6, 1), dtype=torch.int32))
+    assert read.shape == (6, 12) and torch.equal(read[:, 6], numbers[:, 1])
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 5])

@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tabm": {"architecture": "tabm", "hidden": (16, 16), "members": 4, "num_bins": 5, "embedding_dim": 3},
     "tabm, Muon": {
         "architecture": "tabm", "hidden": (16, 16, 16), "members": 4, "num_bins": 5, "embedding_dim": 3,
-        "muon_learning_rate": 0.02,
+        "number_embedding": "cosine", "muon_learning_rate": 0.02,
     },
     "realmlp": {"architecture": "realmlp", "hidden": (16, 16)},
     "mlp": {"architecture": "mlp", "hidden": (16, 16)},

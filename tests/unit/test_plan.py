@@ -216,6 +216,19 @@ def test_defaults_follow_task_preset_rows_and_device() -> None:
     assert (classes.epochs, classes.muon_learning_rate) == (62, 0.02)
     without = config_io.load(assignments=["neural.muon_learning_rate=0"])
     assert resolved(without, task="multiclass", train_rows=20_000).neural.epochs == 82
+    # With time and few rows, a number is predicted from cosines; otherwise that is no better.
+    ways = [
+        resolved(empty, preset=preset, task=task, train_rows=rows).neural
+        for preset, task, rows in (
+            ("balanced", "regression", 31_999), ("best", "regression", 100),
+            ("balanced", "regression", 32_000), ("fast", "regression", 100),
+            ("balanced", "binary", 100), ("balanced", "multiclass", 100),
+        )
+    ]  # fmt: skip
+    assert [(way.number_embedding, way.muon_learning_rate) for way in ways] == [
+        ("cosine", 0.01), ("cosine", 0.01), ("piecewise", 0), ("piecewise", 0),
+        ("piecewise", 0), ("piecewise", 0.02),
+    ]  # fmt: skip
     few = config_io.load(assignments=["neural.batch_size=100"])
     assert resolved(few, train_rows=10_000).neural.epochs == 65
     sizes = [resolved(empty, train_rows=rows).neural.batch_size for rows in (31_999, 32_000, 108_000)]

@@ -108,3 +108,10 @@ def test_a_search_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_network_and_engine_of_ours_has_settings_to_search() -> None:
     assert all(entry.search for entry in NETWORKS.own())
     assert all(entry.search for entry in ENGINES.own() if entry.branch == "trees")
+
+
+def test_bins_are_not_searched_where_numbers_are_read_as_cosines() -> None:
+    bins = plan_of().resolved(config_io.load(), SIZES[1]).neural
+    cosines = bins.model_copy(update={"number_embedding": "cosine"})
+    assert set(search_space(bins, ("num_bins", "dropout"))) == {"num_bins", "dropout"}
+    assert set(search_space(cosines, ("num_bins", "dropout"))) == {"dropout"}

@@ -21,9 +21,10 @@ class NetworkEntry(Entry):
     """A network; `load` names its `sparkgpu.engines.neural.nets.network.Network`.
 
     `learning` holds the defaults for all presets, `presets` those of each preset; the keys are those of
-    ``[neural]``. `on_many_rows` and `fast_on_many_rows` (from 100,000 training rows on),
-    `fast_on_many_columns` (from 200 features on), `balanced_on_cpu`, `on_regression` and `on_multiclass`
-    (more than two classes) then override them in their cases. A preset without `epochs` gets enough epochs
+    ``[neural]``. `on_many_rows` and `fast_on_many_rows` (from 100,000 training rows on), `balanced_on_cpu`,
+    `fast_on_many_columns` (from 200 features on), `thorough_on_small_regression` (balanced and best, below
+    32,000 training rows), `on_regression` and `on_multiclass` (more than two classes) then override them in
+    their cases, in this order. A preset without `epochs` gets enough epochs
     for about 6,500 steps.
 
     `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
@@ -37,6 +38,7 @@ class NetworkEntry(Entry):
     fast_on_many_rows: Defaults = field(default_factory=dict)
     fast_on_many_columns: Defaults = field(default_factory=dict)
     balanced_on_cpu: Defaults = field(default_factory=dict)
+    thorough_on_small_regression: Defaults = field(default_factory=dict)
     on_regression: Defaults = field(default_factory=dict)
     on_multiclass: Defaults = field(default_factory=dict)
     tensor_parallel: Literal["pairs", "inner"] | None = None
@@ -48,14 +50,15 @@ _WIDTHS = Choice(((64, 64), (128, 128), (256, 256), (128, 128, 128), (256, 256, 
 # For "tabm", the presets "best" and, on a GPU, "balanced" have the size from its paper. On a CPU "balanced"
 # is half as wide with half the members, which is a tenth of the work. Two CPU cores train "fast" in about a
 # minute. For large tables it has fewer members and no dropout, since the network then lacks capacity and
-# epochs, not rows. Muon learns faster there, and with many classes; on other small tables it overfits sooner
+# epochs, not rows. Muon learns faster there, and with many classes; on other small tables it overfits sooner.
+# Only where few rows have a number to predict and there is time, cosines and Muon together do better
 # (docs/performance.md has the figures).
 _TABM = NetworkEntry(
     name="tabm",
     load="sparkgpu.engines.neural.nets.tabm:NETWORK",
     learning={
         "learning_rate": 2e-3, "muon_learning_rate": 0.0, "weight_decay": 3e-4, "schedule": "constant",
-        "dropout": 0.1,
+        "dropout": 0.1, "number_embedding": "piecewise",
     },
     presets={
         "fast": {
@@ -79,6 +82,7 @@ _TABM = NetworkEntry(
     # One bin: plain numbers. Embeddings would make the first layer many times as wide.
     fast_on_many_columns={"num_bins": 1, "members": 4},
     balanced_on_cpu={"hidden": (256, 256), "members": 16},
+    thorough_on_small_regression={"number_embedding": "cosine", "muon_learning_rate": 0.01},
     on_multiclass={"muon_learning_rate": 0.02},
     tensor_parallel="pairs",
     search={

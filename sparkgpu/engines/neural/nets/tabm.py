@@ -1,4 +1,4 @@
-"""TabM-mini with piecewise-linear embeddings (Gorishniy et al., "TabM", ICLR 2025): many predictions per row.
+"""TabM-mini (Gorishniy et al., "TabM", ICLR 2025): many predictions per row, numbers embedded.
 
 One network gives the predictions of M members. They share all weights except two: the factors of a member's
 inputs, and its output layer. The parts come from the packages ``tabm`` and ``rtdl_num_embeddings`` by the
@@ -22,7 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.config.values import NumberEmbedding
 from sparkgpu.engines.neural.nets.categories import OneHot
+from sparkgpu.engines.neural.nets.cosine import CosineEmbeddings
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, Columns
 from sparkgpu.engines.neural.nets.inputs import embedding_dim as category_dim
 from sparkgpu.engines.neural.nets.members_output import MembersOutput
@@ -68,7 +70,9 @@ def _published() -> _Published:
 class TabMInput(nn.Module):
     """Numbers and codes side by side (B, D); `widths` are the output widths of the columns."""
 
-    def __init__(self, shape: InputShape, *, embedding_dim: int) -> None:
+    def __init__(
+        self, shape: InputShape, *, embedding_dim: int, number_embedding: NumberEmbedding = "piecewise"
+    ) -> None:
         super().__init__()
         # An embedding does not help a column with two values, so missing indicators stay as they are.
         embedded = [column for column, edges in enumerate(shape.bins) if len(edges) > 2]
@@ -77,7 +81,10 @@ class TabMInput(nn.Module):
         many = [column for column, levels in enumerate(shape.num_levels) if levels > _MOST_ONE_HOT]
         self.embedded, self.plain, self.few, self.many = map(Columns, (embedded, plain, few, many))
         self.numeric: nn.Module | None = None
-        if embedded:
+        self.lookup: PiecewiseLookup | None = None
+        if embedded and number_embedding == "cosine":
+            self.numeric = CosineEmbeddings(len(embedded), embedding_dim)
+        elif embedded:
             bins = [shape.bins[column] for column in embedded]
             self.numeric = _published().embeddings(bins, embedding_dim, activation=False, version="B")
             self.lookup = PiecewiseLookup(bins)
@@ -96,8 +103,10 @@ class TabMInput(nn.Module):
         parts: list[Tensor] = []
         if self.numeric is not None:
             embedded_BF = self.embedded(numeric_BG)
-            looks_up = self.lookup.serves(self.numeric)
-            found_BFE = self.lookup(self.numeric, embedded_BF) if looks_up else self.numeric(embedded_BF)
+            if self.lookup is not None and self.lookup.serves(self.numeric):
+                found_BFE = self.lookup(self.numeric, embedded_BF)
+            else:
+                found_BFE = self.numeric(embedded_BF)
             parts.append(found_BFE.flatten(1))
         if self.plain.num_outputs:
             parts.append(self.plain(numeric_BG))
@@ -143,7 +152,9 @@ class FirstBlock(MLPBlock):
 def build_tabm(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
     """A block for each width in `hidden`; `shape` holds the bins."""
     hidden, dropout, members = parameters.hidden, parameters.dropout, parameters.members
-    first = TabMInput(shape, embedding_dim=parameters.embedding_dim)
+    first = TabMInput(
+        shape, embedding_dim=parameters.embedding_dim, number_embedding=parameters.number_embedding
+    )
     blocks: list[nn.Module] = [FirstBlock(first.widths, hidden[0], dropout, members=members)]
     blocks += [MLPBlock(before, after, dropout) for before, after in pairwise(hidden)]
     return TabularNet(first, blocks, MembersOutput(hidden[-1], shape.num_outputs, members=members))
