@@ -31,6 +31,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def blend_of_one(only: str) -> str:
+    """What to say of a blend that is one model again, instead of showing it."""
+    return f"The blend is {only} alone: no other model makes it better on the validation rows."
+
+
 def gibibytes(size: float) -> str:
     return f"{size / 2**30:.1f} GiB"
 

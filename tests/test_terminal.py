@@ -326,6 +326,28 @@ def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: ty
     ]
 
 
+def test_a_blend_of_one_model_is_said_in_place_of_its_ties() -> None:
+    found = results()
+    *others, blend = found.models
+    alone = blend.model_copy(update={"weights": {"trees": 0.0, "neural": 1.0}})
+    pairs = [
+        pair.model_copy(update={"a": a, "b": b, "sentence": f"{a} against {b}"})
+        for pair in found.comparison.pairs
+        for a, b in (("trees", "neural"), ("blend", "trees"), ("blend", "neural"))
+    ]
+    comparison = found.comparison.model_copy(update={"pairs": tuple(pairs)})
+    out = StringIO()
+    Display(out).finish(
+        found.model_copy(update={"models": (*others, alone), "comparison": comparison}), PATHS
+    )
+    lines = out.getvalue().splitlines()
+    place = lines.index("Trees against neural")
+    assert lines[place + 1] == (
+        "The blend is neural alone: no other model makes it better on the validation rows."
+    )
+    assert "Blend against" not in out.getvalue()
+
+
 def test_quiet_says_nothing_before_the_result() -> None:
     out = StringIO()
     with open_display(True, out) as display:

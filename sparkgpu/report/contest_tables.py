@@ -6,6 +6,7 @@ from sparkgpu.report.cells import Cell, Table, number_cell, seconds_cell
 from sparkgpu.report.tables import signed
 from sparkgpu.rundir.results import ModelResult, Results
 from sparkgpu.score.metrics import score
+from sparkgpu.words import blend_of_one as alone
 from sparkgpu.words import metric_title, number_text
 
 
@@ -59,9 +60,7 @@ def blend_parts(found: Results) -> Table:
 def blend_of_one(found: Results) -> str:
     """What to say of a blend that is one model again, instead of showing it; else empty."""
     only = next((model.only for model in found.models if model.only), None)
-    return (
-        f"The blend is {only} alone: no other model makes it better on the validation rows." if only else ""
-    )
+    return alone(only) if only else ""
 
 
 def searches(found: Results) -> Table:

@@ -25,7 +25,7 @@ from sparkgpu.terminal.blocks import plan_facts, results_table, table_facts
 from sparkgpu.terminal.devices import Devices
 from sparkgpu.terminal.progress import BRANCHES, Progress
 from sparkgpu.terminal.spool import Spool, say
-from sparkgpu.words import clean, seconds_text
+from sparkgpu.words import blend_of_one, clean, seconds_text
 
 if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer than importing the terminal
     from sparkgpu.config.registry.engines import Branch
@@ -121,9 +121,13 @@ class Display:
         """Show what was found, and where the run lies."""
         self.close()
         self._console.print(results_table(results))
+        only = next((model.only for model in results.models if model.only), None)
         for pair in results.comparison.pairs:
-            sentence = clean(pair.sentence)
-            self._line(sentence[0].upper() + sentence[1:])
+            if only is None or "blend" not in (pair.a, pair.b):
+                sentence = clean(pair.sentence)
+                self._line(sentence[0].upper() + sentence[1:])
+        if only is not None:
+            self._line(blend_of_one(clean(only)))
         for caveat in results.comparison.caveats:
             self._line(f"note: {clean(caveat)}")
         for trial in results.failed:
