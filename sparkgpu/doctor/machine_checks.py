@@ -44,6 +44,7 @@ def machine_checks(machine: Machine, environ: Mapping[str, str]) -> Iterator[Che
     yield from _java(environ)
     yield _native_trees()
     yield _ports()
+    yield processor_check(machine)
     yield _memory(machine)
     yield _disk()
     yield _shared_memory()
@@ -115,6 +116,12 @@ def _ports() -> Check:
             return ok("ports", f"{counted(BLOCK, 'port')} of a lane from {base} on are free on 127.0.0.1")
     except (OSError, SparkgpuError) as error:
         return failure("ports", str(error), "stop other runs, or allow programs to listen on 127.0.0.1")
+
+
+def processor_check(machine: Machine) -> Check:
+    """In which format networks train here without a GPU."""
+    how = "with bfloat16 matrix products (AMX)" if machine.has_amx else "in float32: it has no AMX"
+    return ok("processor", f"{counted(machine.cores, 'core')}; without a GPU TabM trains {how}")
 
 
 def _memory(machine: Machine) -> Check:

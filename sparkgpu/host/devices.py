@@ -17,6 +17,7 @@ import psutil
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.cores import usable_cores
 from sparkgpu.host.gpus import DENIED, Gpu, find_gpus
+from sparkgpu.host.processor import has_amx
 from sparkgpu.words import listed
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -30,6 +31,7 @@ class Machine:
     """The cores and the memory that this process may use, the GPUs, and the driver's version.
 
     `gpus` holds those that cannot be used as well; `gpu_problem` tells why the driver does not answer.
+    `has_amx` means that the processor has a unit for bfloat16 matrix products.
     """
 
     cores: int
@@ -37,6 +39,7 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
     gpu_problem: str | None = None
+    has_amx: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,7 @@ def find_machine() -> Machine:
         gpus=found.gpus,
         driver=found.driver,
         gpu_problem=found.problem,
+        has_amx=has_amx(),
     )
 
 

@@ -18,7 +18,13 @@ from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
 from sparkgpu.plan.gpu_memory import tree_bytes
 from sparkgpu.plan.layout import base_model, lay_out_trials
-from sparkgpu.plan.strategy import check_precision, check_strategy, choose_strategy, weight_bytes
+from sparkgpu.plan.strategy import (
+    check_precision,
+    check_strategy,
+    choose_strategy,
+    reduces_on_cpu,
+    weight_bytes,
+)
 from sparkgpu.plan.time_limit import MOST_REPEATS, explained_s, planned_s, training_ends
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trees import check_tree_device
@@ -198,6 +204,12 @@ def make_plan(
         )
         for index, (device, port) in enumerate(zip(devices, ports, strict=True))
     )
+    networks = [section for section in config.sections() if isinstance(section, NeuralConfig)]
+    if not on_gpu and any(reduces_on_cpu(network, has_amx=machine.has_amx) for network in networks):
+        reasons["precision"] = (
+            "bfloat16 matrix products in TabM, for which this processor has a unit (AMX); its weights stay "
+            "float32"
+        )
     nodes = config.cluster.nodes
     strategy = spread(
         config,

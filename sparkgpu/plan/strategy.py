@@ -118,6 +118,11 @@ def check_precision(config: NeuralConfig, device: str) -> None:
         )
 
 
+def reduces_on_cpu(network: NeuralConfig, *, has_amx: bool) -> bool:
+    """Whether this network trains in bfloat16 on a CPU, with or without AMX, though nobody asked for it."""
+    return network.precision == "auto" and has_amx and NETWORKS.find(network.architecture).bfloat16_on_amx
+
+
 def _check_pipeline(config: NeuralConfig, hidden: Sequence[int], asked: str, cut: int) -> None:
     if cut > len(hidden):
         blocks = counted(len(hidden), "block")

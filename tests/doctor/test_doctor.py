@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sparkgpu.doctor.check import Check
 from sparkgpu.doctor.gpu_checks import gpu_checks, run_check, torch_cuda
+from sparkgpu.doctor.machine_checks import processor_check
 from sparkgpu.doctor.page import DoctorReport, as_markdown
 from sparkgpu.host.devices import Machine
 from sparkgpu.host.gpus import DENIED, Gpu, Survey
@@ -97,6 +99,14 @@ def test_it_says_what_a_run_would_train_on(tmp_path: Path) -> None:
     assert run_check(machine, {}).found == "trains on cpu (CPU)"
     hidden = run_check(machine, {"CUDA_VISIBLE_DEVICES": "0"})
     assert hidden.status == "failure" and "CUDA_VISIBLE_DEVICES=0 names a GPU" in hidden.found
+
+
+def test_it_says_in_which_format_networks_train_on_the_cpu() -> None:
+    machine = Machine(cores=2, memory_bytes=GIB)
+    assert processor_check(machine).found == ("2 cores; without a GPU TabM trains in float32: it has no AMX")
+    assert processor_check(replace(machine, has_amx=True)).found == (
+        "2 cores; without a GPU TabM trains with bfloat16 matrix products (AMX)"
+    )
 
 
 def survey(**changes: object) -> Survey:

@@ -206,12 +206,6 @@ def test_the_record_proves_the_device(tmp_path: Path, device: str) -> None:
     assert record.parameters["hidden"] == [32]
 
 
-def test_automatic_precision_on_a_cpu_is_float32() -> None:
-    cpu = torch.device("cpu")
-    assert choose_precision(NeuralConfig(precision="auto"), cpu, "AMD EPYC").dtype is None
-    assert choose_precision(NeuralConfig(precision="bfloat16"), cpu, "AMD EPYC").dtype is torch.bfloat16
-
-
 @pytest.mark.parametrize(
     ("strategy", "dtype"),
     [("single", torch.float16), ("ddp", torch.float16), ("fsdp", None), ("tp", None), ("pp", None)],

@@ -58,6 +58,23 @@ def test_where_h2o_fails_on_a_gpu_the_installed_engine_with_cuda_takes_its_place
     assert not any(trial.probed for trial in make_plan(RunConfig(), machine, cpus, (1, 2)).trials)
 
 
+def test_the_plan_says_that_networks_use_the_processors_unit_for_bfloat16() -> None:
+    def reason(has_amx: bool, *assignments: str, gpus: str | None = None) -> str | None:
+        machine = Machine(cores=4, memory_bytes=64 * GIB, gpus=GPUS[: 1 if gpus else 0], has_amx=has_amx)
+        config = config_io.load(assignments=assignments)
+        devices = choose_devices(machine, gpus=("0",) if gpus else None, cpu_lanes=None, environ={})
+        return make_plan(config, machine, devices, (21000,)).reasons.get("precision")
+
+    assert reason(True) == (
+        "bfloat16 matrix products in TabM, for which this processor has a unit (AMX); its weights stay "
+        "float32"
+    )
+    assert reason(False) is None and reason(True, gpus="0") is None
+    assert reason(True, "neural.precision=float32") is None
+    assert reason(True, "neural.architecture=mlp") is None
+    assert reason(True, 'models=["trees"]') is None
+
+
 def test_n_lanes_train_n_repeats_each_with_a_seed_and_a_lane_of_its_own() -> None:
     plan = plan_of("devices.cpu_lanes=3", "seed=40")
     assert names(plan) == [

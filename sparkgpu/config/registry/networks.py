@@ -28,8 +28,9 @@ class NetworkEntry(Entry):
     for about 6,500 steps.
 
     `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
-    ``inner``, by the inner width of each block; None, not at all. `search` holds the settings that
-    ``--search`` tries.
+    ``inner``, by the inner width of each block; None, not at all. With `bfloat16_on_amx` it trains in
+    bfloat16 on a CPU with AMX where nobody asks for a format, because that measured faster and no worse.
+    `search` holds the settings that ``--search`` tries.
     """
 
     presets: Mapping[str, Defaults]
@@ -42,6 +43,7 @@ class NetworkEntry(Entry):
     on_regression: Defaults = field(default_factory=dict)
     on_multiclass: Defaults = field(default_factory=dict)
     tensor_parallel: Literal["pairs", "inner"] | None = None
+    bfloat16_on_amx: bool = False
     search: SearchSpace = field(default_factory=dict)
 
 
@@ -85,6 +87,7 @@ _TABM = NetworkEntry(
     thorough_on_small_regression={"number_embedding": "cosine", "muon_learning_rate": 0.01},
     on_multiclass={"muon_learning_rate": 0.02},
     tensor_parallel="pairs",
+    bfloat16_on_amx=True,
     search={
         "learning_rate": Range(low=5e-4, high=5e-3, log=True),
         "weight_decay": Range(low=1e-5, high=1e-2, log=True),

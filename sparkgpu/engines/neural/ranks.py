@@ -29,7 +29,7 @@ from sparkgpu.engines.launchers.rendezvous import meet, restarts
 from sparkgpu.engines.neural.engine import usable_device
 from sparkgpu.engines.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.engines.neural.training.memory import NeedsSmallerBatches
-from sparkgpu.engines.neural.training.precision import choose_precision
+from sparkgpu.engines.neural.training.precision import agreed, choose_precision
 from sparkgpu.engines.neural.training.train import Report
 from sparkgpu.engines.neural.training.trial import run_rank
 from sparkgpu.errors import SparkgpuError
@@ -72,7 +72,7 @@ def make_strategy(name: str, config: NeuralParameters, device: torch.device, dev
     copies, _ = ways(config, name, dist.get_world_size() if dist.is_initialized() else 1)
     place = RankPlace(
         device=device,
-        precision=choose_precision(config, device, device_name, name),
+        precision=agreed(choose_precision(config, device, device_name, name)),
         copies=copies,
         batch_size=config.batch_size,
         micro_rows=config.micro_batch_size,

@@ -31,6 +31,7 @@ from sparkgpu.engines.neural.nets.members_output import MembersOutput
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
 from sparkgpu.engines.neural.nets.network import Network
 from sparkgpu.engines.neural.nets.piecewise import PiecewiseLookup
+from sparkgpu.engines.neural.nets.products import is_reduced, linear
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.training.optimizer import Recipe
@@ -136,17 +137,27 @@ class FirstBlock(MLPBlock):
         """Whether the layer's weights may be used without calling it; not if the layer is cut over ranks."""
 
     def forward(self, x_BD: Tensor) -> Tensor:
-        linear = self.linear
-        if self.may_merge and len(x_BD) > linear.out_features:
-            # (D, M, D'): all members side by side.
-            weight_DMD = self.adapter.get_parameter("weight").t().unsqueeze(2) * linear.weight.t().unsqueeze(
-                1
-            )
-            hidden_BMD = (x_BD @ weight_DMD.flatten(1)).view(len(x_BD), -1, linear.out_features) + linear.bias
+        if self.may_merge and len(x_BD) > self.linear.out_features:
+            hidden_BMD = self._merged(x_BD)
         else:
-            hidden_BMD = linear(self.adapter(self.view(x_BD)))
+            hidden_BMD = self.linear(self.adapter(self.view(x_BD)))
         out_BMD: Tensor = self.dropout(self.activation(hidden_BMD))
         return out_BMD
+
+    def _merged(self, x_BD: Tensor) -> Tensor:
+        """Rows through the layers of all members, which stand side by side."""
+        factor_MD, layer_ED, bias_E = (
+            self.adapter.get_parameter("weight"),
+            self.linear.weight,
+            self.linear.bias,
+        )
+        members, outputs = len(factor_MD), len(layer_ED)
+        if is_reduced(x_BD):
+            # Added by itself, a float32 bias would make the members' values float32, too.
+            weight_MED = factor_MD.unsqueeze(1) * layer_ED
+            return linear(x_BD, weight_MED.flatten(0, 1), bias_E.repeat(members)).view(-1, members, outputs)
+        weight_DME = factor_MD.t().unsqueeze(2) * layer_ED.t().unsqueeze(1)
+        return (x_BD @ weight_DME.flatten(1)).view(-1, members, outputs) + bias_E
 
 
 def build_tabm(shape: InputShape, parameters: NeuralParameters) -> TabularNet:

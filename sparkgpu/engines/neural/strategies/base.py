@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
+from sparkgpu.engines.neural.nets.products import products_on
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.training.memory import copied, retried
@@ -84,6 +85,7 @@ class Strategy:
         self.net = net
         self.module: nn.Module = self._placed(net)
         self._dropouts = dropouts(self.module)
+        self._clipped = self.parameters()
 
     def _placed(self, net: TabularNet) -> nn.Module:
         return net.to(self.device)
@@ -114,7 +116,8 @@ class Strategy:
         total = loss_B.sum()
         # To give `backward` the factor would save three small operations, but torch then loads sympy (0.4 s).
         mean = total * (self.gradient_scale / place.batch_rows)
-        torch.autograd.backward(mean if self.scaler is None else self.scaler.scale(mean))
+        with products_on(self.precision.threads):  # of activations that are computed again
+            torch.autograd.backward(mean if self.scaler is None else self.scaler.scale(mean))
         return total.detach()
 
     def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:
@@ -132,13 +135,15 @@ class Strategy:
             self.scaler.update()
 
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.scaler is None:
-            optimizer.step()
-        else:
-            self.scaler.step(optimizer)
+        matrices = [p for group in optimizer.param_groups if group["muon"] for p in group["params"]]
+        with self.precision.in_steps(matrices):
+            if self.scaler is None:
+                optimizer.step()
+            else:
+                self.scaler.step(optimizer)
 
     def _clip(self, most_norm: float) -> None:
-        nn.utils.clip_grad_norm_(self.parameters(), most_norm)
+        nn.utils.clip_grad_norm_(self._clipped, most_norm)
 
     def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
         """The mean loss of all rows, or the share of wrong classes if `errors`; in evaluation mode, float32.

@@ -126,6 +126,7 @@ class Checkpoints:
         if strategy.leads:
             found = asdict(progress)
             found["best_weights"] = bool(progress.best_weights)
+            found["precision"] = str(strategy.precision)
             found["scaler"] = strategy.scaler.state_dict() if strategy.scaler is not None else None
             write_json(temporary / "progress.json", found)
             if (self._folder / name).exists():  # left by a training that was stopped at this point
@@ -155,6 +156,9 @@ class Checkpoints:
         scaler = found.pop("scaler", None)
         if scaler and strategy.scaler is not None:
             strategy.scaler.load_state_dict(scaler)
+        before, now = found.pop("precision", None), str(strategy.precision)
+        if before not in (None, now):
+            found["notes"].append(f"until the checkpoint it was trained in {before}; from there on in {now}")
         curve = [CurvePoint(**point) for point in found.pop("curve")]
         best = found.pop("best")
         return TrainingState(

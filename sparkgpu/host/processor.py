@@ -1,0 +1,28 @@
+"""Whether this machine's processor multiplies bfloat16 matrices in a unit of its own, Intel's AMX.
+
+Only that unit is worth it: AVX512_BF16 alone measured slower than float32 (docs/performance.md). torch is not
+asked, since the parent process does not load it. Limits: Linux on x86-64. Nothing is timed: a choice by speed
+would depend on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_CPUINFO = Path("/proc/cpuinfo")
+_FLAG = "amx_bf16"  # the kernel hides what it does not support
+_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+"""They keep oneDNN, which computes torch's products, from newer instructions; the first one counts."""
+
+
+def has_amx(cpuinfo: Path = _CPUINFO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether oneDNN multiplies bfloat16 matrices by AMX here."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    limit = next((environ[name].upper() for name in _LIMITS if environ.get(name)), "ALL")
+    return _FLAG in flags and ("AMX" in limit or limit in ("ALL", "DEFAULT"))

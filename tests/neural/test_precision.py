@@ -1,0 +1,198 @@
+"""The number format of a network's training: which one "auto" is on a processor, and what computes in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from planted import fit, plant
+from test_checkpoint import Told
+from torch import Tensor
+
+from sparkgpu.config.models import NeuralConfig
+from sparkgpu.engines.neural.model import load_model
+from sparkgpu.engines.neural.nets.members_output import MembersOutput
+from sparkgpu.engines.neural.nets.tabm import FirstBlock
+from sparkgpu.engines.neural.training import precision as of_precision
+from sparkgpu.engines.neural.training.checkpoint import Checkpoints
+from sparkgpu.engines.neural.training.precision import Precision, choose_precision
+from sparkgpu.table.rows import read_rows
+
+CPU = torch.device("cpu")
+PLAIN, REDUCED = (Precision(device_type="cpu", dtype=dtype) for dtype in (None, torch.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("has_amx", "architecture", "asked", "dtype"),
+    [
+        (True, "tabm", "auto", torch.bfloat16), (False, "tabm", "auto", None), (True, "mlp", "auto", None),
+        (True, "tabm", "float32", None), (False, "mlp", "bfloat16", torch.bfloat16),
+    ],
+)  # fmt: skip
+def test_on_a_cpu_with_amx_a_network_that_gains_by_it_trains_in_bfloat16_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, has_amx: bool, architecture: str, asked: str, dtype: torch.dtype | None
+) -> None:
+    monkeypatch.setattr(of_precision, "has_amx", lambda: has_amx)
+    config = NeuralConfig.model_validate({"precision": asked, "architecture": architecture})
+    assert choose_precision(config, CPU, "CPU").dtype is dtype
+
+
+def test_only_large_matrices_are_multiplied_in_bfloat16_and_only_within_a_step() -> None:
+    before = torch.get_float32_matmul_precision()
+    small, large = torch.empty(128, 512), torch.empty(160, 256)
+    with REDUCED.in_steps([small, large]):
+        assert torch.get_float32_matmul_precision() == "medium"
+    with pytest.raises(ZeroDivisionError), REDUCED.in_steps([large]):
+        1 / 0  # noqa: B018
+    for precision, matrices in ((REDUCED, [small]), (REDUCED, []), (PLAIN, [large])):
+        with precision.in_steps(matrices):
+            assert torch.get_float32_matmul_precision() == before
+    assert torch.get_float32_matmul_precision() == before
+
+
+def gradients(module: torch.nn.Module, x: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, list[Tensor]]:
+    """The outputs, and the gradients of the input and of each parameter."""
+    leaf = x.clone().requires_grad_()
+    module.zero_grad()
+    with Precision(device_type="cpu", dtype=dtype).autocast():
+        out = module(leaf)
+    out.float().sin().sum().backward()
+    found = [leaf.grad, *(parameter.grad for parameter in module.parameters())]
+    return out, [gradient for gradient in found if gradient is not None]
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5, 17])  # 17 for each of 4 members: too many for one product
+def test_members_in_bfloat16_learn_what_they_learn_in_float32(outputs: int) -> None:
+    torch.manual_seed(0)
+    first = FirstBlock((3, 5), 16, dropout=0.0, members=4)
+    net = torch.nn.Sequential(first, MembersOutput(16, outputs, members=4))
+    x_BD = torch.randn(64, 8)
+    assert len(x_BD) > first.linear.out_features  # the layer that serves all members at once
+    (plain, expected), (reduced, found) = (gradients(net, x_BD, dtype) for dtype in (None, torch.bfloat16))
+    torch.testing.assert_close(reduced.float(), plain, atol=0.03, rtol=0.03)
+    assert len(found) == len(expected) == 1 + len(list(net.parameters()))
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype is torch.float32
+        # A value that is rounded to the other side of ReLU's zero has another gradient.
+        assert float((one - other).norm() / other.norm()) < 0.1
+
+
+def test_the_values_of_all_members_stay_in_bfloat16() -> None:
+    block = FirstBlock((3, 5), 16, dropout=0.0, members=4)
+    out, _ = gradients(block, torch.randn(64, 8), torch.bfloat16)
+    assert out.dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("architecture", ["tabm", "realmlp", "mlp", "resnet"])
+def test_each_network_learns_in_bfloat16_and_predicts_in_float32(tmp_path: Path, architecture: str) -> None:
+    paths, schema = plant(tmp_path, "binary", rows=1500)
+    settings = {
+        "architecture": architecture, "epochs": 6, "members": 4, "num_bins": 8, "embedding_dim": 4,
+        "hidden": (32, 32), "batch_size": 64, "learning_rate": 5e-3, "muon_learning_rate": 0.02,
+    }  # fmt: skip
+    found = fit(paths, schema, precision="bfloat16", **settings)
+    plain = fit(paths, schema, precision="float32", name="plain", **settings)
+    assert found.record.device_proof["precision"] == "bfloat16 autocast, float32 weights"
+    assert plain.record.device_proof["precision"] == "float32"
+    assert found.accuracy() > 0.75 and abs(found.accuracy() - plain.accuracy()) < 0.05
+    assert not np.array_equal(found.test, plain.test)
+    torch.set_float32_matmul_precision("highest")
+    again = load_model(found.folder).predict(read_rows(paths, schema, "test"))
+    np.testing.assert_allclose(again, found.test, atol=1e-6)
+
+
+def test_a_training_that_goes_on_in_another_format_says_so(tmp_path: Path) -> None:
+    first = Told(torch.bfloat16)
+    first.train(Checkpoints(tmp_path, minutes=1e-9), epochs=1)
+    training = Told().train(Checkpoints(tmp_path, minutes=10.0), epochs=2)
+    assert training.notes == (
+        "until the checkpoint it was trained in bfloat16 autocast, float32 weights; from there on in float32",
+        "resumed from a checkpoint after epoch 1",
+    )
+    assert len(training.curve) == 2
+    same = Told().train(Checkpoints(tmp_path / "none", minutes=10.0), epochs=1)
+    assert same.notes == ()
+
+
+_THREADS = """
+import torch
+from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.engines.neural.nets.dropout import Place
+from sparkgpu.engines.neural.nets.network import build_net, find_network
+from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.engines.neural.rows.resident import ResidentRows
+from sparkgpu.engines.neural.strategies.base import Strategy
+from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.engines.neural.training.optimizer import make_optimizer
+from sparkgpu.engines.neural.training.precision import Precision
+cpu = torch.device("cpu")
+def weights(architecture, threads, kept):
+    torch.manual_seed(0)
+    config = NeuralParameters(
+        architecture=architecture, hidden=(256, 256), members=4, num_bins=8, embedding_dim=4, dropout=0.1,
+        epochs=1, batch_size=1024, micro_batch_size=1024, learning_rate=1e-3, schedule="constant",
+        weight_decay=0.0, patience=0, muon_learning_rate=0.02,
+    )
+    shape = InputShape(
+        num_numeric=54, num_levels=(40,), num_outputs=7, bins=(torch.linspace(-2.0, 2.0, 9),) * 54
+    )
+    strategy = Strategy(cpu, Precision(device_type="cpu", dtype=torch.bfloat16, threads=kept or threads))
+    strategy.spread(build_net(config, shape), Objective(task="multiclass"))
+    optimizer = make_optimizer(strategy.module, config, find_network(config).recipe)
+    torch.set_num_threads(threads)
+    for step in range(2):
+        rows = ResidentRows(
+            numeric_NG=torch.randn(1024, 54), codes_NK=torch.randint(-1, 40, (1024, 1), dtype=torch.int32),
+            target_N=torch.randint(0, 7, (1024,)), weight_N=None,
+        )
+        strategy.backward(rows, Place(seed=7, step=step, first_row=0, batch_rows=1024))
+        strategy.step(optimizer, 1.0)
+    assert torch.get_num_threads() == threads
+    return [parameter.detach() for parameter in strategy.parameters()]
+for architecture in ("tabm", "realmlp", "mlp"):  # torch's layer norm differs in float32, too
+    print(all(map(torch.equal, weights(architecture, 1, 1), weights(architecture, 2, 1))))
+"""
+
+
+@pytest.mark.process
+def test_more_threads_change_no_bit_in_bfloat16() -> None:
+    """A lane's network takes the cores of its trees when they end, in the middle of training.
+
+    oneDNN, asked for products with two threads in place of one, gives other bits on a processor with AMX.
+    """
+    environ = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    found = subprocess.run(
+        [sys.executable, "-c", _THREADS], env={**environ, "MKL_CBWR": "AUTO,STRICT"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert found.stdout == "True\n" * 3
+
+
+_RANK = """
+import sys, torch, torch.distributed as dist
+from sparkgpu.engines.neural.training.precision import Precision, agreed
+rank, folder = int(sys.argv[1]), sys.argv[2]
+alone = Precision(device_type="cpu", dtype=torch.bfloat16)
+assert agreed(alone) is alone
+dist.init_process_group("gloo", store=dist.FileStore(folder + "/store", 2), rank=rank, world_size=2)
+assert agreed(alone) is alone
+mixed = Precision(device_type="cpu", dtype=torch.bfloat16 if rank else None)
+print(agreed(mixed))
+"""
+
+
+@pytest.mark.process
+def test_ranks_on_processors_of_both_kinds_agree_on_float32(tmp_path: Path) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _RANK, str(rank), str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    assert [rank.communicate(timeout=120)[0] for rank in ranks] == ["float32\n"] * 2
+    assert [rank.returncode for rank in ranks] == [0, 0]
