@@ -1,6 +1,6 @@
 """Times the training loop against a bare loop of torch: the same network, optimizer and rows, no validation.
 
-    python benchmarks/network_loop.py [RUN_DIR] [--rounds 7] [--steps 60] [--threads 1]
+    python benchmarks/network_loop.py [RUN_DIR] [--rounds 7] [--steps 60] [--threads 1] [--precision float32]
 
 One process takes both in turn, round by round. The rows are those of a finished run, with the network that a
 run with nothing but `--target` trains on them; without `RUN_DIR` they are generated (20,000 rows of 16
@@ -23,6 +23,7 @@ from torch import nn
 
 from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.parameters import NeuralParameters
+from sparkgpu.config.values import Precision
 from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.preprocess import QuantileNormal
@@ -52,8 +53,8 @@ class Task:
     transform: QuantileNormal
     num_levels: tuple[int, ...]
 
-    def config(self, epochs: int) -> NeuralParameters:
-        asked = NeuralConfig(epochs=epochs, patience=0, strategy="single")
+    def config(self, precision: Precision = "float32") -> NeuralParameters:
+        asked = NeuralConfig(epochs=1, patience=0, strategy="single", precision=precision)
         filled = fill(asked, neural_defaults(asked, "fast", "cpu", self.size))
         filled = filled.model_copy(update={"micro_batch_size": filled.batch_size})
         return NeuralParameters.model_validate(filled.model_dump(exclude_none=True))
@@ -113,8 +114,8 @@ class _FirstSteps:
             yield next(found)
 
 
-def ours(task: Task, steps: int) -> Callable[[], None]:
-    config = task.config(epochs=1)
+def ours(task: Task, steps: int, precision: Precision) -> Callable[[], None]:
+    config = task.config(precision)
     strategy = Strategy(CPU, choose_precision(config, CPU, "cpu"))
     strategy.spread(task.net(config), task.objective)
     source: BatchSource = _FirstSteps(source=ResidentSource(rows=task.rows), rows=steps * config.batch_size)
@@ -130,7 +131,7 @@ def ours(task: Task, steps: int) -> Callable[[], None]:
 
 
 def bare(task: Task, steps: int) -> Callable[[], None]:
-    config = task.config(epochs=1)
+    config = task.config()
     net, recipe = task.net(config), find_network(config).recipe
     for name, module in list(net.named_modules()):
         for child, found in list(module.named_children()):
@@ -164,11 +165,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", default="float32", help="of ours; the bare loop's is float32")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     task = of_run(options.run_dir) if options.run_dir else generated()
-    steps = min(options.steps, len(task.rows) // task.config(epochs=1).batch_size)
-    loops = {"ours": ours(task, steps), "bare": bare(task, steps)}
+    steps = min(options.steps, len(task.rows) // task.config().batch_size)
+    loops = {"ours": ours(task, steps, options.precision), "bare": bare(task, steps)}
     for go in loops.values():
         go()
     ratios = []
