@@ -280,7 +280,7 @@ FRAME = pd.DataFrame(
     {
         "number": np.where(np.arange(ROWS) % 9 == 0, np.nan, RANDOM.normal(size=ROWS)),
         "whole": RANDOM.integers(-5, 5, ROWS),
-        "long": RANDOM.integers(2**40, 2**41, ROWS),
+        "odd, {name};\t(a.b=c) `é`": RANDOM.integers(2**40, 2**41, ROWS),
         "flag": RANDOM.random(ROWS) < 0.5,
         "word": [(None, "a", "b, c", 'say "d"', "é")[i % 5] for i in range(ROWS)],
         "marked": [f"{i / 8}" if i % 7 else "NA" for i in range(ROWS)],
