@@ -18,6 +18,7 @@ _ROWS = (
     "pandas",  # pyarrow's C code imports it in the thread that makes the first array
     "pyarrow.acero",
     "pyarrow.csv",
+    "pyarrow.json",
     "pyarrow.dataset",
     "pyarrow.parquet",
 )

@@ -53,7 +53,7 @@ class TableMaking:
         """Make the table without Spark, if that is possible; its pipeline is then owed."""
         from sparkgpu.jvm.preload import preload_for_rows
         from sparkgpu.prepare.early import prepare_early
-        from sparkgpu.prepare.formats.csv_copy import is_small, typed_copy
+        from sparkgpu.prepare.formats.typed_copy import is_small, typed_copy
 
         preload_for_rows()
         if is_small(self._source) and not self._paths.planned_pipeline.exists():
@@ -82,7 +82,7 @@ class TableMaking:
         """Make the source readable and, if pyarrow can, read it, in the background, while Spark starts."""
         if self.is_there:
             return
-        from sparkgpu.prepare.formats.csv_copy import typed_copy
+        from sparkgpu.prepare.formats.typed_copy import typed_copy
         from sparkgpu.prepare.parquet_statistics import scan_parquet
 
         found = self._found = InBackground(

@@ -61,7 +61,7 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
     pyarrow prepares the table alone, or reads it first, if it can, as in a run, unless `by_spark` is set.
     """
     from sparkgpu.prepare.early import prepare_early
-    from sparkgpu.prepare.formats.csv_copy import typed_copy
+    from sparkgpu.prepare.formats.typed_copy import typed_copy
     from sparkgpu.prepare.parquet_statistics import scan_parquet
     from sparkgpu.prepare.prepare import prepare as prepare_run
 

@@ -1,13 +1,11 @@
-"""The typed copy of a CSV table holds what Spark reads, or there is none."""
+"""The typed copy of a table of texts holds what Spark reads, or there is none."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import datetime
 import gzip
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,10 @@ from hypothesis import strategies as st
 
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.prepare.formats import csv_blocks, csv_copy
-from sparkgpu.prepare.formats.csv_copy import is_small, typed_copy
-from sparkgpu.prepare.formats.csv_types import ARROW_TYPES, as_type, look_at, type_of
+from sparkgpu.prepare.formats import text_blocks
+from sparkgpu.prepare.formats import typed_copy as copies
+from sparkgpu.prepare.formats.text_types import ARROW_TYPES, as_type, look_at, type_of
+from sparkgpu.prepare.formats.typed_copy import is_small, typed_copy
 from sparkgpu.prepare.reader import open_source
 from sparkgpu.prepare.row_id import with_row_id
 from sparkgpu.prepare.statistics import own_types
@@ -242,36 +241,85 @@ def test_a_copy_holds_the_rows_that_spark_reads(
     spark: Any, tmp_path: Path, content: bytes, block: int
 ) -> None:
     (tmp_path / "a.csv").write_bytes(content)
-    held_against_spark_as_file(spark, tmp_path, block)
+    held_against_spark_as_file(spark, tmp_path / "a.csv", block)
 
 
-def held_against_spark_as_file(spark: Any, folder: Path, block: int) -> bool:
+def held_against_spark_as_file(spark: Any, file: Path, block: int) -> bool:
     """Returns whether there is a copy."""
-    source = find_source(str(folder / "a.csv"))
-    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setattr(csv_blocks, "BLOCK_BYTES", block)
+    source, copy, refusal = find_source(str(file)), None, None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_blocks, "BLOCK_BYTES", block)
         try:
-            copy = typed_copy(source, folder)
+            copy = typed_copy(source, file.parent)
         except DataError as error:
-            stack.enter_context(pytest.raises(DataError, match=re.escape(str(error))))
-            copy = source
-        assert copy.was_text or not list(folder.glob("*.parquet"))
-        try:
-            table = with_row_id(open_source(spark, source), source)
-            rows = values_of(table, list(own_types(table)))
-        except DataError:
-            raise
-        except Exception as error:
-            assert not copy.was_text, error
-            return False
-    if copy.was_text:
+            refusal = str(error)
+    is_copy = copy is not None and copy.was_text
+    assert is_copy or not list(file.parent.glob("*.parquet"))
+    try:
+        table = with_row_id(open_source(spark, source), source)
+        types = own_types(table)
+        rows = values_of(table, list(types))
+    except Exception as error:  # Spark refuses it
+        assert not is_copy, error
+        assert refusal in (None, str(error))
+        return False
+    assert refusal is None
+    if is_copy:
         found = pq.read_table(copy.location)
-        assert {name: ARROW_TYPES[kind] for name, kind in own_types(table).items()} == dict(
-            zip(found.column_names, found.schema.types, strict=True)
-        )
-        for name in found.column_names:
-            assert plain(found[name]) == plain(rows[name])
-    return copy.was_text
+        assert dict(zip(found.column_names, found.schema.types, strict=True)) == {
+            name: ARROW_TYPES[kind] for name, kind in types.items()
+        }
+        assert found.column_names == list(types)
+        for name in types:
+            assert plain(found[name]) == plain(rows[name]), name
+    return is_copy
+
+
+JSON_VALUES = {
+    "bigint": st.integers(-(10**17), 10**17),
+    "double": st.floats(allow_nan=False, allow_infinity=False),
+    "number": st.integers(-9, 9) | st.sampled_from([0.5, 1e-7, 1e22, -0.25]),
+    "boolean": st.booleans(),
+    "word": st.text(max_size=6)
+    | st.sampled_from(["2024-01-01", "2024-01-01T12:30:00Z", "", "NA", "1.5", "true"]),
+}
+ODD_JSON = st.sampled_from(
+    [
+        "", " ", "{}", "[]", "null", "1", '{"a":1}{"a":2}', '{"a":', '{"a":1,"a":2}', '{"a":[1]}',
+        '{"a":{"b":1}}', '{"a":NaN}', "{'a':1}", '{"a":9223372036854775808}', '{"a":1e400}',
+        '{"a":007}', '{"a":"\\ud800"}', '{"d":5}', '{"a":"\\u0000"}', '{"a":"x\ty"}', '{"a":1.5}',
+        '{"a":"x"}', '{"a":true}', '{"a":null}', '{"":1}', ' {"a":1} ', '{"a":-0}', '{"a":"\\/"}',
+        '{"A":1}', '{"_corrupt_record":"x"}', "// a", '{"a":1},',
+    ]
+)  # fmt: skip
+
+
+@st.composite
+def json_files(draw: st.DrawFn) -> bytes:
+    """The bytes of a file of objects, and an odd line in some of them."""
+    kinds = {name: draw(st.sampled_from(sorted(JSON_VALUES))) for name in "cab"}
+    rows = []
+    for _ in range(draw(st.integers(1, 12))):
+        row = {
+            name: draw(st.none() | JSON_VALUES[kind])
+            for name, kind in kinds.items()
+            if draw(st.integers(0, 5))
+        }
+        rows.append(json.dumps(row, ensure_ascii=draw(st.booleans())))
+    if draw(st.integers(0, 2)) == 0:
+        rows.insert(draw(st.integers(0, len(rows))), draw(ODD_JSON))
+    end = draw(st.sampled_from(["\n", "\n", "\r\n"]))
+    return (end.join(rows) + draw(st.sampled_from([end, ""]))).encode("utf-8", "replace")
+
+
+@pytest.mark.spark
+@given(content=json_files(), block=st.integers(8, 60))
+@settings(DRAWN, max_examples=25)
+def test_a_copy_of_json_lines_holds_the_rows_that_spark_reads(
+    spark: Any, tmp_path: Path, content: bytes, block: int
+) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    held_against_spark_as_file(spark, tmp_path / "a.json", block)
 
 
 ROWS = 400
@@ -295,14 +343,28 @@ TIMES = FRAME.assign(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("frame", "is_early"), [(FRAME, True), (TIMES, False)])
-@pytest.mark.parametrize("target", ["y", "number", "marked"])
+@pytest.mark.parametrize(
+    ("frame", "ending", "is_early", "target"),
+    [
+        (FRAME, "csv", True, "y"),
+        (FRAME, "csv", True, "number"),
+        (TIMES, "csv", False, "y"),
+        (TIMES, "csv", False, "marked"),
+        (TIMES, "jsonl", True, "y"),
+        pytest.param(FRAME, "jsonl", True, "marked", marks=pytest.mark.slow),
+        pytest.param(TIMES, "csv", False, "number", marks=pytest.mark.slow),
+    ],
+)
 def test_a_table_of_texts_is_prepared_as_by_spark_alone(
-    prepare: Any, tmp_path: Path, frame: pd.DataFrame, is_early: bool, target: str
+    prepare: Any, tmp_path: Path, frame: pd.DataFrame, ending: str, is_early: bool, target: str
 ) -> None:
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    found, expected = prepare(tmp_path / "a.csv", target), prepare(tmp_path / "a.csv", target, by_spark=True)
-    assert found.schema == expected.schema and found.schema.source == str(tmp_path / "a.csv")
+    file = tmp_path / f"a.{ending}"
+    if ending == "csv":
+        frame.to_csv(file, index=False)
+    else:
+        frame.to_json(file, orient="records", lines=True, date_format="iso")
+    found, expected = prepare(file, target), prepare(file, target, by_spark=True)
+    assert found.schema == expected.schema and found.schema.source == str(file)
     pd.testing.assert_frame_equal(found.table(), expected.table())
     assert pipeline_of(found) == pipeline_of(expected)
     early = json.loads((found.paths.root / "phases.json").read_text())
@@ -349,10 +411,10 @@ def parts_of(folder: Path, lines: list[str], *, files: int = 1, ending: str = "c
 def test_blocks_and_files_are_joined_in_order_and_a_late_text_changes_the_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, ending: str
 ) -> None:
-    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(csv_copy, "_SAMPLE_BYTES", 40)
-    monkeypatch.setattr(csv_copy, "_SAMPLE_PLACES", 1)
-    monkeypatch.setattr(csv_copy, "_GROUP_ROWS", 1_500)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(text_blocks, "SAMPLE_BYTES", 40)
+    monkeypatch.setattr(text_blocks, "SAMPLE_PLACES", 1)
+    monkeypatch.setattr(copies, "_GROUP_ROWS", 1_500)
     for late, kind, value in (
         ("1.5", pa.float64(), 1.5),
         ("A7", pa.string(), "A7"),
@@ -390,17 +452,24 @@ def test_blocks_and_files_are_joined_in_order_and_a_late_text_changes_the_type(
         (b"x,y\n1,12D\n2,14F\n", "the type of 'y' is not certain"),
         (b"x,y\n", "it has no rows"),
         (b"x\n1\n", "too few or too many"),
+        (b'{"a":1,"b":[1]}\n', "the type of 'b' is not certain"),
+        (b'{"a":1,"b":2}\n{"a":1,"b":"x"}\n', "changed from number to string"),
+        (b'{"a":1,"b":1234567890123456789}\n', "beyond 64 bits"),
+        (b'{"a":1,\n"b":1}\n', "lines that are not one object each"),
+        (b'{"a":1,"b":1}\n\n{"a":1,"b":1}\n', "lines that are not one object each"),
+        (b'{"a":1,"b":"caf\xe9"}\n', "can't decode byte"),
     ],
 )  # fmt: skip
 def test_what_spark_may_read_in_another_way_is_left_to_it_and_the_log_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, reason: str
 ) -> None:
-    (tmp_path / "a.csv").write_bytes(content)
-    source = find_source(str(tmp_path / "a.csv"))
+    file = tmp_path / ("a.json" if content.startswith(b"{") else "a.csv")
+    file.write_bytes(content)
+    source = find_source(str(file))
     assert typed_copy(source, tmp_path) is source
     line = capsys.readouterr().out
     assert line.startswith(f"{source.name}: Spark reads it, and not pyarrow: ") and reason in line
-    assert [file.name for file in tmp_path.iterdir()] == ["a.csv"]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_only_a_small_local_csv_is_copied_before_spark(tmp_path: Path) -> None:
