@@ -3,7 +3,7 @@
     python benchmarks/trees_phase.py FOLDER [--rows 1000000] [--columns 30] [--trees 100] [--classes 2]
 
 Makes a table of numbers in FOLDER as `sparkgpu` prepares it. Then in turn, with the same rows, parameters
-and threads: the engine `h2o-xgboost` in a context that stands, by its phases, and the package xgboost from
+and threads: the engine `h2o-xgboost` in an H2O that stands, by its phases, and the package xgboost from
 reading the same files to the same predictions. Prints seconds, processor seconds and the ratio of the whole.
 """
 
@@ -29,8 +29,8 @@ from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.engines.engine import Platform, TreesTrial, Trial
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.scratch import scratch_folder
-from sparkgpu.jvm.h2o_context import start_h2o, stopping
-from sparkgpu.jvm.session import spark_session
+from sparkgpu.jvm.h2o_node import h2o_alone
+from sparkgpu.jvm.startup import JvmSettings
 from sparkgpu.plan.plan import LanePlan
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
@@ -167,10 +167,9 @@ def main() -> None:
     with (
         scratch_folder() as scratch,
         reserved_ports(1) as (port,),
-        spark_session(
-            name="trees phase", threads=threads, heap_bytes=2**32, scratch=scratch, port_base=port
-        ) as session,
-        stopping(start_h2o(session, name="phase", scratch=scratch, port_base=port, threads=threads)),
+        h2o_alone(
+            JvmSettings(heap_bytes=2**32, threads=threads, scratch=scratch), name="phase", port_base=port
+        ) as java,
     ):
         import h2o
 
@@ -181,7 +180,7 @@ def main() -> None:
             trial = trial_of(paths, schema, port, scratch, asked.trees, turn)
             ours: dict[str, float] = {}
             with told("h2o-xgboost", ours):
-                H2OXGBoost(Platform(session=session)).run(trial)
+                H2OXGBoost(Platform(java=java)).run(trial)
                 ours |= json.loads(paths.lane(turn).phases("trees").read_text(encoding="utf-8"))
             theirs: dict[str, float] = {}
             with told("xgboost    ", theirs):

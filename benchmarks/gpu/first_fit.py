@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/first_fit.py [--rows 1000000]
 
-Starts one lane's Spark and H2O on GPU 0 and fits the same generated table twice with ``backend="gpu"`` and
+Starts one lane's H2O on GPU 0 and fits the same generated table twice with ``backend="gpu"`` and
 once with ``backend="cpu"``. The first GPU fit includes compiling the library's code if the GPU is newer than
 the library. Prints the native parameters: ``tree_method=gpu_hist`` is the proof. Exit status 1 if it is
 missing.
@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.scratch import scratch_folder
-from sparkgpu.jvm.h2o_context import start_h2o, stopping
-from sparkgpu.jvm.session import spark_session
+from sparkgpu.jvm.h2o_node import h2o_alone
+from sparkgpu.jvm.startup import JvmSettings
 
 
 def main() -> None:
@@ -41,12 +41,9 @@ def main() -> None:
         y = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) + 0.1 * rng.standard_normal(options.rows)
         columns = {f"x{i}": x[:, i] for i in range(options.columns)} | {"y": y}
         pq.write_table(pa.table(columns), scratch / "table.parquet")
-        with spark_session(
-            name="first fit", threads=threads, heap_bytes=16 * 2**30, scratch=scratch, port_base=port
-        ) as session:
-            context = start_h2o(session, name="first-fit", scratch=scratch, port_base=port, threads=threads)
-            with stopping(context):
-                sys.exit(0 if compare(str(scratch / "table.parquet"), options.trees) else 1)
+        settings = JvmSettings(heap_bytes=16 * 2**30, threads=threads, scratch=scratch)
+        with h2o_alone(settings, name="first-fit", port_base=port):
+            sys.exit(0 if compare(str(scratch / "table.parquet"), options.trees) else 1)
 
 
 def compare(file: str, trees: int) -> bool:

@@ -19,6 +19,7 @@ from sparkgpu.cli.models import export, predict
 from sparkgpu.cli.results import compare, leaderboard, monitor, report, schema
 from sparkgpu.cli.run import run
 from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
+from sparkgpu.host.collector import end_quickly
 from sparkgpu.slurm.command import slurm
 from sparkgpu.terminal.spool import say
 from sparkgpu.words import clean
@@ -53,6 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
         signal.signal(signal.SIGUSR1, _give_notice)
     try:
         status = app(arguments, standalone_mode=False) or EXIT_DONE
+        end_quickly()
         if status == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this status without a message
             raise KeyboardInterrupt
         sys.exit(status)

@@ -25,6 +25,7 @@ from sparkgpu.table.schema import TableSchema
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from py4j.java_gateway import JVMView
     from pyspark.sql import SparkSession
 
     from sparkgpu.table.rows import Rows
@@ -78,12 +79,14 @@ NeuralTrial = Trial[NeuralParameters]
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """The surroundings of an engine: a Spark session if its entry asks for H2O or if it trains on a cluster.
+    """The surroundings of an engine: on a cluster a Spark session, on a lane `java` if it asks for H2O.
 
-    `num_workers` is the number of cluster slots over which one model is spread.
+    `java` is py4j's view of the JVM that H2O is in. `num_workers` is the number of cluster slots over which
+    one model is spread.
     """
 
     session: SparkSession | None = None
+    java: JVMView | None = None
     on_cluster: bool = False
     num_workers: int = 1
 

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from sparkgpu.host.collector import importing
 from sparkgpu.host.processes import die_with_parent
 
 
@@ -23,11 +24,12 @@ def main() -> int:
     if options.parent is not None:
         die_with_parent(options.parent)
 
-    from sparkgpu.errors import SparkgpuError, TrialError
-    from sparkgpu.explain.run import explain
-    from sparkgpu.rundir.files import write_json
-    from sparkgpu.rundir.paths import RunPaths
-    from sparkgpu.words import clean
+    with importing():
+        from sparkgpu.errors import SparkgpuError, TrialError
+        from sparkgpu.explain.run import explain
+        from sparkgpu.rundir.files import write_json
+        from sparkgpu.rundir.paths import RunPaths
+        from sparkgpu.words import clean
 
     paths = RunPaths(root=Path(options.run_dir).expanduser().resolve())
     try:

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from sparkgpu.engines.unused_packages import leave_out_unused_packages
+from sparkgpu.host.collector import importing
 
 if TYPE_CHECKING:
     from sparkgpu.explain.asking import Asked
@@ -30,7 +31,8 @@ def serve(line: Connection[Any, Any], order: Order) -> None:
 def _serve(line: Connection[Any, Any], order: Order) -> None:
     from sparkgpu.explain.messages import Draw, Ready, Shuffle
 
-    models = list(_load(line, order))
+    with importing():
+        models = list(_load(line, order))
     sample = line.recv()
     models = [model for model in models if _answers(line, model, sample)]
     line.send(Ready())

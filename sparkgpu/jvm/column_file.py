@@ -1,4 +1,4 @@
-"""A file of columns as a frame inside the H2O of this process's JVM, without parsing (``jvm/jars``).
+"""Tables to and from the H2O of this process's JVM: a file of columns as a frame, values of a small frame.
 
 The file holds whole columns, one after the other, in the bytes of H2O's chunks. H2O reads a part whenever it
 needs it and keeps nothing, so the table takes no heap. One node only: this JVM.
@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparkgpu.jvm.handover import java_texts_by_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from py4j.java_gateway import JVMView
 
 ColumnKind = Literal["uint8", "int32", "int64", "float32", "float64"]
 MISSING: dict[ColumnKind, int | float] = {
@@ -34,7 +37,7 @@ class FileColumn:
 
 
 def put_frame(
-    session: SparkSession,
+    java: JVMView,
     name: str,
     file: Path,
     columns: Sequence[FileColumn],
@@ -43,10 +46,8 @@ def put_frame(
     rows_per_chunk: int,
 ) -> None:
     """Put the frame `name` into H2O's store; `file` must stay as long as the frame."""
-    java = session.sparkContext._jvm
-    assert java is not None
     texts = java_texts_by_column(
-        session,
+        java,
         [
             [column.name for column in columns],
             [column.kind for column in columns],
@@ -55,3 +56,9 @@ def put_frame(
         ],
     )
     java.water.fvec.ColumnFile.frame(name, str(file), rows, rows_per_chunk, texts)
+
+
+def frame_values(java: JVMView, name: str, columns: int) -> NDArray[np.float64]:
+    """The values (N, C) of the frame `name` with few rows and so many columns C; missing ones are NaN."""
+    found = java.water.fvec.FrameValues.of(name)
+    return np.frombuffer(found, "<f8").reshape(columns, -1).T

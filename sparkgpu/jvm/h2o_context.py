@@ -1,22 +1,18 @@
-"""H2O inside a Spark session, behind a login made for this run: a lane's node, or a cloud of executors."""
+"""H2O inside a Spark session (Sparkling Water), behind a login made for this run: a lane's, or a cloud's."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sparkgpu.jvm.login import DENIED_FILES, USER, make_login
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OConf import H2OConf
     from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
-
-_USER = "sparkgpu"
-# H2O's default list without its last entry, paths with a hidden folder: a run may be in one.
-_DENIED_FILES = "{/bin/*,/etc/*,/var/*,/usr/*,/proc/*}"
 
 
 def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int, threads: int) -> H2OContext:
@@ -39,7 +35,7 @@ def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int
         # -disable_net closes the port between nodes, which has no login; a single node does not need it.
         .setExtraProperties(
             "-ip 127.0.0.1 -web_ip 127.0.0.1 -disable_net -disable_flow "
-            f"-ice_root {scratch / 'h2o-ice'} -file_deny_glob {_DENIED_FILES}"
+            f"-ice_root {scratch / 'h2o-ice'} -file_deny_glob {DENIED_FILES}"
         )
     )
     return _connected(conf)
@@ -66,27 +62,10 @@ def start_cloud(
         # JVM.
         .setKillOnUnhealthyClusterDisabled()
         .setExtraProperties(
-            f"{listening}-disable_flow -allow_insecure_xgboost -file_deny_glob {_DENIED_FILES}"
+            f"{listening}-disable_flow -allow_insecure_xgboost -file_deny_glob {DENIED_FILES}"
         )
     )
     return _connected(conf)
-
-
-@contextlib.contextmanager
-def native_predictions(session: SparkSession) -> Iterator[None]:
-    """Within the block, H2O in this session's JVM predicts with XGBoost's own library instead of in Java.
-
-    The library first converts the rows, and uses only the trees' threads. That is faster if each row passes
-    thousands of trees, as with many classes, and slower with hundreds of trees over many one-hot columns.
-    """
-    java = session.sparkContext._jvm
-    assert java is not None
-    key = "sys.ai.h2o.xgboost.predict.native.enable"  # H2O reads it for each table that it scores
-    java.java.lang.System.setProperty(key, "true")
-    try:
-        yield
-    finally:
-        java.java.lang.System.clearProperty(key)
 
 
 def _guarded(name: str, scratch: Path) -> H2OConf:
@@ -94,20 +73,16 @@ def _guarded(name: str, scratch: Path) -> H2OConf:
     # Not through the package `pysparkling`: its import starts another Python to compare versions.
     from ai.h2o.sparkling.H2OConf import H2OConf
 
-    password = secrets.token_urlsafe(32)
-    login = scratch / "h2o-login"
-    descriptor = os.open(login, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{_USER}: {password}\n")
+    login = make_login(scratch)
     return (
         H2OConf()
         .setInternalClusterMode()
         .setCloudName(name)
         .setReplDisabled()
         .setHashLoginEnabled()
-        .setLoginConf(str(login))
-        .setUserName(_USER)
-        .setPassword(password)
+        .setLoginConf(str(login.file))
+        .setUserName(USER)
+        .setPassword(login.password)
     )
 
 

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from py4j.java_gateway import JVMView
 
 
-def java_texts_by_column(session: SparkSession, columns: Sequence[Sequence[str]]) -> Any:
+def java_texts_by_column(java: JVMView, columns: Sequence[Sequence[str]]) -> Any:
     """The texts of each column as a Java ``String[][]``; the texts may contain any characters."""
-    java = session.sparkContext._jvm
-    assert java is not None
     mapper = java.com.fasterxml.jackson.databind.ObjectMapper()
     text = json.dumps([list(texts) for texts in columns])
     return mapper.readValue(text, java.java.lang.Class.forName("[[Ljava.lang.String;"))

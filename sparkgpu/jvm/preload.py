@@ -50,3 +50,8 @@ def preload_for_rows() -> None:
     """Import what threads need that read and write rows without Spark."""
     for name in _ROWS:
         import_module(name)
+
+
+def preload_for_h2o() -> None:
+    """Import what H2O's client needs where there is no Spark."""
+    import_module("h2o.estimators")

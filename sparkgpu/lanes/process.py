@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sparkgpu.errors import described
+from sparkgpu.host.collector import importing
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks
 from sparkgpu.jvm.environment import prepare_environment
@@ -27,12 +28,23 @@ def import_for_threads(*, h2o: bool) -> None:
     """Import what other threads will use, before the first of them starts."""
     from sparkgpu.jvm.preload import preload
 
-    preload(h2o=h2o)
-    import sparkgpu.prepare.prepare
+    with importing():
+        preload(h2o=h2o)
+        import sparkgpu.prepare.prepare
 
-    if h2o:
-        import sparkgpu.engines.trees.h2o_xgboost
-        import sparkgpu.jvm.h2o_context  # noqa: F401
+        if h2o:
+            import sparkgpu.engines.trees.h2o_xgboost
+            import sparkgpu.jvm.h2o_context  # noqa: F401
+
+
+def import_for_h2o() -> None:
+    """Import what a worker without Spark needs, while H2O starts."""
+    from sparkgpu.jvm.preload import preload_for_h2o, preload_for_rows
+
+    with importing():
+        preload_for_rows()
+        preload_for_h2o()
+        import sparkgpu.engines.trees.h2o_xgboost  # noqa: F401
 
 
 def give_up(error: BaseException, files: Iterable[Path]) -> NoReturn:

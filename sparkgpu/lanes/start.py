@@ -36,16 +36,20 @@ def main() -> None:
         except DeviceError as error:
             refused = error
 
-    from sparkgpu.lanes.process import begin, end, give_up
-    from sparkgpu.rundir.paths import RunPaths
+    from sparkgpu.host.collector import importing
+
+    with importing():
+        from sparkgpu.lanes.process import begin, end, give_up
+        from sparkgpu.rundir.paths import RunPaths
 
     begin(options.parent)
     paths = RunPaths(root=options.run)
     try:
         if refused is not None:
             raise refused
-        from sparkgpu.lanes.worker import Work
-        from sparkgpu.table.source import Source
+        with importing():
+            from sparkgpu.lanes.worker import Work
+            from sparkgpu.table.source import Source
 
         source = None if options.source is None else Source.model_validate_json(options.source)
         work = Work(paths, options.lane, options.branch, options.scratch, source, starting)

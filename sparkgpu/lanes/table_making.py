@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.host.collector import importing
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import give_up
 from sparkgpu.rundir.events import EventWriter
@@ -19,7 +20,6 @@ from sparkgpu.table.source import Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sparkgpu.prepare.early import EarlyTable
     from sparkgpu.prepare.parquet_statistics import ParquetScan
 
 _READING = "reading the source"
@@ -44,44 +44,38 @@ class TableMaking:
         self._paths = paths
         self._events = events
         self._error = error
-        self._early: EarlyTable | None = None
+        self.is_there = False
+        """Whether the table was made before Spark, and needs none."""
         self._here: Source | None = None
         self._found: InBackground[Source] | None = None
         self._scan: InBackground[ParquetScan | None] | None = None
 
     def begin(self) -> None:
-        """Make the table without Spark, if that is possible; its pipeline is then owed."""
+        """Make the table without Spark, if that is possible."""
         from sparkgpu.jvm.preload import preload_for_rows
         from sparkgpu.prepare.early import prepare_early
         from sparkgpu.prepare.formats.typed_copy import is_small, typed_copy
 
-        preload_for_rows()
-        if is_small(self._source) and not self._paths.planned_pipeline.exists():
+        with importing():
+            preload_for_rows()
+        if is_small(self._source):
             with self._events.phase(_READING):
                 self._here = typed_copy(self._source, self._scratch)
         source = self._here or self._source
-        self._early = prepare_early(
-            config=self._config, source=source, paths=self._paths, events=self._events
-        )
+        made = prepare_early(config=self._config, source=source, paths=self._paths, events=self._events)
+        self.is_there = made is not None
         if self.is_there:
             self._remove_copy(source)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether the table was made before Spark."""
-        return self._early is not None
 
     @property
     def is_local(self) -> bool:
         """Whether pyarrow alone makes it, so that Spark has no Python workers and no catalog to close."""
         from sparkgpu.prepare.local_table import may_be_local
 
-        return self.is_there or (self._found is not None and may_be_local(self._config, self._found.result()))
+        return self._found is not None and may_be_local(self._config, self._found.result())
 
     def read_beside(self) -> None:
         """Make the source readable and, if pyarrow can, read it, in the background, while Spark starts."""
-        if self.is_there:
-            return
         from sparkgpu.prepare.formats.typed_copy import typed_copy
         from sparkgpu.prepare.parquet_statistics import scan_parquet
 
@@ -91,10 +85,7 @@ class TableMaking:
         self._scan = InBackground(lambda: scan_parquet(found.result(), self._config.data.target))
 
     def finish(self, session: SparkSession) -> None:
-        """Make the table, or the pipeline that is owed, in the session."""
-        if self._early is not None:
-            self._early.save_pipeline(session, self._paths)
-            return
+        """Make the table in the session."""
         from sparkgpu.prepare.local_table import may_be_local
         from sparkgpu.prepare.prepare import prepare
         from sparkgpu.prepare.table_writer import warm_up

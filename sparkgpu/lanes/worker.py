@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,10 @@ from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.engines.unused_packages import leave_out_unused_packages
 from sparkgpu.errors import DeviceError, described
+from sparkgpu.host.collector import importing
 from sparkgpu.jvm.startup import StartingJvm
 from sparkgpu.lanes.background import InBackground
+from sparkgpu.lanes.lane_java import LaneJava
 from sparkgpu.lanes.process import end, import_for_threads
 from sparkgpu.lanes.table_making import TableMaking
 from sparkgpu.lanes.time_shares import TimeShares
@@ -35,14 +37,13 @@ from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.rundir.files import read_json, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import Source
 
 if TYPE_CHECKING:
-    from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
 
     from sparkgpu.lanes.search import Searches
@@ -72,11 +73,10 @@ class Work:
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source
-        self.starting = starting
+        self.java = LaneJava(self.lane, scratch, starting)
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
-        self.pipeline: InBackground[None] | None = None
         self._probed: str | None = None  # why H2O cannot use the GPU; empty if it can
         self.making: TableMaking | None = None
         if prepares_table(paths, lane, branch):
@@ -92,20 +92,48 @@ class Work:
         if self.making is not None:
             self.making.begin()
         if any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials):
-            self._run_with_h2o()
+            if self._needs_spark():
+                self._run_with_spark_and_h2o()
+            else:
+                self._run_with_h2o()
             return
-        if self.making is not None:
+        if self.making is not None and self._needs_spark():
             with self._spark(h2o=False) as session:
                 self.making.finish(session)
+        else:
+            self.java.end_unused()
         self._run_trials(Platform())
 
+    def _needs_spark(self) -> bool:
+        """Whether Spark makes the table of this run: every lane then has a session with its H2O in it.
+
+        The first lane says so before it starts its own, so that all lanes do alike.
+        """
+        makes = self.paths.lane(0).spark_makes_table
+        if self.making is not None and not self.making.is_there:
+            write_text(makes, "")
+        while not (by_spark := makes.exists()) and not self.paths.schema.exists():
+            time.sleep(_WAIT_S)
+        return by_spark
+
     def _run_with_h2o(self) -> None:
+        with ExitStack() as stack:
+            try:
+                with self.events.phase("starting H2O"):
+                    java = stack.enter_context(self.java.h2o())
+            except Exception as error:
+                self._go_on_without_h2o(error)
+                return
+            self._run_trials(Platform(java=java))
+            end(self.status)  # H2O ends with this process: its files are in `scratch`, which goes, too
+
+    def _run_with_spark_and_h2o(self) -> None:
         from sparkgpu.jvm.h2o_context import stopping
 
         making = self.making
         with self._spark(h2o=True) as session:
-            start = InBackground(lambda: self._start_h2o(session))
-            if making is not None and not making.is_there:
+            start = InBackground(lambda: self.java.h2o_in(session))
+            if making is not None:
                 making.finish(session)
             else:
                 self._wait_for_table()
@@ -113,14 +141,10 @@ class Work:
                 with self.events.phase("starting H2O"):
                     context = start.result()
             except Exception as error:
-                if making is not None and making.is_there:
-                    making.finish(session)
                 self._go_on_without_h2o(error)
                 return
-            if making is not None and making.is_there:  # beside the trees: a second of the JVM's time
-                self.pipeline = InBackground(partial(making.finish, session))
             with stopping(context):
-                self._run_trials(Platform(session=session))
+                self._run_trials(Platform(session=session, java=session.sparkContext._jvm))
                 if making is None or making.is_local:
                     # H2O and Spark end with this process: their files are in `scratch`, which goes, too.
                     end(self.status)
@@ -148,7 +172,10 @@ class Work:
         # Made first, so that an engine imports its learner while another worker prepares the table.
         engines: dict[str, Engine[Any]] = {}
         for name in dict.fromkeys(spec.engine for spec in self.trials):
-            with suppress(DeviceError):  # one that cannot be imported fails its own trials, below
+            with (
+                suppress(DeviceError),
+                importing(),
+            ):  # one that is not there fails its own trials, below
                 engines[name] = make_engine(name, platform)
         schema = self._wait_for_table()
         resolved = self.plan.resolved(self.config, TableSize.of(schema))
@@ -195,8 +222,6 @@ class Work:
                 watch=watch,
             )
             record = self._run_with_room(engines[spec.engine], trial)
-            if self.pipeline is not None:  # no trial is done before the pipeline is there
-                self.pipeline.result()
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
         calibrates = self.config.calibrates(schema.task)
@@ -248,21 +273,9 @@ class Work:
         trials = (self.paths.trial(spec.name) for spec in self.plan.of(self.lane.index, other))
         return all(trial.done.exists() or trial.error.exists() for trial in trials)
 
-    def _start_h2o(self, session: SparkSession) -> H2OContext:
-        from sparkgpu.jvm.h2o_context import start_h2o
-
-        return start_h2o(
-            session,
-            name=f"{self.scratch.parent.name}-{self.lane.index}",
-            scratch=self.scratch,
-            port_base=self.lane.port_base,
-            threads=self.lane.threads,
-        )
-
     @contextmanager
     def _spark(self, *, h2o: bool) -> Iterator[SparkSession]:
         """A session; while it starts, this process imports, and the source of the table is read."""
-        from sparkgpu.jvm.session import spark_session
 
         def meanwhile() -> None:
             import_for_threads(h2o=h2o)
@@ -273,16 +286,7 @@ class Work:
         with ExitStack() as stack:
             with self.events.phase("starting Spark"):
                 session = stack.enter_context(
-                    spark_session(
-                        name=f"sparkgpu lane {self.lane.index}",
-                        threads=self.lane.threads,
-                        heap_bytes=self.lane.heap_bytes,
-                        scratch=self.scratch,
-                        port_base=self.lane.port_base,
-                        catalog=is_catalog and self.making is not None,
-                        meanwhile=meanwhile,
-                        starting=self.starting,
-                    )
+                    self.java.spark(catalog=is_catalog and self.making is not None, meanwhile=meanwhile)
                 )
             yield session
 

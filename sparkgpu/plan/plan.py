@@ -149,9 +149,8 @@ class Plan(Record):
 
 
 def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
-    """Whether this worker makes the table or its pipeline: the first lane's trees, unless they exist."""
-    is_there = paths.schema.exists() and not paths.planned_pipeline.exists()
-    return branch == "trees" and lane == 0 and not is_there
+    """Whether this worker makes the table: the first lane's trees, unless it exists."""
+    return branch == "trees" and lane == 0 and not paths.schema.exists()
 
 
 def make_plan(

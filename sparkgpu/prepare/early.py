@@ -1,4 +1,4 @@
-"""Prepares a small local Parquet table before Spark is up: the rows by pyarrow, the pipeline in the session.
+"""Prepares a small local Parquet table without Spark.
 
 A JVM that has just started takes seconds to open a file and to look at its rows, and everyone waits for the
 table. Limits: one file of moderate size whose columns are plain numbers, truths and texts, split at random;
@@ -8,8 +8,6 @@ pyarrow and Spark surely read these alike. Every other table is left to `sparkgp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,26 +16,23 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.values import Role
 from sparkgpu.prepare.content import fingerprint_of
 from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, columns_of, schema_of
-from sparkgpu.prepare.features import Described, describe
+from sparkgpu.prepare.features import describe
 from sparkgpu.prepare.file_columns import file_columns, files_of
 from sparkgpu.prepare.labels import class_weights
 from sparkgpu.prepare.levels import count_levels_of_parquet, useless, words
 from sparkgpu.prepare.local_table import is_local, may_be_local, write_local_table
 from sparkgpu.prepare.parquet_rows import read_rows
 from sparkgpu.prepare.parquet_statistics import from_scan, scan_parquet
+from sparkgpu.prepare.pipeline_files import save_pipeline
 from sparkgpu.prepare.split import split_by_id
 from sparkgpu.prepare.statistics import TableStatistics
 from sparkgpu.prepare.table_folder import put_in_place, table_folder
 from sparkgpu.prepare.target import RowsNeededError, find_target
 from sparkgpu.prepare.target_means import with_means
 from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import read_record, write_json
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import TableSchema, read_schema
+from sparkgpu.table.schema import TableSchema
 from sparkgpu.table.source import Source
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _MOST_VALUES = 10_000_000  # a second's work; with more, Spark starts meanwhile
 _PLAIN = {
@@ -48,33 +43,15 @@ _PLAIN = {
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}  # Spark reads these without further libraries
 
 
-@dataclass(frozen=True, kw_only=True)
-class EarlyTable:
-    """A prepared table, and its pipeline, which Spark has yet to make."""
-
-    schema: TableSchema
-    described: Described
-
-    def save_pipeline(self, session: SparkSession, paths: RunPaths) -> None:
-        """Write ``pipeline/``, as `sparkgpu.prepare.prepare` does."""
-        self.described.pipeline(session).write().overwrite().save(str(paths.pipeline))
-        paths.planned_pipeline.unlink(missing_ok=True)
-
-
 def prepare_early(
     *, config: RunConfig, source: Source, paths: RunPaths, events: EventWriter
-) -> EarlyTable | None:
-    """Prepare the table, without its pipeline; None if that is left to Spark, and then there is no table.
+) -> TableSchema | None:
+    """Prepare the table and the pipeline; None if that is left to Spark, and then there is no table.
 
-    A table that lacks only its pipeline, of a worker that ended before Spark was up, is taken as it is.
     Raises `DataError` if the table is unusable.
     """
-    if paths.planned_pipeline.exists():
-        return EarlyTable(schema=read_schema(paths), described=read_record(paths.planned_pipeline, Described))
-    if not may_be_local(config, source):
-        return None
     try:
-        types = plain_types(source)
+        types = plain_types(source) if may_be_local(config, source) else None
         return None if types is None else _prepared(config, source, paths, events, types)
     except (RowsNeededError, OSError, pa.ArrowInvalid):  # Spark can do it, or says why not
         return None
@@ -104,7 +81,7 @@ def plain_types(source: Source) -> dict[str, str] | None:
 
 def _prepared(
     config: RunConfig, source: Source, paths: RunPaths, events: EventWriter, types: Mapping[str, str]
-) -> EarlyTable | None:
+) -> TableSchema | None:
     with events.phase("reading the source"):
         name = checked_target(source, types, config)
         scan = scan_parquet(source, name)
@@ -157,6 +134,6 @@ def _prepared(
             fingerprint=fingerprint,
         )
         check_splits(schema)
-        write_json(folder / paths.planned_pipeline.name, pipeline)
+        save_pipeline(pipeline, paths.pipeline)
         put_in_place(folder, schema, paths)
-    return EarlyTable(schema=schema, described=pipeline)
+    return schema

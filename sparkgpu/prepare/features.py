@@ -1,8 +1,9 @@
-"""The feature pipeline, a `pyspark.ml` pipeline fitted on the training rows, and the typed table for engines.
+"""The feature pipeline, fitted on the training rows, and the typed table for engines.
 
-The pipeline turns the user's columns into one vector, which defines the features and their order. The table
-holds the same features in one column each, categories as their own words and missing values as nulls, since
-neither trees nor networks want a vector of doubles.
+The pipeline turns the user's columns into one vector, which defines the features and their order; it is saved
+as one of `pyspark.ml` (`sparkgpu.prepare.pipeline_files`). The table holds the same features in one column
+each, categories as their own words and missing values as nulls, since neither trees nor networks want a
+vector of doubles.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sparkgpu.jvm.handover import java_texts_by_column
 from sparkgpu.jvm.sql import quoted
 from sparkgpu.prepare.columns import IN_TABLE
 from sparkgpu.prepare.levels import Levels, as_text
@@ -22,9 +22,7 @@ from sparkgpu.rundir.files import Record
 from sparkgpu.table.schema import Feature, Reading
 
 if TYPE_CHECKING:
-    from pyspark.ml import PipelineModel
-    from pyspark.ml.feature import StringIndexerModel
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _READINGS: dict[str, Reading] = {
     "numeric": "number",
@@ -50,53 +48,42 @@ class _Input(Record):
 
 
 class Described(Record):
-    """A fitted pipeline before Spark makes it: its inputs, the levels of those with words, its vector."""
+    """A fitted pipeline: its inputs, the levels of those with words, the name of its vector.
+
+    Its stages: a SQLTransformer (typed columns, parts of timestamps), a StringIndexerModel if there are
+    words, a VectorAssembler.
+    """
 
     inputs: tuple[_Input, ...]
     labels: tuple[tuple[str, ...], ...]
     vector: str
     features: tuple[Feature, ...]
 
-    def pipeline(self, session: SparkSession) -> PipelineModel:
-        """The pipeline in a session."""
-        from pyspark.ml import PipelineModel, Transformer
-        from pyspark.ml.feature import SQLTransformer, VectorAssembler
-
+    @property
+    def statement(self) -> str:
+        """The SQL of the first stage."""
         select = ", ".join(f"{item.sql} AS {item.column}" for item in self.inputs)
-        stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {select} FROM __THIS__")]
-        if self.labels:
-            words = [item for item in self.inputs if item.categorical]
-            stages.append(_indexer(words, self.labels, session))
-        stages.append(
-            VectorAssembler(
-                inputCols=[_index(item.column) if item.categorical else item.column for item in self.inputs],
-                outputCol=self.vector,
-                handleInvalid="keep",
-            )
-        )
-        return PipelineModel(stages)
+        return f"SELECT *, {select} FROM __THIS__"
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The columns of the first stage that the second one indexes."""
+        return tuple(item.column for item in self.inputs if item.categorical)
 
-def fit_pipeline(
-    table: DataFrame, roles: Sequence[ColumnRole], levels: Mapping[str, Levels]
-) -> tuple[PipelineModel, tuple[Feature, ...]]:
-    """The fitted pipeline over the columns of `roles`; only the `levels` of the training rows are learned.
-
-    `table` gives the names and types of its input. Returns the pipeline with the features in the order of the
-    assembled vector. Stages: a SQLTransformer (typed columns, parts of timestamps), a StringIndexerModel, a
-    VectorAssembler. Levels are counted before, for all columns together (`sparkgpu.prepare.levels`), and
-    capped; pyspark's own fit has no cap.
-    """
-    made = describe(roles, dict(table.dtypes), table.columns, levels)
-    return made.pipeline(table.sparkSession), made.features
+    @property
+    def assembled(self) -> tuple[str, ...]:
+        """The columns of the vector, in its order."""
+        return tuple(index_of(item.column) if item.categorical else item.column for item in self.inputs)
 
 
 def describe(
     roles: Sequence[ColumnRole], types: Mapping[str, str], taken: Sequence[str], levels: Mapping[str, Levels]
 ) -> Described:
-    """The same pipeline as a description, which needs no Spark yet.
+    """The fitted pipeline over the columns of `roles`; only the `levels` of the training rows are learned.
 
-    `types` are Spark's types of the columns, and `taken` all names in the table.
+    `types` are Spark's types of the columns, and `taken` all names in the table. Features are in the order of
+    the assembled vector. Levels are counted before, for all columns together (`sparkgpu.prepare.levels`), and
+    capped; pyspark's own fit has no cap.
     """
     inputs = _inputs(roles, types, taken)
     names = safe_names([f"{item.source}_{item.part}" if item.part else item.source for item in inputs])
@@ -117,47 +104,30 @@ def describe(
     return Described(inputs=tuple(inputs), labels=labels, vector=_vector(taken), features=features)
 
 
-def _indexer(
-    words: Sequence[_Input], levels: Sequence[Sequence[str]], session: SparkSession
-) -> StringIndexerModel:
-    """A fitted indexer of these columns; null and unknown levels get the code after the column's last level.
+def to_table(typed: DataFrame, features: Sequence[Feature]) -> DataFrame:
+    """The table for engines: our own columns under their final names, then each feature under its safe name.
 
-    The labels are passed row by row: `StringIndexerModel.from_arrays_of_labels` pads all columns with nulls
-    to the length of the longest, which would change that code.
-    """
-    from pyspark.ml.feature import StringIndexerModel
-
-    labels = java_texts_by_column(session, levels)
-    java_class = "org.apache.spark.ml.feature.StringIndexerModel"
-    model: StringIndexerModel = StringIndexerModel._create_from_java_class(java_class, labels)
-    model.setInputCols([item.column for item in words])
-    model.setOutputCols([_index(item.column) for item in words])
-    model.setHandleInvalid("keep")
-    return model
-
-
-def to_table(model: PipelineModel, table: DataFrame, features: Sequence[Feature]) -> DataFrame:
-    """The typed table: our own columns under their final names, then each feature under its safe name.
-
-    Only the pipeline's first stage is applied. The indexer and the assembler would turn these columns into
+    `typed` has the columns of the pipeline's first stage. The indexer and the assembler would turn them into
     one vector of doubles, which helps neither trees (categories, missing values) nor the network. Categories
     stay words; every engine reads a category that training never showed as missing. The levels beyond the cap
     become one level when the table is written, and their mean targets are added.
     """
     from pyspark.sql import functions as F
 
-    typed = typed_columns(model, table)
-    own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in table.columns]
+    own = [F.col(name).alias(alias) for name, alias in IN_TABLE.items() if name in typed.columns]
     found = (F.col(feature.pipeline).alias(feature.name) for feature in features if feature.means_of is None)
     return typed.select(*own, *found)
 
 
-def typed_columns(model: PipelineModel, table: DataFrame) -> DataFrame:
+def typed_columns(described: Described, table: DataFrame) -> DataFrame:
     """The table with the columns of the pipeline's first stage: features by their names in the pipeline."""
-    return model.stages[0].transform(table)
+    from pyspark.ml.feature import SQLTransformer
+
+    return SQLTransformer(statement=described.statement).transform(table)
 
 
-def _index(column: str) -> str:
+def index_of(column: str) -> str:
+    """The name of an indexed column."""
     return f"{column}_index"
 
 

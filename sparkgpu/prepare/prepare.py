@@ -18,7 +18,7 @@ from sparkgpu.config.values import Role
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import IN_TABLE, SPLIT
 from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, columns_of, schema_of
-from sparkgpu.prepare.features import fit_pipeline, to_table, typed_columns
+from sparkgpu.prepare.features import describe, to_table, typed_columns
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
 from sparkgpu.prepare.formats.text_files import refuse_other_encodings
 from sparkgpu.prepare.labels import check_weights, class_weights, with_label
@@ -26,6 +26,7 @@ from sparkgpu.prepare.levels import Levels, count_levels, count_levels_of_parque
 from sparkgpu.prepare.local_table import is_local, may_be_local, write_local_table
 from sparkgpu.prepare.parquet_rows import read_rows
 from sparkgpu.prepare.parquet_statistics import ParquetScan, from_scan
+from sparkgpu.prepare.pipeline_files import save_pipeline
 from sparkgpu.prepare.reader import open_source, refusing_unreadable, storable
 from sparkgpu.prepare.roles import ColumnRole
 from sparkgpu.prepare.row_id import with_row_id
@@ -96,19 +97,20 @@ def prepare(
             levels = _levels(split, source, columns.roles, statistics, config.data.max_categories)
             columns = columns.without(useless(columns.roles, levels, statistics.columns))
             check_features(columns)
-            pipeline, features = fit_pipeline(split.table, columns.roles, levels)
+            pipeline = describe(columns.roles, dict(split.table.dtypes), split.table.columns, levels)
+            features = pipeline.features
             if config.data.target_means:
                 features = with_means(features, levels, target.classes)
         with events.phase("writing the table"):
             folder = stack.enter_context(table_folder(paths))
-            saving = beside.submit(lambda: pipeline.write().overwrite().save(str(paths.pipeline)))
+            save_pipeline(pipeline, paths.pipeline)
             if split.rows is not None and may_be_local(config, source) and is_local(features):
                 balance = class_weights(config.data, target)
                 splits = write_local_table(source, folder, features, target, split.rows, balance)
             else:
                 typed = typed_columns(pipeline, split.table)
                 means = fit_means(typed, features, target.classes, folder, seed=config.seed)
-                splits = write_table(to_table(pipeline, split.table, features), folder, features, means)
+                splits = write_table(to_table(typed, features), folder, features, means)
                 if in_order:
                     for name in splits:
                         put_in_order(folder / f"{IN_TABLE[SPLIT]}={name}")
@@ -126,8 +128,6 @@ def prepare(
         check_splits(schema)
         check_weights(folder, schema)
         put_in_place(folder, schema, paths)
-        with events.phase("saving the pipeline"):
-            saving.result()
     return schema
 
 

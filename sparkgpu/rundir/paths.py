@@ -88,6 +88,11 @@ class LanePaths:
         """Is there while the lane's network waits for the end of the trees."""
         return self.root / "network.waits"
 
+    @property
+    def spark_makes_table(self) -> Path:
+        """Appears where this lane's trees make the table in a Spark session."""
+        return self.root / "spark.makes-table"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunPaths:
@@ -123,11 +128,6 @@ class RunPaths:
     @property
     def pipeline(self) -> Path:
         return self.root / "pipeline"
-
-    @property
-    def planned_pipeline(self) -> Path:
-        """What ``pipeline/`` will be, if the table was there before Spark; removed once that is written."""
-        return self.table / "pipeline.json"
 
     @property
     def telemetry(self) -> Path:

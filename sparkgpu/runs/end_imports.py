@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
+from sparkgpu.host.collector import importing
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.paths import RunPaths
 
@@ -30,7 +31,7 @@ def import_for_the_end(paths: RunPaths, plan: Plan) -> Iterator[None]:
     while not _all_train(paths, plan):
         yield
     for name in _FOR_THE_END:
-        with _interrupts_later():
+        with _interrupts_later(), importing():
             import_module(name)
         yield
 

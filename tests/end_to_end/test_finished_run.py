@@ -44,7 +44,11 @@ def adult(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, float]:
 def run(adult: tuple[Path, str, float], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """``sparkgpu run <adult> --target income --cpu-lanes 2`` with few trees and epochs, after its end."""
     folder = tmp_path_factory.mktemp("run")
-    source, target, _ = adult
+    file, target, _ = adult
+    source, rows = tmp_path_factory.mktemp("adult") / "adult", pq.read_table(file)
+    source.mkdir()
+    for part in (0, 1):  # such a table is made by Spark: every lane has a session of its own
+        pq.write_table(rows.slice(part * 20_000, 20_000 if part == 0 else None), source / f"{part}.parquet")
     yield finished(
         [
             Path(sys.executable).with_name("sparkgpu"), "run", source, "--target", target,

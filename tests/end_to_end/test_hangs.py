@@ -35,6 +35,7 @@ def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["by Spark", "without Spark"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -47,12 +48,12 @@ def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
     ids=" ".join,
 )
 def test_no_thread_imports_and_no_variable_is_set_while_threads_run(
-    options: tuple[str, ...], tmp_path: Path
+    options: tuple[str, ...], plain: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "imports"
     # Texts, moments, and texts of both, since reading those may import more.
     table, rows = tmp_path / "shops.parquet", range(600)
-    pandas.DataFrame(
+    shops = pandas.DataFrame(
         {
             "shop": [("north", "south", None)[row % 3] for row in rows],
             "day": pandas.date_range("2024-03-01", periods=600, freq="7h"),
@@ -60,7 +61,8 @@ def test_no_thread_imports_and_no_variable_is_set_while_threads_run(
             "asked": [f"2024-04-{1 + row % 28:02}" for row in rows],
             "late": [row * row % 101 > 40 for row in rows],
         }
-    ).to_parquet(table)
+    )
+    shops.drop(columns=["day"] if plain else []).to_parquet(table)
     command = [*COMMAND, "run", table, "--target", "late", *options, *SMALL]
     with started(command, tmp_path / "out", tmp_path, watching_imports(folder)) as run:
         try:
@@ -93,8 +95,8 @@ def test_nor_does_one_of_the_driver_on_a_cluster(wine: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_worker_that_crashes_is_started_once_more(wine: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL]
+def test_a_worker_that_crashes_is_started_once_more(wine_in_parts: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1", *SMALL]
     with started(command, tmp_path / "out", tmp_path) as run:
         run.wait_for_phase("starting Spark", 0, "trees")
         run.worker(0, "trees").send_signal(signal.SIGSEGV)

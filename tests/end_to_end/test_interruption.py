@@ -97,10 +97,10 @@ def test_a_batch_system_ends_a_run_like_ctrl_c(wine_in_parts: Path, tmp_path: Pa
         assert (run.stdout, run.stderr) == ("", _interrupted(run, has_table=False))
 
 
-def test_a_parent_that_is_killed_leaves_nothing_alive(wine: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *LONG]
+def test_a_parent_that_is_killed_leaves_nothing_alive(wine_in_parts: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1", *LONG]
     with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_phase("starting H2O", 0, "trees")
+        run.wait_for_phase("reading the source", 0, "trees")
         run.look()
         assert len(run.seen.processes) >= 4  # the parent, two workers, the JVM
         assert len(run.seen.listeners) >= 2  # Spark's driver and its block manager
@@ -115,7 +115,7 @@ def test_a_lane_whose_worker_is_killed_is_reported_and_the_others_results_are_ke
 ) -> None:
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "2", *SMALL]
     with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_phase("starting Spark", 1, "trees")
+        run.wait_for_phase("starting H2O", 1, "trees")
         run.worker(1, "trees").send_signal(signal.SIGKILL)
         assert run.wait(120) == 5
         assert run.left_behind() == []

@@ -90,10 +90,7 @@ def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
                 else prepare_early(config=settings, source=source, paths=paths, events=events)
             )
             if early is not None:
-                assert paths.planned_pipeline.exists()
-                early.save_pipeline(spark, paths)
-                assert not paths.planned_pipeline.exists()
-                return Prepared(schema=early.schema, paths=paths)
+                return Prepared(schema=early, paths=paths)
             schema = prepare_run(
                 spark,
                 config=settings,

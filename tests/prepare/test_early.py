@@ -1,4 +1,4 @@
-"""A small plain Parquet table is prepared before Spark is up, as Spark would prepare it."""
+"""A small plain Parquet table is prepared without Spark, as Spark would prepare it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 from sparkgpu.config import toml as config_io
 from sparkgpu.plan.plan import prepares_table
 from sparkgpu.prepare.content import fingerprint_of
-from sparkgpu.prepare.early import EarlyTable, plain_types, prepare_early
+from sparkgpu.prepare.early import plain_types, prepare_early
 from sparkgpu.prepare.statistics import fingerprint
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import Source, find_source
 
 LETTERS = "aäø€😀 \n\x00"
@@ -44,7 +45,7 @@ def written(folder: Path, table: pa.Table, **options: Any) -> Source:
     return find_source(str(file))
 
 
-def prepared(source: Source, paths: RunPaths, target: str) -> EarlyTable | None:
+def prepared(source: Source, paths: RunPaths, target: str) -> TableSchema | None:
     config = config_io.load(options={"data.source": source.location, "data.target": target})
     events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
     return prepare_early(config=config, source=source, paths=paths, events=events)
@@ -82,15 +83,10 @@ def test_what_spark_itself_wrote_is_left_to_it(tmp_path: Path) -> None:
     assert plain_types(written(tmp_path, table)) is None
 
 
-def test_a_pipeline_that_was_not_written_is_owed_and_the_table_stays(tmp_path: Path) -> None:
+def test_a_table_that_needs_no_spark_has_its_pipeline_before_it_is_there(tmp_path: Path) -> None:
     source = written(tmp_path, pa.table({"x": np.arange(60.0), "y": ["a", "b", "b"] * 20}))
     paths = RunPaths(root=tmp_path / "run")
-    first = prepared(source, paths, "y")
-    assert first is not None
-    before = {file: file.stat().st_mtime_ns for file in paths.table.rglob("*")}
-    assert prepares_table(paths, 0, "trees")  # as the worker did not live to write it
-    Path(source.location).unlink()
-    assert prepared(source, paths, "y") == first
-    assert {file: file.stat().st_mtime_ns for file in paths.table.rglob("*")} == before
-    paths.planned_pipeline.unlink()
+    assert prepares_table(paths, 0, "trees")
+    assert prepared(source, paths, "y") == read_schema(paths)
     assert not prepares_table(paths, 0, "trees")
+    assert paths.pipeline.stat().st_mtime_ns <= paths.schema.stat().st_mtime_ns

@@ -1,6 +1,6 @@
-"""Trains trials of `h2o-xgboost` in one H2O context: ``python h2o_trials.py SCRATCH TRIALS.json``.
+"""Trains trials of `h2o-xgboost` in one H2O: ``python h2o_trials.py SCRATCH TRIALS.json``.
 
-A process of its own, since a process can have one H2O context in its life. Each trial of the file has a
+A process of its own, since H2O can start once in the life of a JVM. Each trial of the file has a
 `run_dir`, a `name`, `settings`, and `native`: whether XGBoost's own library predicts inside H2O. With
 `by_h2o` H2O predicts all rows, with `parsed` it parses the table as a cloud does. With `frees_cores` the lane
 has a second core, free from the start: the trees must take it, or the process fails. `ntrees_of` names an
@@ -23,8 +23,8 @@ from planted_trees import cpu_lane, planned
 from sparkgpu.engines.engine import Platform, TreesTrial
 from sparkgpu.engines.trees.free_cores import FreeCoresOfH2O
 from sparkgpu.host.ports import reserved_ports
-from sparkgpu.jvm.h2o_context import native_predictions, start_h2o, stopping
-from sparkgpu.jvm.session import spark_session
+from sparkgpu.jvm.h2o_node import h2o_alone, native_predictions
+from sparkgpu.jvm.startup import JvmSettings
 from sparkgpu.rundir.files import read_record, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
@@ -35,10 +35,9 @@ def main() -> None:
     scratch, trials = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     with (
         reserved_ports(1) as (port_base,),
-        spark_session(
-            name="trees", threads=1, heap_bytes=2**30, scratch=scratch, port_base=port_base
-        ) as session,
-        stopping(start_h2o(session, name="trees-test", scratch=scratch, port_base=port_base, threads=1)),
+        h2o_alone(
+            JvmSettings(heap_bytes=2**30, threads=1, scratch=scratch), name="trees-test", port_base=port_base
+        ) as java,
     ):
         from sparkgpu.engines.trees.h2o_frames import H2OTables
         from sparkgpu.engines.trees.h2o_xgboost import H2OXGBoost
@@ -55,12 +54,12 @@ def main() -> None:
                 **settings,
             )  # fmt: skip
             trial = replace(trial, spec=trial.spec.model_copy(update={"fold": asked["fold"]}))
-            engine = H2OXGBoost(Platform(session=session))
+            engine = H2OXGBoost(Platform(java=java))
             if asked["parsed"]:
                 engine._tables = H2OTables(trial.run, trial.schema, own)
 
             def predicting(trial: TreesTrial, native: bool = asked["native"]) -> AbstractContextManager[None]:
-                return native_predictions(session) if native else nullcontext()
+                return native_predictions(java) if native else nullcontext()
 
             def applies_saved_trees(by_h2o: bool = asked["by_h2o"]) -> bool:
                 return not by_h2o
@@ -68,7 +67,7 @@ def main() -> None:
             with (
                 mock.patch.object(engine, "_predicting", predicting),
                 mock.patch.object(engine, "_applies_saved_trees", applies_saved_trees),
-                taking_free_cores(engine, session) if asked["frees_cores"] else nullcontext(),
+                taking_free_cores(engine, java) if asked["frees_cores"] else nullcontext(),
             ):
                 if asked["frees_cores"]:
                     lane = trial.lane.model_copy(update={"threads": 2})
@@ -77,7 +76,7 @@ def main() -> None:
 
 
 @contextmanager
-def taking_free_cores(engine: Any, session: Any) -> Iterator[None]:
+def taking_free_cores(engine: Any, java: Any) -> Iterator[None]:
     """Looks for free cores without a pause, and fails if the trees got none."""
     from sparkgpu.engines.trees import free_cores as own
     from sparkgpu.engines.trees import h2o_xgboost
@@ -85,7 +84,7 @@ def taking_free_cores(engine: Any, session: Any) -> Iterator[None]:
     given: list[FreeCoresOfH2O] = []
 
     def free_cores(model: Any, trial: TreesTrial) -> FreeCoresOfH2O:
-        given.append(FreeCoresOfH2O(session, model.model_id, trial))
+        given.append(FreeCoresOfH2O(java, model.model_id, trial))
         return given[-1]
 
     with (

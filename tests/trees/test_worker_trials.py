@@ -14,6 +14,7 @@ from planted_trees import Table, cpu_lane, table
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.errors import TrialError
+from sparkgpu.lanes.lane_java import LaneJava
 from sparkgpu.lanes.worker import Work
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trial_spec import TrialSpec
@@ -43,19 +44,21 @@ def planted(tmp_path: Path) -> Table:
     return table(tmp_path, random.integers(0, 2, 600), {"x": random.normal(size=600)})
 
 
-@pytest.fixture
-def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark is taken for started, and H2O refuses."""
+@pytest.fixture(params=[True, False], ids=["in Spark", "alone"])
+def no_h2o(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is taken for started, and H2O refuses, with it and without."""
 
     @contextmanager
     def no_spark(self: Any, *, h2o: bool) -> Iterator[None]:
         yield None
 
-    def refused(self: Any, session: Any) -> None:
+    def refused(self: Any, *session: Any) -> None:
         raise TrialError("H2O did not start: no port is free.")
 
     monkeypatch.setattr(Work, "_spark", no_spark)
-    monkeypatch.setattr(Work, "_start_h2o", refused)
+    monkeypatch.setattr(Work, "_needs_spark", lambda self: request.param)
+    monkeypatch.setattr(LaneJava, "h2o_in", refused)
+    monkeypatch.setattr(LaneJava, "h2o", refused)
 
 
 def ends(planted: Table) -> dict[str, str]:

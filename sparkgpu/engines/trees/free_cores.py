@@ -15,7 +15,7 @@ from sparkgpu.engines.engine import TreesTrial
 from sparkgpu.plan.tree_defaults import TableSize, each_round_s
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from py4j.java_gateway import JVMView
 
 _LOOK_EVERY_S = 0.4
 _LEAST_TREE_S = 0.02
@@ -46,10 +46,10 @@ class FreeCores:
 
 
 class FreeCoresOfH2O:
-    """Gives the model that grows in H2O, on a node inside this session's JVM, the cores that become free."""
+    """Gives the model that grows in H2O, on a node inside this JVM, the cores that become free."""
 
-    def __init__(self, session: SparkSession, model_id: str, trial: TreesTrial) -> None:
-        self._session = session
+    def __init__(self, java: JVMView, model_id: str, trial: TreesTrial) -> None:
+        self._java = java
         self._model_id = model_id
         self._free = FreeCores(trial)
         self._threads: int | None = None
@@ -61,7 +61,5 @@ class FreeCoresOfH2O:
         self._threads = self._threads or self._free.found()
         if self._threads is None or self.given is not None:
             return
-        java = self._session.sparkContext._jvm
-        assert java is not None
-        if java.hex.tree.xgboost.task.BoosterThreads.set(self._model_id, self._threads):
+        if self._java.hex.tree.xgboost.task.BoosterThreads.set(self._model_id, self._threads):
             self.given = self._threads  # else no tree grows: not yet, or no more

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 from sparkgpu.engines.trees.booster_bytes import cut_booster
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from py4j.java_gateway import JVMView
 
 
-def cut_back(session: SparkSession, model_id: str, ntrees: int, trees_per_round: int) -> None:
+def cut_back(java: JVMView, model_id: str, ntrees: int, trees_per_round: int) -> None:
     """Keep the first `ntrees` rounds of the model called `model_id`, for predictions and for its MOJO.
 
-    A round has one tree per class if there are more than two classes. The session's JVM must be a node or a
-    client of H2O's cloud.
+    A round has one tree per class if there are more than two classes. H2O must be in
+    this JVM.
     """
     from py4j.java_gateway import get_field, set_field
 
-    java = session.sparkContext._jvm
-    assert java is not None
     model = java.water.DKV.getGet(model_id)
     info = model.model_info()
     info.updateBoosterBytes(cut_booster(get_field(info, "_boosterBytes"), ntrees * trees_per_round))

@@ -27,7 +27,7 @@ from sparkgpu.table.schema import LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
-    from pyspark.sql import SparkSession
+    from py4j.java_gateway import JVMView
 
 _MOST_ROWS_PER_CHUNK = 65_536
 _LEAST_ROWS_PER_CHUNK = 1_000  # H2O copies a frame that has fewer chunks than threads, but none of fewer rows
@@ -45,7 +45,7 @@ class LocalTables:
 
     def __init__(
         self,
-        session: SparkSession,
+        java: JVMView,
         paths: RunPaths,
         schema: TableSchema,
         scratch: Path,
@@ -53,7 +53,7 @@ class LocalTables:
         threads: int,
         alive: Callable[[], None],
     ) -> None:
-        self._session = session
+        self._java = java
         self._paths = paths
         self._schema = schema
         self.scratch = scratch
@@ -88,7 +88,7 @@ class LocalTables:
         )
         rows = read_column_rows(file.own, wanted)
         put_frame(
-            self._session,
+            self._java,
             name,
             rows.file,
             rows.columns,

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h2o
 import numpy as np
@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import Model, TreesTrial
 from sparkgpu.engines.saved_model import compared
+from sparkgpu.jvm.column_file import frame_values
 from sparkgpu.rundir.records import SavedModelRecord
 from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.schema import ROW_ID, SplitName, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
+    from py4j.java_gateway import JVMView
 
 Predictions = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Row ids, with values (N,) or with probabilities (N, C) in the order of the schema's classes."""
@@ -55,10 +57,17 @@ def _blockwise(saved: Model, trial: TreesTrial, split: SplitName) -> Predictions
 
 
 def held_against_h2o(
-    predicted: Predictions, model: H2OXGBoostEstimator, valid: H2OFrame, trial: TreesTrial, scratch: Path
+    predicted: Predictions, model: H2OXGBoostEstimator, valid: H2OFrame, trial: TreesTrial, java: JVMView
 ) -> SavedModelRecord:
-    """Hold the saved model's predictions of validation rows against H2O's. Raises `TrialError`."""
-    own = by_h2o(model, valid[:_HELD_ROWS, :], trial.schema, scratch / "predicted-valid")
+    """Hold the saved model's predictions of validation rows against those of the H2O in `java`.
+
+    Raises `TrialError`.
+    """
+    rows = valid[:_HELD_ROWS, :]
+    found = rows[ROW_ID].cbind(model.predict(rows))
+    value_NC = frame_values(java, found.frame_id, found.ncols)
+    columns = dict(zip(found.names, value_NC.T, strict=True))
+    own = _predictions(columns, trial.schema)
     return compared(trial.name, own, predicted, on_gpu=trial.parameters.on_gpu)
 
 
@@ -81,6 +90,10 @@ def by_h2o(model: H2OXGBoostEstimator, frame: H2OFrame, schema: TableSchema, fol
     h2o.export_file(predicted, str(folder), format="parquet", parts=1)
     found = pq.read_table(folder)
     shutil.rmtree(folder)
+    return _predictions({name: found[name].to_numpy() for name in found.column_names}, schema)
+
+
+def _predictions(columns: Mapping[str, NDArray[Any]], schema: TableSchema) -> Predictions:
     names = [f"p{code}" for code in range(len(schema.classes))] or ["predict"]
-    values = np.column_stack([found[name].to_numpy() for name in names])
-    return found[ROW_ID].to_numpy().astype(np.int64), values if schema.classes else values[:, 0]
+    values = np.column_stack([columns[name] for name in names])
+    return columns[ROW_ID].astype(np.int64), values if schema.classes else values[:, 0]

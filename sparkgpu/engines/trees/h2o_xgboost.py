@@ -1,4 +1,4 @@
-"""Trains and applies H2O XGBoost inside a lane's H2O context (Sparkling Water, XGBoost 1.6).
+"""Trains and applies H2O XGBoost inside a lane's H2O or a cloud of executors (Sparkling Water, XGBoost 1.6).
 
 A lane's H2O reads the table in place (`h2o_local_frames`), a cloud of nodes parses it (`h2o_frames`).
 Categories become enums or the places of their levels in an order (`trees.categorical_encoding`), and missing
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,9 @@ from sparkgpu.engines.trees.mojo import MOJO, load_mojo
 from sparkgpu.engines.trees.mojo_levels import name_levels
 from sparkgpu.engines.trees.time_limit import fit_until
 from sparkgpu.errors import DeviceError
+from sparkgpu.host.collector import importing
 from sparkgpu.host.processes import peak_resident_bytes
-from sparkgpu.jvm.h2o_context import native_predictions
+from sparkgpu.jvm.h2o_node import native_predictions
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
@@ -55,13 +57,13 @@ _LAST_TREE_S = 2.0
 
 
 class H2OXGBoost:
-    """An engine (`sparkgpu.engines.engine.Engine`) inside the H2O context that stands in this process.
+    """An engine (`sparkgpu.engines.engine.Engine`) inside the H2O to which this process is connected.
 
     On a cluster a training that stands still is found, and fails at once for all later trials.
     """
 
     def __init__(self, platform: Platform) -> None:
-        self._session = platform.session
+        self._java = platform.java
         self._cloud = Cloud() if platform.on_cluster else None
         self._tables: H2OTables | LocalTables | None = None
         self._stands_still: StandStillError | None = None
@@ -101,7 +103,9 @@ class H2OXGBoost:
                 parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
             model = _start(trial, parameters, train, valid)
             test = None
-            if not self._applies_saved_trees():  # handed over while the first trees grow
+            if self._applies_saved_trees():
+                _import_for_the_end(schema)
+            else:  # handed over while the first trees grow
                 test = tables.coded("test", fold, order)
             job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
             is_scoring = _grow(
@@ -142,7 +146,8 @@ class H2OXGBoost:
                 predictions = all_by_h2o(model, {"valid": valid, "test": test}, schema, tables.scratch)
             predict_s = time.perf_counter() - start
             if test is None:
-                held = held_against_h2o(predictions["valid"], model, valid, trial, tables.scratch)
+                assert self._java is not None
+                held = held_against_h2o(predictions["valid"], model, valid, trial, self._java)
             write_predictions(paths.predictions, predictions, schema)
         write_text(paths.learning_curve, curve)
         h2o.remove(model.model_id)
@@ -175,9 +180,9 @@ class H2OXGBoost:
     def _tables_of(self, trial: TreesTrial) -> H2OTables | LocalTables:
         if self._cloud is not None:
             return H2OTables(trial.run, trial.schema, trial.scratch)
-        assert self._session is not None
+        assert self._java is not None
         return LocalTables(
-            self._session,
+            self._java,
             trial.run,
             trial.schema,
             trial.scratch,
@@ -190,24 +195,24 @@ class H2OXGBoost:
         return self._cloud is None and can_apply_saved_trees()
 
     def _cut_back(self, model: H2OXGBoostEstimator, best: int, schema: TableSchema) -> None:
-        assert self._session is not None
+        assert self._java is not None
         trees_per_round = len(schema.classes) if schema.task == "multiclass" else 1
-        cut_back(self._session, model.model_id, best, trees_per_round)
+        cut_back(self._java, model.model_id, best, trees_per_round)
 
     def _free_cores(self, model: H2OXGBoostEstimator, trial: TreesTrial) -> FreeCoresOfH2O | None:
         """None on a cluster, whose nodes are in other processes."""
         if self._cloud is not None:
             return None
-        assert self._session is not None
-        return FreeCoresOfH2O(self._session, model.model_id, trial)
+        assert self._java is not None
+        return FreeCoresOfH2O(self._java, model.model_id, trial)
 
     def _predicting(self, trial: TreesTrial) -> AbstractContextManager[None]:
         """How H2O predicts and scores: with many classes the native library is faster than H2O's Java."""
         native = trial.schema.task == "multiclass" and trial.lane.device == "cpu" and self._cloud is None
         if not native:
             return nullcontext()
-        assert self._session is not None
-        return native_predictions(self._session)
+        assert self._java is not None
+        return native_predictions(self._java)
 
 
 def _start(
@@ -222,6 +227,14 @@ def _start(
             validation_frame=valid,
         )
     return model
+
+
+def _import_for_the_end(schema: TableSchema) -> None:
+    """Import what predicts and what scales probabilities while the trees grow: this process has time then."""
+    with importing():
+        import_module("sparkgpu.engines.trees.mojo_booster")
+        if schema.classes:
+            import_module("scipy.optimize")
 
 
 def _ended_by_time(grown: int, best: int, trial: TreesTrial) -> bool:
