@@ -186,6 +186,16 @@ def test_cosines_begin_slow_and_fast_and_none_counts_before_training_finds_a_use
     torch.testing.assert_close(layer(x)[:, 3, 6], wave)
 
 
+def test_cosines_stay_in_float32_where_layers_multiply_in_bfloat16(device: str) -> None:
+    torch.manual_seed(0)
+    layer = CosineEmbeddings(5, 16).to(device)
+    torch.nn.init.ones_(layer.factor)
+    x = torch.randn(64, 5, device=device)
+    plain = layer(x)
+    with torch.autocast(device, torch.bfloat16):
+        assert torch.equal(layer(x), plain)
+
+
 def test_tabm_embeds_numbers_as_cosines_but_no_column_with_two_values() -> None:
     bins = (torch.linspace(-1, 1, 5), torch.tensor([0.0, 1.0]), torch.linspace(-2, 2, 5))
     shape = InputShape(num_numeric=3, num_levels=(4,), num_outputs=1, bins=bins)
