@@ -33,10 +33,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [TreesClassifier, TreesRegressor, *(pytest.param(one, marks=pytest.mark.slow) for one in ESTIMATORS[2:])],
-)
+@pytest.mark.parametrize("kind", ESTIMATORS)
 def test_scikit_learns_own_checks_pass(kind: Any) -> None:
     found = check_estimator(kind(threads=1, random_state=0), expected_failed_checks=EXPECTED, on_fail="raise")
     assert {one["check_name"] for one in found if one["status"] == "xfail"} <= EXPECTED.keys()
