@@ -171,6 +171,10 @@ is_current() {
         [ "$(cat "$venv/$1" 2>/dev/null)" = "$(fingerprint) $root" ]
 }
 
+# The archive holds the class path that it was built with. A newer jar of ours (after a pull) makes it useless, and
+# runs would start slowly without a word.
+has_archive() { is_current .ready && [ ! "$root/sparkgpu/jvm/jars/front.jar" -nt "$venv/.ready" ]; }
+
 spark_home() { printf %s "$venv"/lib/python3.*/site-packages/pyspark; }
 
 mark() { printf '%s %s\n' "$(fingerprint)" "$root" >"$venv/$1.new" && mv -f "$venv/$1.new" "$venv/$1"; }
@@ -480,12 +484,12 @@ set_up() {
     take_lock "$python"
     is_current .installed || { check_room && install_packages; }
     find_java || install_java
-    is_current .ready || build_archive
+    has_archive || build_archive
     trap - INT TERM HUP
 }
 
 started=$SECONDS
-if ! { is_current .ready && find_java; }; then
+if ! { has_archive && find_java; }; then
     set_up
     say "ready after $((SECONDS - started)) s: $("$venv/bin/python" --version), Java 17 in $java_home"
 fi

@@ -145,6 +145,16 @@ def test_the_first_activation_sets_up_and_the_second_finds_all_in_place(project:
     assert project.calls() == ["project", "archive"]
 
 
+def test_a_jar_that_is_newer_than_the_archive_gets_a_new_archive(project: Project) -> None:
+    jar = program(project.root / "sparkgpu/jvm/jars/front.jar", "")
+    project.source()
+    (archived := project.root / ".venv/.ready").touch()
+    os.utime(jar, ns=2 * (archived.stat().st_mtime_ns + 10**9,))
+    done = project.source()
+    assert "preparing the start-up archive" in done.stderr
+    assert project.calls() == ["project", "archive", "archive"]
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_an_active_shell_has_the_tools_of_the_project(project: Project, shell: str) -> None:
     names = "PATH|VIRTUAL_ENV|JAVA_HOME|SPARK_HOME|SPARK_CONF_DIR|SPARK_LOCAL_IP|PYSPARK_PYTHON"
