@@ -20,10 +20,11 @@ from sparkgpu.engines.trees.column_rows import (
     read_column_rows,
     write_column_rows,
 )
+from sparkgpu.engines.trees.h2o_local_frames import wanted_columns
 from sparkgpu.engines.trees.shared_files import share
 from sparkgpu.errors import DataError, DeviceError
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import SplitName
+from sparkgpu.table.schema import Feature, SplitName, TableSchema
 
 WANTED = (
     WantedColumn(name="row_id", kind="int64"),
@@ -185,3 +186,20 @@ def test_a_lane_that_waits_for_another_says_that_it_lives(
     first = share(common, tmp_path / "first", write, print)
     second.join(30)
     assert first.own.samefile(tmp_path / "second")
+
+
+def test_the_columns_of_a_table_with_folds_are_found_without_a_file_for_validation(tmp_path: Path) -> None:
+    paths = written(tmp_path, [[0, 1, 2], [3, 4]])
+    assert not paths.split("valid").exists()  # as Spark leaves a split without rows
+    features = (
+        Feature(name="size", source="size", kind="numeric", pipeline="size"),
+        Feature(
+            name="colour", source="colour", kind="categorical", pipeline="colour", levels=("red", "blue")
+        ),
+    )
+    schema = TableSchema(
+        source="made", target="y", task="regression", features=features, weighted=False, folds=3, rows=5,
+        splits={"train": 5, "valid": 0, "test": 0}, fingerprint="",
+    )  # fmt: skip
+    found = wanted_columns(paths, schema, {"colour": ("blue", "red")})
+    assert [column.name for column in found] == ["row_id", "label", "size", "colour"]

@@ -78,7 +78,7 @@ class LocalTables:
             file.drop()
         self._made += 1
         name = f"rows_{split}_{self._made}"
-        wanted = self._wanted(split, order)
+        wanted = wanted_columns(self._paths, self._schema, order)
         digest = hashlib.sha256(repr((self._paths.root, split, asked[0], wanted)).encode()).hexdigest()[:16]
         file = share(
             self.scratch.parent / "columns" / f"{digest}.columns",
@@ -102,36 +102,39 @@ class LocalTables:
     def why_one_node(self, train: H2OFrame, valid: H2OFrame) -> None:
         """There is only one."""
 
-    def _wanted(self, split: SplitName, order: Mapping[str, Sequence[str]]) -> list[WantedColumn]:
-        """The columns in the order of the table's files, those of `order` at the end.
 
-        The order counts: equally good cuts, and the columns that are drawn for a tree, follow from it.
-        """
-        schema = self._schema
-        found: dict[str, WantedColumn] = {
-            ROW_ID: WantedColumn(name=ROW_ID, kind="int64"),
-            LABEL: WantedColumn(name=LABEL, kind="float64"),
-        }
-        if schema.classes:
-            codes = tuple(str(code) for code in range(len(schema.classes)))
-            found[LABEL] = WantedColumn(name=LABEL, kind=kind_of_places(len(codes)), levels=codes)
-        if schema.weighted:
-            found[WEIGHT] = WantedColumn(name=WEIGHT, kind="float64")
-        for feature in schema.features:
-            name = feature.name
-            if feature.kind == "numeric":
-                found[name] = WantedColumn(name=name, kind="float32")
-            elif name in order:
-                words = tuple(order[name])
-                found[name] = WantedColumn(name=name, kind=kind_of_places(len(words)), words=words)
-            else:
-                levels = tuple(sorted(feature.levels, key=str.encode))  # as H2O sorts them
-                found[name] = WantedColumn(
-                    name=name, kind=kind_of_places(len(levels)), words=levels, levels=levels
-                )
-        file = next(iter(sorted(self._paths.split(split).glob("[!._]*.parquet"))))
-        names = [name for name in pq.read_schema(file).names if name in found and name not in order]
-        return [found[name] for name in (*names, *order)]
+def wanted_columns(
+    paths: RunPaths, schema: TableSchema, order: Mapping[str, Sequence[str]]
+) -> list[WantedColumn]:
+    """The columns in the order of the table's files, those of `order` at the end.
+
+    The order counts: equally good cuts, and the columns that are drawn for a tree, follow from it.
+    """
+    found: dict[str, WantedColumn] = {
+        ROW_ID: WantedColumn(name=ROW_ID, kind="int64"),
+        LABEL: WantedColumn(name=LABEL, kind="float64"),
+    }
+    if schema.classes:
+        codes = tuple(str(code) for code in range(len(schema.classes)))
+        found[LABEL] = WantedColumn(name=LABEL, kind=kind_of_places(len(codes)), levels=codes)
+    if schema.weighted:
+        found[WEIGHT] = WantedColumn(name=WEIGHT, kind="float64")
+    for feature in schema.features:
+        name = feature.name
+        if feature.kind == "numeric":
+            found[name] = WantedColumn(name=name, kind="float32")
+        elif name in order:
+            words = tuple(order[name])
+            found[name] = WantedColumn(name=name, kind=kind_of_places(len(words)), words=words)
+        else:
+            levels = tuple(sorted(feature.levels, key=str.encode))  # as H2O sorts them
+            found[name] = WantedColumn(
+                name=name, kind=kind_of_places(len(levels)), words=levels, levels=levels
+            )
+    # Of the training rows, since with folds Spark writes no file for validation.
+    file = next(iter(sorted(paths.split("train").glob("[!._]*.parquet"))))
+    names = [name for name in pq.read_schema(file).names if name in found and name not in order]
+    return [found[name] for name in (*names, *order)]
 
 
 def rows_per_chunk(rows: int, threads: int) -> int:
