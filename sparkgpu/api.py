@@ -14,6 +14,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
 from sparkgpu.config.options import keyed
 from sparkgpu.errors import ConfigError, DataError
+from sparkgpu.host.environment import complete_environment
 from sparkgpu.reading.run_result import RunResult
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.runs.resume import resumed_config
@@ -88,6 +89,7 @@ def run(
         file = Path(config) if isinstance(config, (str, Path)) else None
         folder = Path(out) if out else None
         resolved = resumed_config(folder, options) if resume else config_io.load(file=file, options=options)
+        complete_environment()
         with open_display(quiet) as display:
             outcome = orchestrate.run(
                 resolved, display, out=folder, title=_title(data, source), resume=resume

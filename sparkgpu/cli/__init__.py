@@ -20,6 +20,7 @@ from sparkgpu.cli.results import compare, leaderboard, monitor, report, schema
 from sparkgpu.cli.run import run
 from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
 from sparkgpu.host.collector import end_quickly
+from sparkgpu.host.environment import complete_environment
 from sparkgpu.slurm.command import slurm
 from sparkgpu.terminal.spool import say
 from sparkgpu.words import clean
@@ -45,6 +46,7 @@ def version() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of ``sparkgpu``, ``python -m sparkgpu`` and ``jobs/train.py``; never returns."""
+    complete_environment()
     if threading.current_thread() is threading.main_thread():
         # A batch system ends a job with SIGTERM. Treat it like Ctrl-C, so that the lanes end, too.
         signal.signal(signal.SIGTERM, _interrupt)

@@ -1,14 +1,10 @@
-"""Environment variables that Spark's Python side sets while other threads run.
-
-A new variable makes the C library move the whole environment. A thread that reads it at that moment (any C
-code that calls `getenv`) crashes the process: one start in some fifty with a cold file cache. So these
-variables exist before the first thread starts. Later only their values change, which moves nothing.
-"""
+"""The environment of a process with Spark's Python side, which sets variables while other threads run."""
 
 from __future__ import annotations
 
-import os
 import sys
+
+from sparkgpu.host.environment import complete_environment
 
 _VALUES = {
     "PYSPARK_PYTHON": sys.executable,
@@ -21,6 +17,5 @@ _VALUES = {
 
 
 def prepare_environment() -> None:
-    """Set the variables that are not set yet. Call it before the process starts any thread."""
-    for name, value in _VALUES.items():
-        os.environ.setdefault(name, value)
+    """Set these and the libraries' variables that are not set yet. Call it before any thread starts."""
+    complete_environment(_VALUES)

@@ -30,8 +30,10 @@ def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
     path = os.pathsep.join(
         filter(None, [str(Path(__file__).parent / "imports"), os.environ.get("PYTHONPATH")])
     )
+    # Without what this process's scikit-learn has set, since a shell does not have it either.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
     return {
-        **os.environ, "PYTHONPATH": path, "SPARKGPU_IMPORTS": str(folder), "SPARKGPU_IMPORT_HANGS": hangs,
+        **own, "PYTHONPATH": path, "SPARKGPU_IMPORTS": str(folder), "SPARKGPU_IMPORT_HANGS": hangs,
     }  # fmt: skip
 
 

@@ -367,8 +367,8 @@ def test_a_table_of_texts_is_prepared_as_by_spark_alone(
     assert found.schema == expected.schema and found.schema.source == str(file)
     pd.testing.assert_frame_equal(found.table(), expected.table())
     assert pipeline_of(found) == pipeline_of(expected)
-    early = json.loads((found.paths.root / "phases.json").read_text())
-    assert ("saving the pipeline" not in early) == (is_early and target != "marked")
+    phases = json.loads((found.paths.root / "phases.json").read_text())
+    assert ("fitting the feature pipeline" not in phases) == (is_early and target != "marked")
 
 
 def pipeline_of(prepared: Any) -> list[Any]:
