@@ -8,7 +8,7 @@ from typing import Any
 
 from lanes import DEVICE_S
 
-from sparkgpu.engines.trees.h2o_xgboost import H2OXGBoost
+from sparkgpu.h2o.engine import H2OXGBoost
 
 
 class Sleeping(H2OXGBoost):

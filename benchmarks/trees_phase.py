@@ -21,16 +21,14 @@ from typing import Any
 
 import numpy as np
 import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 import xgboost
 
 from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.engines.engine import Platform, TreesTrial, Trial
+from sparkgpu.h2o.context import start_h2o, stopping
+from sparkgpu.h2o.session import spark_session
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.scratch import scratch_folder
-from sparkgpu.jvm.h2o_node import h2o_alone
-from sparkgpu.jvm.startup import JvmSettings
 from sparkgpu.plan.plan import LanePlan
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
@@ -38,6 +36,7 @@ from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.rows import read_rows
 from sparkgpu.table.schema import Feature, SplitName, TableSchema, read_schema
+from sparkgpu.table.writer import SplitFile, table_rows
 
 _SEED = 7
 _SETTINGS: dict[str, Any] = {
@@ -57,24 +56,24 @@ def prepared(folder: Path, rows: int, columns: int, classes: int) -> RunPaths:
         return paths
     random = np.random.default_rng(_SEED)
     names = [f"x{column}" for column in range(columns)]
+    features = tuple(Feature(name=name, source=name, kind="numeric", pipeline=name) for name in names)
     counts = {"train": rows * 70 // 100, "valid": rows * 15 // 100, "test": rows * 15 // 100}
     begin = 0
     for split, count in counts.items():
-        paths.split(split).mkdir(parents=True)
         value_NF = random.standard_normal((count, columns), dtype=np.float32)
         signal_N = value_NF[:, 0] * value_NF[:, 1] + np.sin(3 * value_NF[:, 2]) + value_NF[:, 3:6].sum(axis=1)
         signal_N += random.standard_normal(count)
         label_N = np.digitize(signal_N, np.quantile(signal_N, np.arange(1, classes) / classes))
-        columns_of = {"row_id": np.arange(begin, begin + count), "label": label_N.astype(np.int32)}
-        columns_of |= {name: value_NF[:, place] for place, name in enumerate(names)}
-        pq.write_table(pa.table(columns_of), paths.split(split) / "part-00000.parquet")
+        file = SplitFile(paths.split(split), "part-00000.parquet")
+        file.add(table_rows(features, np.arange(begin, begin + count), label_N, None, None, value_NF))
+        file.close()
         begin += count
     write_json(
         paths.schema,
         TableSchema(
             source="made", target="y", task="binary" if classes == 2 else "multiclass",
             classes=tuple(str(code) for code in range(classes)),
-            features=tuple(Feature(name=name, source=name, kind="numeric", pipeline=name) for name in names),
+            features=features,
             rows=sum(counts.values()), splits=counts, fingerprint="",
         ),
     )  # fmt: skip
@@ -167,20 +166,21 @@ def main() -> None:
     with (
         scratch_folder() as scratch,
         reserved_ports(1) as (port,),
-        h2o_alone(
-            JvmSettings(heap_bytes=2**32, threads=threads, scratch=scratch), name="phase", port_base=port
-        ) as java,
+        spark_session(
+            name="phase", threads=threads, heap_bytes=2**32, scratch=scratch, port_base=port
+        ) as session,
+        stopping(start_h2o(session, name="phase", scratch=scratch, port_base=port, threads=threads)),
     ):
         import h2o
 
-        from sparkgpu.engines.trees.h2o_xgboost import H2OXGBoost
+        from sparkgpu.h2o.engine import H2OXGBoost
 
         h2o.no_progress()
         for turn in range(asked.times):
             trial = trial_of(paths, schema, port, scratch, asked.trees, turn)
             ours: dict[str, float] = {}
             with told("h2o-xgboost", ours):
-                H2OXGBoost(Platform(java=java)).run(trial)
+                H2OXGBoost(Platform(java=session._jvm)).run(trial)
                 ours |= json.loads(paths.lane(turn).phases("trees").read_text(encoding="utf-8"))
             theirs: dict[str, float] = {}
             with told("xgboost    ", theirs):

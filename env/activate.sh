@@ -173,7 +173,7 @@ is_current() {
 
 # The archive holds the class path that it was built with. A newer jar of ours (after a pull) makes it useless, and
 # runs would start slowly without a word.
-has_archive() { is_current .ready && [ ! "$root/sparkgpu/jvm/jars/front.jar" -nt "$venv/.ready" ]; }
+has_archive() { is_current .ready && [ ! "$root/sparkgpu/h2o/jars/front.jar" -nt "$venv/.ready" ]; }
 
 spark_home() { printf %s "$venv"/lib/python3.*/site-packages/pyspark; }
 
@@ -465,7 +465,7 @@ install_java() {
 build_archive() {
     local line
     say 'preparing the start-up archive of the JVM; about a minute'
-    if line=$(JAVA_HOME=$java_home "$venv/bin/python" -m sparkgpu.jvm.cds 2>>"$log" </dev/null | tail -n 1); then
+    if line=$(JAVA_HOME=$java_home "$venv/bin/python" -m sparkgpu.h2o.cds 2>>"$log" </dev/null | tail -n 1); then
         [ -z "$line" ] || say "${line#sparkgpu: }"
     elif [ -n "$line" ]; then
         say "${line#sparkgpu: }"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -23,6 +23,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Digits are compared in float32 on every processor, which is what "auto" is without AMX.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
+T = TypeVar("T")
 
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -64,20 +66,32 @@ def java() -> Path:
     """The home of a Java 17. Without one, a test fails in CI (CI=true) and is skipped elsewhere."""
     from sparkgpu.host.java import find_java
 
+    return _found(find_java)
+
+
+@pytest.fixture(scope="session")
+def javac() -> str:
+    """The compiler of a JDK 17. Without one, a test fails in CI (CI=true) and is skipped elsewhere."""
+    from sparkgpu.h2o.build_jar import find_javac
+
+    return _found(find_javac)
+
+
+def _found(find: Callable[[], T]) -> T:
     try:
-        return find_java()
+        return find()
     except DeviceError as error:
         if os.environ.get("CI") == "true":
-            pytest.fail(f"CI must have a Java: {error}", pytrace=False)
+            pytest.fail(f"CI must have it: {error}", pytrace=False)
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def spark(java: Path) -> Iterator[SparkSession]:
     """The one Spark session of all tests (a process can have no second one)."""
+    from sparkgpu.h2o.session import spark_session
     from sparkgpu.host.ports import reserved_ports
     from sparkgpu.host.scratch import scratch_folder
-    from sparkgpu.jvm.session import spark_session
 
     with (
         reserved_ports(1) as (port_base,),

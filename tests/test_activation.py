@@ -45,7 +45,7 @@ case "${{1:-}} ${{2:-}}" in
         else
             mkdir -p "$packages/pyspark"
         fi ;;
-    '-m sparkgpu.jvm.cds')
+    '-m sparkgpu.h2o.cds')
         echo archive >>'{notes}/pip'
         if [ -f '{notes}/cds.sh' ]; then . '{notes}/cds.sh'; fi ;;
     '-c import pip') ;;
@@ -146,7 +146,7 @@ def test_the_first_activation_sets_up_and_the_second_finds_all_in_place(project:
 
 
 def test_a_jar_that_is_newer_than_the_archive_gets_a_new_archive(project: Project) -> None:
-    jar = program(project.root / "sparkgpu/jvm/jars/front.jar", "")
+    jar = program(project.root / "sparkgpu/h2o/jars/front.jar", "")
     project.source()
     (archived := project.root / ".venv/.ready").touch()
     os.utime(jar, ns=2 * (archived.stat().st_mtime_ns + 10**9,))

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_table import feature, made_rows, write_part
 
 from sparkgpu.errors import DataError
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.predictions import read_predictions, write_predictions
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import OTHER_LEVEL, Feature, TableSchema
+from sparkgpu.table.row_groups import RowGroups
+from sparkgpu.table.rows import joined, read_rows
+from sparkgpu.table.schema import OTHER_LEVEL, TableSchema
 
-
-def numeric(name: str) -> Feature:
-    return Feature(name=name, source=name, kind="numeric", pipeline=name)
-
-
-def categorical(name: str, *levels: str) -> Feature:
-    return Feature(name=name, source=name, kind="categorical", pipeline=name, levels=levels)
+FEATURES = (feature("width"), feature("colour", "red", "blue", OTHER_LEVEL), feature("count"))
 
 
 def schema(
@@ -34,7 +32,7 @@ def schema(
         target="y",
         task="binary" if classes else "regression",
         classes=classes,
-        features=(numeric("width"), categorical("colour", "red", "blue", OTHER_LEVEL), numeric("count")),
+        features=FEATURES,
         weighted=weighted,
         folds=folds,
         rows=5,
@@ -43,20 +41,15 @@ def schema(
     )
 
 
-def write_part(
-    paths: RunPaths, part: int, row_ids: list[int], *, split: str = "train", **more: list[float]
-) -> None:
+def write_ids(paths: RunPaths, part: int, row_ids: list[int], *, split: str = "train", **more: Any) -> None:
     """One file whose values depend on its row ids."""
     columns = {
-        "row_id": pa.array(row_ids, pa.int64()),
-        "label": pa.array([i % 2 for i in row_ids], pa.int32()),
-        **{name: pa.array(values) for name, values in more.items()},
-        "width": pa.array([i / 2 for i in row_ids], pa.float64()),
-        "colour": pa.array([("red", "blue", OTHER_LEVEL)[i % 3] for i in row_ids]),
-        "count": pa.array(row_ids, pa.int32()),
+        "width": [i / 2 for i in row_ids],
+        "colour": [("red", "blue", OTHER_LEVEL)[i % 3] for i in row_ids],
+        "count": row_ids,
     }
-    paths.split(split).mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), paths.split(split) / f"part-{part:05d}.parquet")
+    label_N = [i % 2 for i in row_ids]
+    write_part(paths, split, made_rows(FEATURES, columns, label_N, row_id_N=row_ids, **more), part)
 
 
 @pytest.fixture
@@ -65,8 +58,8 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def test_rows_come_sorted_by_row_id_with_every_column_in_step(paths: RunPaths) -> None:
-    write_part(paths, 0, [7, 3, 11])
-    write_part(paths, 1, [1, 9])
+    write_ids(paths, 0, [7, 3, 11])
+    write_ids(paths, 1, [1, 9])
     rows = read_rows(paths, schema(), "train")
     assert rows.row_id_N.tolist() == [1, 3, 7, 9, 11]
     assert rows.label_N.tolist() == [1, 1, 1, 1, 1] and rows.label_N.dtype == np.int64
@@ -77,8 +70,8 @@ def test_rows_come_sorted_by_row_id_with_every_column_in_step(paths: RunPaths) -
 
 
 def test_files_already_in_order_are_read_as_they_are(paths: RunPaths) -> None:
-    write_part(paths, 0, list(range(20_000)))
-    write_part(paths, 1, list(range(20_000, 30_000)))
+    write_ids(paths, 0, list(range(20_000)))
+    write_ids(paths, 1, list(range(20_000, 30_000)))
     rows = read_rows(paths, schema(), "train")
     assert (rows.row_id_N == np.arange(30_000)).all()
     assert (rows.numeric_NF[:, 1] == np.arange(30_000)).all()
@@ -86,8 +79,8 @@ def test_files_already_in_order_are_read_as_they_are(paths: RunPaths) -> None:
 
 
 def test_every_third_row_in_the_order_of_the_ids_can_be_read_alone(paths: RunPaths) -> None:
-    write_part(paths, 0, list(range(10_000, 20_000)))
-    write_part(paths, 1, list(range(10_000)))
+    write_ids(paths, 0, list(range(10_000, 20_000)))
+    write_ids(paths, 1, list(range(10_000)))
     rows, whole = read_rows(paths, schema(), "train", every=3), read_rows(paths, schema(), "train")
     assert rows.row_id_N.tolist() == list(range(0, 20_000, 3))
     assert rows.numeric_NF.base is None  # no view into the other rows
@@ -95,41 +88,37 @@ def test_every_third_row_in_the_order_of_the_ids_can_be_read_alone(paths: RunPat
     assert (rows.label_N == whole.label_N[::3]).all()
 
 
-def test_missing_numbers_are_nan_and_missing_or_unknown_words_are_minus_one(paths: RunPaths) -> None:
-    paths.split("test").mkdir(parents=True)
+def test_missing_numbers_are_nan_and_missing_or_unknown_categories_are_minus_one(paths: RunPaths) -> None:
     columns = {
-        "row_id": [0, 1, 2, 3],
-        "label": pa.array([0, 1, 0, 1], pa.int32()),
-        "width": pa.array([None, 1.5, None, 2.5], pa.float64()),
-        "colour": ["blue", None, "green", "(other)"],
-        "count": pa.array([1, None, 3, None], pa.int64()),
+        "width": [np.nan, 1.5, np.nan, 2.5],
+        "colour": ["blue", None, "green", OTHER_LEVEL],
+        "count": [1, np.nan, 3, np.inf],
     }
-    pq.write_table(pa.table(columns), paths.split("test") / "part.parquet")
+    write_part(paths, "test", made_rows(FEATURES, columns, [0, 1, 0, 1]))
     rows = read_rows(paths, schema(), "test")
-    np.testing.assert_array_equal(
-        rows.numeric_NF, np.array([[np.nan, 1], [1.5, np.nan], [np.nan, 3], [2.5, np.nan]], dtype=np.float32)
-    )
+    np.testing.assert_array_equal(rows.numeric_NF, np.stack([columns["width"], columns["count"]], axis=1))
     assert rows.codes_NK[:, 0].tolist() == [1, -1, -1, 2]
 
 
-def test_a_column_of_nulls_alone_is_read_as_missing(paths: RunPaths) -> None:
-    paths.split("test").mkdir(parents=True)
-    columns = {
-        "row_id": [0, 1],
-        "label": pa.array([0, 1], pa.int32()),
-        "width": pa.array([None, None], pa.float64()),
-        "colour": pa.array([None, None], pa.string()),
-        "count": [1, 2],
-    }
-    pq.write_table(pa.table(columns), paths.split("test") / "part.parquet")
-    rows = read_rows(paths, schema(), "test")
-    assert np.isnan(rows.numeric_NF[:, 0]).all() and rows.codes_NK[:, 0].tolist() == [-1, -1]
+def test_rows_come_in_blocks_of_several_row_groups_with_the_same_values(paths: RunPaths) -> None:
+    columns = {"width": np.arange(300.0), "colour": ["red", None, "blue"] * 100, "count": np.arange(300)}
+    weight_N, fold_N = np.arange(300) / 7, np.arange(300) % 2
+    made = made_rows(FEATURES, columns, np.arange(300) % 2, weight_N=weight_N, fold_N=fold_N)
+    write_part(paths, "train", made, group_rows=50)
+    folded = schema(weighted=True, folds=2)
+    for fold in (None, 1):
+        whole = read_rows(paths, folded, "train", fold=fold)
+        blocks = list(RowGroups(paths, folded, "train", fold=fold).blocks(np.random.default_rng(0)))
+        assert len(blocks) == 6 and blocks[0].row_id_N[0] != 0
+        found = joined(sorted(blocks, key=lambda block: block.row_id_N[0]))
+        for field in fields(whole):
+            np.testing.assert_array_equal(getattr(found, field.name), getattr(whole, field.name))
 
 
 def test_folds_cut_train_and_valid_out_of_the_training_split(paths: RunPaths) -> None:
-    write_part(paths, 0, [4, 2, 0], fold=[1, 1, 0])
-    write_part(paths, 1, [3, 1], fold=[0, 2])
-    write_part(paths, 0, [9], split="test")
+    write_ids(paths, 0, [4, 2, 0], fold_N=[1, 1, 0])
+    write_ids(paths, 1, [3, 1], fold_N=[0, 2])
+    write_ids(paths, 0, [9], split="test")
     folded = schema(folds=3)
     assert read_rows(paths, folded, "train", fold=1).row_id_N.tolist() == [0, 1, 3]
     valid = read_rows(paths, folded, "valid", fold=1)
@@ -139,7 +128,7 @@ def test_folds_cut_train_and_valid_out_of_the_training_split(paths: RunPaths) ->
 
 
 def test_weights_and_labels_can_be_read_without_features(paths: RunPaths) -> None:
-    write_part(paths, 0, [2, 1], weight=[0.25, 4.0])
+    write_ids(paths, 0, [2, 1], weight_N=[0.25, 4.0])
     rows = read_rows(paths, schema(weighted=True), "train", features=False)
     assert rows.row_id_N.tolist() == [1, 2] and rows.label_N.tolist() == [1, 0]
     assert rows.weight_N is not None and rows.weight_N.tolist() == [4.0, 0.25]
@@ -147,10 +136,9 @@ def test_weights_and_labels_can_be_read_without_features(paths: RunPaths) -> Non
 
 
 def test_labels_of_a_regression_stay_exact(paths: RunPaths) -> None:
-    paths.split("test").mkdir(parents=True)
     label = [0.1, 16_777_217.5]
-    columns = {"row_id": [0, 1], "label": label, "width": [1.0, 2.0], "colour": ["red"] * 2, "count": [1, 2]}
-    pq.write_table(pa.table(columns), paths.split("test") / "part.parquet")
+    columns = {"width": [1.0, 2.0], "colour": ["red"] * 2, "count": [1, 2]}
+    write_part(paths, "test", made_rows(FEATURES, columns, label))
     rows = read_rows(paths, schema(classes=()), "test")
     assert rows.label_N.dtype == np.float64 and rows.label_N.tolist() == label
 
@@ -161,7 +149,7 @@ def test_a_split_without_rows_is_refused_with_a_sentence(paths: RunPaths) -> Non
     assert str(refused.value) == (
         f"{paths.table}: the prepared table holds no rows of split valid. Prepare it again."
     )
-    write_part(paths, 0, [1, 2], fold=[0, 0])
+    write_ids(paths, 0, [1, 2], fold_N=[0, 0])
     with pytest.raises(DataError, match=r"no rows of split valid of fold 1\. Prepare it again\.$"):
         read_rows(paths, schema(folds=2), "valid", fold=1)
 
@@ -171,6 +159,18 @@ def test_a_broken_file_is_refused_with_a_sentence(paths: RunPaths) -> None:
     (paths.split("train") / "part-00000.parquet").write_bytes(b"no Parquet at all")
     with pytest.raises(DataError, match=r"split=train: the prepared table cannot be read \(.+\)\.$"):
         read_rows(paths, schema(), "train")
+
+
+def test_a_table_with_texts_is_refused_with_a_sentence(paths: RunPaths) -> None:
+    paths.split("train").mkdir(parents=True)
+    columns = {"row_id": [0], "label": [1], "width": [0.5], "colour": ["red"], "count": [1.0]}
+    pq.write_table(pa.table(columns), paths.split("train") / "part-00000.parquet")
+    for read in (
+        lambda: read_rows(paths, schema(), "train"),
+        lambda: list(RowGroups(paths, schema(), "train").blocks()),
+    ):
+        with pytest.raises(DataError, match=r"split=train: the prepared table cannot be read \(.+\)\.$"):
+            read()
 
 
 def test_probabilities_come_back_as_they_were_written(paths: RunPaths) -> None:

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkgpu.h2o.context import start_h2o, stopping
+from sparkgpu.h2o.session import spark_session
 from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.scratch import scratch_folder
-from sparkgpu.jvm.h2o_node import h2o_alone
-from sparkgpu.jvm.startup import JvmSettings
 
 
 def main() -> None:
@@ -41,8 +41,12 @@ def main() -> None:
         y = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) + 0.1 * rng.standard_normal(options.rows)
         columns = {f"x{i}": x[:, i] for i in range(options.columns)} | {"y": y}
         pq.write_table(pa.table(columns), scratch / "table.parquet")
-        settings = JvmSettings(heap_bytes=16 * 2**30, threads=threads, scratch=scratch)
-        with h2o_alone(settings, name="first-fit", port_base=port):
+        with (
+            spark_session(
+                name="first-fit", threads=threads, heap_bytes=16 * 2**30, scratch=scratch, port_base=port
+            ) as session,
+            stopping(start_h2o(session, name="first-fit", scratch=scratch, port_base=port, threads=threads)),
+        ):
             sys.exit(0 if compare(str(scratch / "table.parquet"), options.trees) else 1)
 
 

@@ -21,7 +21,7 @@ from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.runs.installed import check_engines, engine_with_cuda
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
-from sparkgpu.table.demo_table import at_hand
+from sparkgpu.table.demo_table import resolve_demo
 from sparkgpu.table.source import Source, find_source
 from sparkgpu.words import counted, seconds_text
 
@@ -58,7 +58,7 @@ def advise(
     plan = _plan(config, machine, devices)
     tell("a small run on some of the rows: about 20 s on a quiet machine, more on a busy one")
     with scratch_folder() as folder:
-        here = at_hand(source, folder)
+        here = resolve_demo(source, folder)
         found = calibrate(config, here.model_copy(update={"name": source.name}), plan, folder)
     predicted = predict(found, plan)
     return Advice(

@@ -28,7 +28,6 @@ from sparkgpu.errors import DataError
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.predict.readers.reading import Reader, refusing_unreadable
 from sparkgpu.prepare.file_columns import files_of, open_parquet
-from sparkgpu.prepare.formats.text_files import text_files
 from sparkgpu.prepare.roles import ColumnStatistics, check_columns, infer_task
 from sparkgpu.table.schema import Task
 from sparkgpu.table.source import Source
@@ -102,7 +101,7 @@ def count_rows(source: Source) -> tuple[int, bool]:
     if source.format == "orc":
         return sum(pyarrow.orc.ORCFile(file).nrows for file in files_of(source)), True
     lines = 0
-    files = text_files(source)
+    files = [file for file in files_of(source) if file.stat().st_size]
     for file in files:
         with pa.input_stream(str(file), compression="detect") as stream:
             last = b"\n"
@@ -115,7 +114,7 @@ def count_rows(source: Source) -> tuple[int, bool]:
 
 def _reader(source: Source) -> Reader:
     place = FORMATS.find(source.format).read if source.format is not None else None
-    if place is None or source.is_far or (source.format == "csv" and not text_files(source)):
+    if place is None or source.is_far:
         what = "a table of Spark's catalog" if source.is_catalog_table else "not in files of this machine"
         raise DataError(
             f"{source.name}: it is {what}, and advice needs some of its rows. Write a part of it to a "

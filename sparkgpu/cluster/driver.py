@@ -35,12 +35,12 @@ from sparkgpu.plan.executors import Executor, make_cluster_plan
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trial_spec import TrialSpec
-from sparkgpu.prepare.prepare import prepare
+from sparkgpu.prepare.prepare import prepare_in_session
 from sparkgpu.rundir.events import Event, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.demo_table import at_hand
+from sparkgpu.table.demo_table import resolve_demo
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import Source
 from sparkgpu.words import counted
@@ -105,7 +105,7 @@ class _Application:
             lambda: self._run_trials("neural", plan, schema, resolved, self._starting(launcher))
         )
         if trees_left:
-            from sparkgpu.jvm.h2o_context import stopping
+            from sparkgpu.h2o.context import stopping
 
             with stopping(context) if context is not None else nullcontext():
                 workers = sum(executor.slots for executor in executors)
@@ -114,7 +114,7 @@ class _Application:
                     name: make_cluster_engine(name, platform)
                     for name in dict.fromkeys(spec.engine for spec in trials["trees"])
                 }
-                with self.signs.of(lambda: any(engine.gets_on() for engine in engines.values())):
+                with self.signs.of(lambda: any(engine.made_progress() for engine in engines.values())):
                     self._run_trials(
                         "trees",
                         plan,
@@ -127,14 +127,13 @@ class _Application:
     def _table(self) -> TableSchema:
         if self.paths.schema.exists():
             return read_schema(self.paths)
-        return prepare(
+        return prepare_in_session(
             self.session,
+            resolve_demo(self.source, self.shared),
             config=self.config,
-            source=at_hand(self.source, self.shared),
             scratch=self.shared,
             paths=self.paths,
             events=self.events["trees"],
-            in_order=False,  # it may be too large for one machine, and a cloud of several nodes has no order
         )
 
     def _starting(self, launcher: Launcher) -> Callable[[NeuralTrial], FitRecord]:
@@ -149,7 +148,7 @@ class _Application:
         return run
 
     def _start_cloud(self, executors: tuple[Executor, ...]) -> H2OContext:
-        from sparkgpu.jvm.h2o_context import start_cloud
+        from sparkgpu.h2o.context import start_cloud
 
         return start_cloud(
             self.session,
@@ -277,7 +276,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
         signs = SignsOfLife(events.values())
         application = _Application(session, arguments, config, events, signs)
         try:
-            with signs.of(ExecutorWork(session).gets_on), signs.told():
+            with signs.of(ExecutorWork(session).made_progress), signs.told():
                 application.run(plan, executors)
         except Py4JError as error:  # while the JVM can still describe the error
             traceback.print_exc()

@@ -20,7 +20,7 @@ class ExecutorWork:
         self._store = context.statusStore()
         self._seen: tuple[int, ...] = ()
 
-    def gets_on(self) -> bool:
+    def made_progress(self) -> bool:
         from py4j.protocol import Py4JError, Py4JNetworkError
 
         try:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkgpu.errors import DeviceError
-from sparkgpu.jvm.session import SQL_SETTINGS, session_in
-from sparkgpu.jvm.startup import FASTER_ARROW, NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
+from sparkgpu.h2o.session import SQL_SETTINGS, session_in
+from sparkgpu.h2o.startup import FASTER_ARROW, NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
 from sparkgpu.plan.executors import Executor
 from sparkgpu.words import counted
 
@@ -88,13 +88,13 @@ def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
     options = spark.get("spark.executor.extraJavaOptions", "")
     missing = (needed for needed in (_EXPORTS, NO_H2O_BENCHMARK, *FASTER_ARROW) if needed not in options)
     return {
-        **SQL_SETTINGS,
         "spark.ui.enabled": "false",
         "spark.local.dir": str(scratch),
         # Every machine uses the same install. So no executor fetches 240 MB, and driver and executors load
         # Sparkling Water the same way; otherwise they could not read each other's tasks.
         "spark.executor.extraClassPath": str(assembly_jar()),
         **spark,
+        **SQL_SETTINGS,
         "spark.ui.showConsoleProgress": "false",
         # The H2O cloud and the network's ranks live in executors, so none may come, go or run twice.
         "spark.dynamicAllocation.enabled": "false",

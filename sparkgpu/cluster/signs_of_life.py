@@ -14,7 +14,7 @@ from sparkgpu.rundir.events import EventWriter
 
 ASK_EVERY_S = 5.0
 
-GetsOn = Callable[[], bool]
+MadeProgress = Callable[[], bool]
 """Tells whether work was done since the last question."""
 
 
@@ -23,17 +23,17 @@ class SignsOfLife:
 
     def __init__(self, events: Collection[EventWriter]) -> None:
         self._events = events
-        self._asked: list[GetsOn] = []
+        self._asked: list[MadeProgress] = []
         self._ended = threading.Event()
 
     @contextmanager
-    def of(self, gets_on: GetsOn) -> Iterator[None]:
-        """Also ask `gets_on` within the block. It must not raise."""
-        self._asked.append(gets_on)
+    def of(self, made_progress: MadeProgress) -> Iterator[None]:
+        """Also ask `made_progress` within the block. It must not raise."""
+        self._asked.append(made_progress)
         try:
             yield
         finally:
-            self._asked.remove(gets_on)
+            self._asked.remove(made_progress)
 
     @contextmanager
     def told(self) -> Iterator[None]:
@@ -49,7 +49,7 @@ class SignsOfLife:
     def _tell(self) -> None:
         while not self._ended.wait(ASK_EVERY_S):
             # Ask all of them, since each measures from one question to the next.
-            answers = [gets_on() for gets_on in list(self._asked)]
+            answers = [made_progress() for made_progress in list(self._asked)]
             if any(answers):
                 for writer in self._events:
                     writer.alive()

@@ -64,6 +64,15 @@ class DataConfig(Section):
     target_means: bool = True
 
 
+class PrepareConfig(Section):
+    """``[prepare]``. `by` tells what makes the features of each row.
+
+    That is Spark's pipeline, or Arrow without a JVM; ``auto`` is ``spark`` wherever the run has a session.
+    """
+
+    by: Literal["auto", "spark", "arrow"] = "auto"
+
+
 class SplitConfig(Section):
     """``[split]``. `test` and `valid` are shares of all usable rows; `folds` asks for cross-validation."""
 
@@ -165,6 +174,7 @@ class RunConfig(Section):
     search: Annotated[int, Field(ge=2)] | None = None
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
+    prepare: PrepareConfig = PrepareConfig()
     split: SplitConfig = SplitConfig()
     devices: DevicesConfig = DevicesConfig()
     cluster: ClusterConfig = ClusterConfig()

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from sparkgpu.doctor.check import Check, failure, ok, warning
 from sparkgpu.errors import SparkgpuError
+from sparkgpu.h2o.startup import archive_path, assembly_jar
 from sparkgpu.host.devices import Machine
 from sparkgpu.host.java import find_java
 from sparkgpu.host.ports import BLOCK, reserved_ports
-from sparkgpu.jvm.startup import archive_path, assembly_jar
 from sparkgpu.words import counted, gibibytes, listed
 
 GIB = 2**30
@@ -88,7 +88,7 @@ def _java(environ: Mapping[str, str]) -> Iterator[Check]:
     if archive.exists():
         yield ok("start-up archive", f"{archive}")
     else:
-        yield warning("start-up archive", "none: each JVM starts slower", "python -m sparkgpu.jvm.cds")
+        yield warning("start-up archive", "none: each JVM starts slower", "python -m sparkgpu.h2o.cds")
 
 
 def _native_trees() -> Check:

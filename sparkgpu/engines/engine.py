@@ -118,7 +118,7 @@ class Engine(Protocol[ParametersT]):
 class ClusterEngine(Engine[ParametersT], Protocol[ParametersT]):
     """An engine in the driver of a Spark application, which trains one model over the executors."""
 
-    def gets_on(self) -> bool:
+    def made_progress(self) -> bool:
         """Whether work was done since the last question that Spark's own figures do not show."""
 
 

@@ -17,7 +17,7 @@ from sparkgpu.explain.messages import Curve, Draw, Drop, Grid, Shuffle
 from sparkgpu.explain.sample import Sample
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.metrics import primary, primary_value, score
-from sparkgpu.table.rows import Rows
+from sparkgpu.table.rows import Rows, joined
 from sparkgpu.table.schema import TableSchema
 
 _CALL_S = 0.3  # a call shall take: short, so that the time limit holds
@@ -80,7 +80,7 @@ class Asked:
             groups = order.groups[begin : begin + step]
             if time.time() + self.seconds(len(groups), size) > order.until:
                 return
-            copies = _copied(rows, len(groups))
+            copies = joined([rows] * len(groups))
             for place, group in enumerate(groups):
                 own = slice(place * size, (place + 1) * size)
                 # The same for every model, whichever process it is in.
@@ -111,7 +111,7 @@ class Asked:
 
     def _means(self, kept: Sample, grid: Grid, points: Sequence[int]) -> list[NDArray[np.float64]]:
         size = len(kept.rows.row_id_N)
-        copies = _copied(kept.rows, len(points))
+        copies = joined([kept.rows] * len(points))
         for place, value_P in grid.numeric:
             copies.numeric_NF[:, place] = np.repeat(value_P[points[0] : points[-1] + 1], size)
         for place, code_P in grid.codes:
@@ -125,14 +125,3 @@ class Asked:
         start = time.perf_counter()
         values = self.predict(rows)
         return time.perf_counter() - start, values
-
-
-def _copied(rows: Rows, copies: int) -> Rows:
-    """The rows, repeated as a whole."""
-    return Rows(
-        row_id_N=np.tile(rows.row_id_N, copies),
-        label_N=np.tile(rows.label_N, copies),
-        weight_N=None,
-        numeric_NF=np.tile(rows.numeric_NF, (copies, 1)),
-        codes_NK=np.tile(rows.codes_NK, (copies, 1)),
-    )

@@ -53,7 +53,7 @@ def draw_sample(paths: RunPaths, schema: TableSchema, rows: int, seed: int) -> S
     else:
         chosen_N = random.permutation(len(read.label_N))[:rows]
         weight_N = None if weight_N is None else weight_N[chosen_N]
-    return Sample(rows=_chosen(read, chosen_N), weight_N=weight_N)
+    return Sample(rows=read.part(chosen_N), weight_N=weight_N)
 
 
 def _read(paths: RunPaths, schema: TableSchema, rows: int, random: np.random.Generator) -> Rows:
@@ -88,13 +88,3 @@ def _of_two_classes(
     share_C = np.array([len(by_class[code]) / max(taken[code], 1) for code in (0, 1)])
     share_N = share_C[label_N[chosen_N]]
     return chosen_N, share_N * len(share_N) / share_N.sum()
-
-
-def _chosen(rows: Rows, chosen_N: NDArray[np.int64]) -> Rows:
-    return Rows(
-        row_id_N=rows.row_id_N[chosen_N],
-        label_N=rows.label_N[chosen_N],
-        weight_N=None if rows.weight_N is None else rows.weight_N[chosen_N],
-        numeric_NF=rows.numeric_NF[chosen_N],
-        codes_NK=rows.codes_NK[chosen_N],
-    )

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from sparkgpu.engines.unused_packages import leave_out_unused_packages
 from sparkgpu.host.collector import importing
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 def serve(line: Connection[Any, Any], order: Order) -> None:
     """Load the models of `order`, then carry out what comes in, until None or the end of the line."""
-    leave_out_unused_packages(member.engine for member in order.members)
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         _serve(line, order)
 

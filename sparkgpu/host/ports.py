@@ -19,7 +19,7 @@ from typing import IO
 from sparkgpu.errors import DeviceError
 
 BLOCK = 8
-"""Ports in a block; a lane uses five (see `sparkgpu.jvm.session`), the rest is spare."""
+"""Ports in a block; a lane uses five (see `sparkgpu.h2o.session`), the rest is spare."""
 
 _FIRST, _END = 21000, 31000
 

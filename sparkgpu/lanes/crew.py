@@ -214,7 +214,6 @@ def lane_crew(
             for branch in BRANCHES:  # left by a run that this one resumes
                 own.ended(branch).unlink(missing_ok=True)
             own.network_waits.unlink(missing_ok=True)
-            own.spark_makes_table.unlink(missing_ok=True)
             started = start_lane(
                 paths, plan, lane, config, scratch=scratch, source=source, environ=environ,
                 visible=partial(plan.visible_devices, lane.index),

@@ -186,9 +186,10 @@ def start_lane(
             lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
         )
         specs = plan.of(lane.index, branch)
-        needs_java = prepares or any(ENGINES.find(trial.engine).needs_h2o for trial in specs)
+        by_spark = prepares and plan.prepared_by == "spark"
+        needs_java = by_spark or any(ENGINES.find(trial.engine).needs_h2o for trial in specs)
         # A catalog has a class path of its own, which the worker knows.
-        early = needs_java and not (prepares and source is not None and source.is_catalog_table)
+        early = needs_java and not (by_spark and source is not None and source.is_catalog_table)
         words = ("--heap", str(lane.heap_bytes), "--threads", str(lane.threads)) if early else ()
         workers.append(_start(paths, lane, branch, prepares, config, scratch, source, environment, words))
     return workers

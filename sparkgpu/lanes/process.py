@@ -6,15 +6,19 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 from sparkgpu.errors import described
+from sparkgpu.h2o.environment import prepare_environment
 from sparkgpu.host.collector import importing
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks
-from sparkgpu.jvm.environment import prepare_environment
 from sparkgpu.rundir.files import write_json
+
+_TABLE = ("sparkgpu.prepare.prepare", "sparkgpu.prepare.to_parquet")
+_H2O = ("sparkgpu.h2o.context", "sparkgpu.h2o.engine")
 
 
 def begin(parent: int) -> None:
@@ -26,25 +30,22 @@ def begin(parent: int) -> None:
 
 def import_for_threads(*, h2o: bool) -> None:
     """Import what other threads will use, before the first of them starts."""
-    from sparkgpu.jvm.preload import preload
+    from sparkgpu.h2o.preload import preload
 
     with importing():
         preload(h2o=h2o)
-        import sparkgpu.prepare.prepare
-
-        if h2o:
-            import sparkgpu.engines.trees.h2o_xgboost
-            import sparkgpu.jvm.h2o_context  # noqa: F401
+        for name in (*_TABLE, *(_H2O if h2o else ())):
+            import_module(name)
 
 
-def import_for_h2o() -> None:
-    """Import what a worker without Spark needs, while H2O starts."""
-    from sparkgpu.jvm.preload import preload_for_h2o, preload_for_rows
+def import_for_rows() -> None:
+    """Import what threads use that make the table without Spark."""
+    from sparkgpu.h2o.preload import preload_for_rows
 
     with importing():
         preload_for_rows()
-        preload_for_h2o()
-        import sparkgpu.engines.trees.h2o_xgboost  # noqa: F401
+        for name in _TABLE:
+            import_module(name)
 
 
 def give_up(error: BaseException, files: Iterable[Path]) -> NoReturn:

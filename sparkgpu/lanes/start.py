@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 
 from sparkgpu.errors import DeviceError
-from sparkgpu.jvm.environment import prepare_environment
-from sparkgpu.jvm.startup import JvmSettings, StartingJvm, launch_jvm
+from sparkgpu.h2o.environment import prepare_environment
+from sparkgpu.h2o.startup import JvmSettings, StartingJvm, launch_jvm
 
 
 def main() -> None:

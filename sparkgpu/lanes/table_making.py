@@ -1,4 +1,4 @@
-"""How a worker makes the table: before Spark is up if it can, else in its session, from a source read beside.
+"""How a worker makes the table of a run: by Spark's pipeline in its session, or by Arrow without a JVM.
 
 A refused table ends the process; its reason goes to the lane's ``error.json``.
 """
@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.host.collector import importing
 from sparkgpu.lanes.background import InBackground
-from sparkgpu.lanes.process import give_up
+from sparkgpu.lanes.process import give_up, import_for_rows
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.demo_table import at_hand
+from sparkgpu.table.demo_table import resolve_demo
 from sparkgpu.table.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sparkgpu.prepare.parquet_statistics import ParquetScan
-
-_READING = "reading the source"
+    from sparkgpu.prepare.local_rows import LocalRows
+    from sparkgpu.prepare.prepare import Found
 
 
 class TableMaking:
@@ -44,73 +42,70 @@ class TableMaking:
         self._paths = paths
         self._events = events
         self._error = error
-        self.is_there = False
-        """Whether the table was made before Spark, and needs none."""
-        self._here: Source | None = None
-        self._found: InBackground[Source] | None = None
-        self._scan: InBackground[ParquetScan | None] | None = None
+        self._found: InBackground[tuple[LocalRows, Found]] | None = None
+        self._saving: InBackground[None] | None = None
 
-    def begin(self) -> None:
-        """Make the table without Spark, if that is possible."""
-        from sparkgpu.jvm.preload import preload_for_rows
-        from sparkgpu.prepare.early import prepare_early
-        from sparkgpu.prepare.formats.typed_copy import is_small, typed_copy
+    def by_arrow(self) -> None:
+        """Make the table without a JVM."""
+        from sparkgpu.prepare.prepare import write_by_arrow
 
-        with importing():
-            preload_for_rows()
-        if is_small(self._source):
-            with self._events.phase(_READING):
-                self._here = typed_copy(self._source, self._scratch)
-        source = self._here or self._source
-        made = prepare_early(config=self._config, source=source, paths=self._paths, events=self._events)
-        self.is_there = made is not None
-        if self.is_there:
-            self._remove_copy(source)
+        import_for_rows()
+        rows, found = self._find_out()
+        write_by_arrow(rows, found, config=self._config, paths=self._paths, events=self._events)
+        self._remove_copy(rows)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether pyarrow alone makes it, so that Spark has no Python workers and no catalog to close."""
-        from sparkgpu.prepare.local_table import may_be_local
+    def find_out_beside(self) -> None:
+        """Find out about a table of this machine in the background, while Spark starts."""
+        source = resolve_demo(self._source, self._scratch)
+        self._source = source
+        if not source.is_opened_by_spark:
+            self._found = InBackground(self._find_out)
 
-        return self._found is not None and may_be_local(self._config, self._found.result())
-
-    def read_beside(self) -> None:
-        """Make the source readable and, if pyarrow can, read it, in the background, while Spark starts."""
-        from sparkgpu.prepare.formats.typed_copy import typed_copy
-        from sparkgpu.prepare.parquet_statistics import scan_parquet
-
-        found = self._found = InBackground(
-            lambda: self._here or typed_copy(at_hand(self._source, self._scratch), self._scratch)
-        )
-        self._scan = InBackground(lambda: scan_parquet(found.result(), self._config.data.target))
-
-    def finish(self, session: SparkSession) -> None:
+    def by_spark(self, session: SparkSession) -> None:
         """Make the table in the session."""
-        from sparkgpu.prepare.local_table import may_be_local
-        from sparkgpu.prepare.prepare import prepare
-        from sparkgpu.prepare.table_writer import warm_up
+        from sparkgpu.prepare.prepare import prepare_in_session, write_by_spark
+        from sparkgpu.prepare.spark_rows import open_local, warm_up
+        from sparkgpu.prepare.spark_source import refusing_unreadable
+        from sparkgpu.prepare.table_rows import writes_here
 
-        assert self._found is not None and self._scan is not None
+        config, paths, events = self._config, self._paths, self._events
         try:
-            with self._events.phase(_READING):
-                found = self._found.result()
-            if not may_be_local(self._config, found):
-                InBackground(lambda: warm_up(session))  # Spark's Python worker, which will write the table
-            prepare(
-                session,
-                config=self._config,
-                source=found,
-                scratch=self._scratch,
-                paths=self._paths,
-                events=self._events,
-                scan=self._scan.result,
-            )
-            self._remove_copy(found)
+            if self._found is None:
+                prepare_in_session(
+                    session, self._source, config=config, scratch=self._scratch, paths=paths, events=events
+                )
+            else:
+                rows, found = self._found.result()
+                if not writes_here(found.schema.rows, len(found.schema.features)):
+                    InBackground(lambda: warm_up(session))  # the Python workers that will write the table
+                with refusing_unreadable(self._source):
+                    table = open_local(session, rows)
+                    _, save = write_by_spark(session, table, found, config=config, paths=paths, events=events)
+                self._saving = InBackground(save)
+                self._remove_copy(rows)
         except Exception as error:
             # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
             give_up(error, [self._error])
 
-    def _remove_copy(self, source: Source) -> None:
-        """Free the disk of a typed copy, which nobody reads again."""
-        if source.was_text:
-            Path(source.location).unlink(missing_ok=True)
+    def finish(self) -> None:
+        """Wait until the pipeline is saved."""
+        if self._saving is not None:
+            self._saving.result()
+
+    def _find_out(self) -> tuple[LocalRows, Found]:
+        from sparkgpu.prepare.local_rows import LocalRows
+        from sparkgpu.prepare.prepare import find_out
+        from sparkgpu.prepare.to_parquet import to_parquet
+
+        with self._events.phase("reading the source"):
+            source = resolve_demo(self._source, self._scratch)
+            rows = LocalRows(to_parquet(source, self._scratch), source)
+        return rows, find_out(
+            rows, name=self._source.name, config=self._config, paths=self._paths, events=self._events
+        )
+
+    def _remove_copy(self, rows: LocalRows) -> None:
+        """Free the disk of a copy in Parquet, which nobody reads again."""
+        for file in rows.files:
+            if file.is_relative_to(self._scratch):
+                file.unlink(missing_ok=True)

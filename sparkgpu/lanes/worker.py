@@ -23,11 +23,9 @@ from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
 from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
-from sparkgpu.engines.unused_packages import leave_out_unused_packages
 from sparkgpu.errors import DeviceError, described
+from sparkgpu.h2o.startup import StartingJvm
 from sparkgpu.host.collector import importing
-from sparkgpu.jvm.startup import StartingJvm
-from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.lane_java import LaneJava
 from sparkgpu.lanes.process import end, import_for_threads
 from sparkgpu.lanes.table_making import TableMaking
@@ -37,7 +35,7 @@ from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import read_json, write_json, write_text
+from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.schema import TableSchema, read_schema
@@ -87,67 +85,46 @@ class Work:
             )  # fmt: skip
 
     def run(self) -> None:
-        if not any(spec.settings for spec in self.trials):  # a search scores what it tries
-            leave_out_unused_packages(spec.engine for spec in self.trials)
-        if self.making is not None:
-            self.making.begin()
+        by_spark = self.making is not None and self.plan.prepared_by == "spark"
+        if self.making is not None and not by_spark:
+            self.making.by_arrow()
         if any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials):
-            if self._needs_spark():
-                self._run_with_spark_and_h2o()
-            else:
-                self._run_with_h2o()
+            self._run_with_h2o(by_spark=by_spark)
             return
-        if self.making is not None and self._needs_spark():
+        if self.making is not None and by_spark:
             with self._spark(h2o=False) as session:
-                self.making.finish(session)
-        else:
-            self.java.end_unused()
+                self.making.by_spark(session)
+                self.making.finish()
         self._run_trials(Platform())
 
-    def _needs_spark(self) -> bool:
-        """Whether Spark makes the table of this run: every lane then has a session with its H2O in it.
+    def _run_with_h2o(self, *, by_spark: bool) -> None:
+        """In a Spark session with H2O in it."""
+        from sparkgpu.h2o.context import stopping
 
-        The first lane says so before it starts its own, so that all lanes do alike.
-        """
-        makes = self.paths.lane(0).spark_makes_table
-        if self.making is not None and not self.making.is_there:
-            write_text(makes, "")
-        while not (by_spark := makes.exists()) and not self.paths.schema.exists():
-            time.sleep(_WAIT_S)
-        return by_spark
-
-    def _run_with_h2o(self) -> None:
-        with ExitStack() as stack:
-            try:
-                with self.events.phase("starting H2O"):
-                    java = stack.enter_context(self.java.h2o())
-            except Exception as error:
-                self._go_on_without_h2o(error)
-                return
-            self._run_trials(Platform(java=java))
-            end(self.status)  # H2O ends with this process: its files are in `scratch`, which goes, too
-
-    def _run_with_spark_and_h2o(self) -> None:
-        from sparkgpu.jvm.h2o_context import stopping
-
-        making = self.making
         with self._spark(h2o=True) as session:
-            start = InBackground(lambda: self.java.h2o_in(session))
-            if making is not None:
-                making.finish(session)
+            if self.making is not None and by_spark:
+                self.making.by_spark(session)
             else:
                 self._wait_for_table()
             try:
+                # After the table, for which the other branch waits: at the same time both would take longer.
                 with self.events.phase("starting H2O"):
-                    context = start.result()
+                    context = self.java.h2o_in(session)
             except Exception as error:
                 self._go_on_without_h2o(error)
                 return
+            finally:
+                if self.making is not None:
+                    self.making.finish()
             with stopping(context):
                 self._run_trials(Platform(session=session, java=session.sparkContext._jvm))
-                if making is None or making.is_local:
+                if not self._opens_catalog:
                     # H2O and Spark end with this process: their files are in `scratch`, which goes, too.
                     end(self.status)
+
+    @property
+    def _opens_catalog(self) -> bool:
+        return self.making is not None and self.source is not None and self.source.is_catalog_table
 
     @property
     def status(self) -> int:
@@ -254,7 +231,7 @@ class Work:
         if not spec.probed:
             return spec, ()
         if self._probed is None:
-            from sparkgpu.engines.trees.h2o_probe import why_not_on_gpu
+            from sparkgpu.h2o.probe import why_not_on_gpu
 
             with self.events.phase("probing H2O on the GPU"):
                 self._probed = why_not_on_gpu() or ""
@@ -276,17 +253,17 @@ class Work:
     @contextmanager
     def _spark(self, *, h2o: bool) -> Iterator[SparkSession]:
         """A session; while it starts, this process imports, and the source of the table is read."""
+        by_spark = self.plan.prepared_by == "spark"
 
         def meanwhile() -> None:
             import_for_threads(h2o=h2o)
-            if self.making is not None:
-                self.making.read_beside()
+            if self.making is not None and by_spark:
+                self.making.find_out_beside()
 
-        is_catalog = self.source is not None and self.source.is_catalog_table
         with ExitStack() as stack:
             with self.events.phase("starting Spark"):
                 session = stack.enter_context(
-                    self.java.spark(catalog=is_catalog and self.making is not None, meanwhile=meanwhile)
+                    self.java.spark(catalog=self._opens_catalog, meanwhile=meanwhile)
                 )
             yield session
 

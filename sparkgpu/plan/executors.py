@@ -11,7 +11,7 @@ from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.config.values import Preset
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.plan.layout import lay_out_trials
-from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, spread
+from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, spread, with_contexts
 from sparkgpu.plan.trees import check_tree_device
 from sparkgpu.rundir.files import Record
 from sparkgpu.words import counted
@@ -40,7 +40,8 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
     assert executors
     on_gpu = all(executor.gpus for executor in executors)
     _check_devices(config, executors, on_gpu=on_gpu)
-    reasons = {"devices": _words(executors)}
+    _check_preparation(config)
+    reasons = {"devices": _words(executors), "prepare": "by Spark's pipeline, on the executors"}
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
     alone = config.cluster.lanes == "executors" or len(executors) == 1
     check_tree_device(config, reasons, on_gpu=on_gpu and alone)
@@ -64,6 +65,14 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
     in_cloud = config.cluster.lanes == "cloud" and len(executors) > 1
     for trees in (found for found in config.sections() if isinstance(found, TreesConfig)):
         _check_engine(config, trees, in_cloud=in_cloud, num_executors=len(executors))
+
+
+def _check_preparation(config: RunConfig) -> None:
+    if config.prepare.by == "arrow":
+        raise ConfigError(
+            'prepare.by = "arrow": on a cluster Spark holds the rows, so its pipeline makes the features. '
+            "Leave it out."
+        )
 
 
 def _check_engine(config: RunConfig, trees: TreesConfig, *, in_cloud: bool, num_executors: int) -> None:
@@ -149,7 +158,7 @@ def _cloud(
     trials = lay_out_trials(config, repeats, len(lanes), strategy, cloud=True)
     return Plan(
         preset=preset,
-        lanes=ranked,
+        lanes=with_contexts(ranked, trials, "spark"),
         trials=trials,
         reasons=reasons,
         master=master,
@@ -178,4 +187,10 @@ def _lane_each(
             ", the executors share the folds" if config.split.folds else ", one for each executor"
         )
     trials = lay_out_trials(config, repeats, len(lanes), "single")
-    return Plan(preset=preset, lanes=lanes, trials=trials, reasons=reasons, master=master)
+    return Plan(
+        preset=preset,
+        lanes=with_contexts(lanes, trials, "arrow"),
+        trials=trials,
+        reasons=reasons,
+        master=master,
+    )

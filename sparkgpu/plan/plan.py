@@ -7,6 +7,8 @@ so the parent and the workers need not exchange it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import AUTO_ENGINE, NeuralConfig, TreesConfig
 from sparkgpu.config.parameters import TreesParameters
@@ -18,6 +20,7 @@ from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
 from sparkgpu.plan.gpu_memory import tree_bytes
 from sparkgpu.plan.layout import base_model, lay_out_trials
+from sparkgpu.plan.preparation import Context, PreparedBy, choose_preparation
 from sparkgpu.plan.strategy import (
     check_precision,
     check_strategy,
@@ -32,6 +35,7 @@ from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
+from sparkgpu.table.source import Source
 from sparkgpu.words import seconds_text
 
 GIB = 2**30
@@ -45,7 +49,8 @@ class LanePlan(Record):
     `threads` are its cores (Spark and H2O use all of them). The two branches train at the same time with
     `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
     cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap.
-    `port_base` is the first port of the lane's own block. `in_turn` means that its device takes one process
+    `port_base` is the first port of the lane's own block. `context` tells what is in its JVM.
+    `in_turn` means that its device takes one process
     at a time, so the network waits until the trees' process has ended.
     """
 
@@ -59,6 +64,7 @@ class LanePlan(Record):
     heap_bytes: int
     port_base: int
     in_turn: bool = False
+    context: Context = "none"
 
 
 class Plan(Record):
@@ -67,7 +73,8 @@ class Plan(Record):
     On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
     processes that train a network spread over them, and `h2o_gpus` lets an H2O cloud of several nodes use
     their GPUs. The result of a run with a `time_limit` (in seconds) has to be
-    there at `deadline` (since the epoch); a full report takes the rest of the time.
+    there at `deadline` (since the epoch); a full report takes the rest of the time. The table is
+    `prepared_by` Spark's pipeline, or by Arrow without a JVM.
     """
 
     preset: Preset
@@ -75,6 +82,7 @@ class Plan(Record):
     trials: tuple[TrialSpec, ...]
     reasons: dict[str, str]
     master: str | None = None
+    prepared_by: PreparedBy = "spark"
     num_ranks: int = 1
     h2o_gpus: bool = False
     time_limit: float | None = None
@@ -161,11 +169,13 @@ def make_plan(
     *,
     cuda_engine: str | None = None,
     started: float = 0.0,
+    source: Source | None = None,
 ) -> Plan:
     """Plan the run over `devices`, one lane each.
 
     `ports` holds one base per device, and `cuda_engine` names an installed tree engine with CUDA of its own.
-    `started` is the start of the run in seconds since the epoch, from which a time limit counts.
+    `started` is the start of the run in seconds since the epoch, from which a time limit counts. `source` is
+    the run's table (None: files of this machine).
     Raises `DeviceError` if the machine is too small for that many lanes.
     """
     reasons: dict[str, str] = {}
@@ -236,6 +246,8 @@ def make_plan(
             else trial
             for trial in trials
         )
+    has_session = any(ENGINES.find(trial.engine).needs_h2o for trial in trials)
+    prepared_by = choose_preparation(config, source, has_session=has_session, reasons=reasons)
     limit = config.time_limit
     if limit is not None:
         reasons["time limit"] = (
@@ -246,12 +258,27 @@ def make_plan(
     kept_s = explained_s(limit) if limit is not None and config.report.level == "full" else 0.0
     return Plan(
         preset=preset,
-        lanes=lanes,
+        lanes=with_contexts(lanes, trials, prepared_by),
         trials=trials,
         reasons=reasons,
+        prepared_by=prepared_by,
         time_limit=limit,
         deadline=None if limit is None else started + limit - kept_s,
     )
+
+
+def with_contexts(
+    lanes: Iterable[LanePlan], trials: Iterable[TrialSpec], prepared_by: PreparedBy
+) -> tuple[LanePlan, ...]:
+    """The lanes with what is in the JVM of each: where H2O grows trees, it is inside a Spark session."""
+    by_h2o = {lane for trial in trials if ENGINES.find(trial.engine).needs_h2o for lane in trial.gang}
+
+    def context(lane: int) -> Context:
+        if lane in by_h2o:
+            return "spark + h2o"
+        return "spark" if lane == 0 and prepared_by == "spark" else "none"
+
+    return tuple(lane.model_copy(update={"context": context(lane.index)}) for lane in lanes)
 
 
 def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> Preset:

@@ -182,22 +182,22 @@ def _remove(target: Path) -> None:
 
 
 def _write_mojo(trained: Trained, file: Path) -> None:
-    from sparkgpu.engines.trees.mojo import MOJO
+    from sparkgpu.h2o.mojo import MOJO
 
     shutil.copyfile(trained.folder / MOJO, file)
 
 
 def _predict_mojo(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
     """By H2O's own scoring library, in Java."""
-    from sparkgpu.engines.trees.mojo import MojoModel
+    from sparkgpu.h2o.mojo import MojoModel
 
     return MojoModel(file, trained.schema).predict(rows)
 
 
 def _write_booster(trained: Trained, file: Path) -> None:
-    from sparkgpu.engines.trees.mojo import MOJO
-    from sparkgpu.engines.trees.mojo_booster import BoosterModel
     from sparkgpu.engines.trees.xgboost_library import XGBOOST_FILE
+    from sparkgpu.h2o.mojo import MOJO
+    from sparkgpu.h2o.mojo_booster import BoosterModel
 
     if trained.trial.engine == "xgboost":
         shutil.copyfile(trained.folder / XGBOOST_FILE, file)
@@ -209,8 +209,8 @@ def _predict_booster(file: Path, trained: Trained, rows: Rows) -> NDArray[np.flo
     import xgboost
 
     from sparkgpu.engines.trees.boosting import both_classes, feature_frame
-    from sparkgpu.engines.trees.mojo import MOJO
-    from sparkgpu.engines.trees.mojo_booster import BoosterModel
+    from sparkgpu.h2o.mojo import MOJO
+    from sparkgpu.h2o.mojo_booster import BoosterModel
 
     booster = xgboost.Booster(model_file=file)
     if trained.trial.engine == "xgboost":
@@ -265,8 +265,8 @@ def _predict_torch(folder: Path, trained: Trained, rows: Rows) -> NDArray[np.flo
 
 def _write_onnx(trained: Trained, file: Path) -> None:
     if trained.trial.engine == "h2o-xgboost":
-        from sparkgpu.engines.trees.mojo import MOJO
-        from sparkgpu.engines.trees.mojo_booster import BoosterModel
+        from sparkgpu.h2o.mojo import MOJO
+        from sparkgpu.h2o.mojo_booster import BoosterModel
         from sparkgpu.predict.export_onnx_trees import trees_as_onnx
 
         trees_as_onnx(BoosterModel(trained.folder / MOJO, trained.schema), trained.schema, file)

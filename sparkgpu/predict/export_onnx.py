@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sparkgpu.engines.neural.model import TabularModel
-from sparkgpu.engines.neural.nets.piecewise import PiecewiseLookup
+from sparkgpu.engines.neural.nets.piecewise import PiecewiseEmbeddings
 from sparkgpu.engines.neural.nets.tabm import FirstBlock
 from sparkgpu.engines.neural.preprocess import (
     NumericTransform,
@@ -75,7 +75,7 @@ class _Core(nn.Module):
         for module in self.net.modules():
             if isinstance(module, FirstBlock):
                 module.may_merge = False  # it would depend on the number of rows
-            if isinstance(module, PiecewiseLookup):
+            if isinstance(module, PiecewiseEmbeddings):
                 module.is_exported = True
 
     def forward(self, raw_BF: Tensor, codes_BK: Tensor) -> Tensor:

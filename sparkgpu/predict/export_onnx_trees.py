@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sparkgpu.engines.trees.mojo_booster import BoosterModel
-from sparkgpu.engines.trees.mojo_description import Description
+from sparkgpu.h2o.mojo_booster import BoosterModel
+from sparkgpu.h2o.mojo_file import Description
 from sparkgpu.predict.onnx_columns import input_name, words_of
 from sparkgpu.table.schema import Feature, TableSchema
 
@@ -76,7 +76,7 @@ class _Graph:
                 others.append(column)
                 continue
             number = {word: code for code, word in enumerate(described.domains[name])}
-            if place < described.num_words:
+            if place < described.num_one_hot:
                 width = described.offsets[place + 1] - described.offsets[place]
                 hot.append(self._hot(column, feature, number, width, sparse=described.sparse))
             else:

@@ -16,9 +16,9 @@ from sparkgpu.engines.engine import Model, load_fitted
 from sparkgpu.errors import DataError
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, model_name, weights_of
+from sparkgpu.prepare.column_types import BROKEN_TYPES, WHOLE_TYPES
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.level_means import load_means
-from sparkgpu.prepare.roles import BROKEN_TYPES, WHOLE_TYPES
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import finished_results
 from sparkgpu.score.calibration import scaled

@@ -19,7 +19,7 @@ from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.members import BEST
 from sparkgpu.predict.needed_files import copy_needed
-from sparkgpu.prepare.roles import WHOLE_TYPES
+from sparkgpu.prepare.column_types import WHOLE_TYPES
 from sparkgpu.rundir.curve import read_curve
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results

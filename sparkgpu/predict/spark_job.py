@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkgpu.errors import ConfigError, SparkgpuError
 from sparkgpu.predict.members import BEST
-from sparkgpu.prepare.reader import open_source
+from sparkgpu.prepare.spark_source import open_table, refusing_unreadable
 from sparkgpu.table.source import find_source
 from sparkgpu.words import clean
 
@@ -56,13 +56,15 @@ def predict_table(
 
     from sparkgpu.predict.spark import SparkgpuModel
 
-    table = open_source(session, find_source(source))
+    found = find_source(source)
+    table = open_table(session, found)
     predicted = SparkgpuModel(runDir=run_dir, model=model).transform(table)
     writer = predicted.write.format(format).mode("error")
     if format == "csv":
         writer = writer.option("header", "true")
     try:
-        writer.save(out)
+        with refusing_unreadable(found):
+            writer.save(out)
     except AnalysisException as error:
         if "PATH_ALREADY_EXISTS" not in str(error):
             raise

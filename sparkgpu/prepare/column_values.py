@@ -9,19 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparkgpu.prepare.roles import WHOLE_TYPES, is_number
-from sparkgpu.prepare.texts import BLANKS, MISSING_MARKS, MOMENT
+from sparkgpu.prepare.column_types import WHOLE_TYPES, is_number
 from sparkgpu.table.rows import as_numpy
 
-_PLAIN_NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
+MISSING_TEXTS = ("", "NA", "N/A", "na", "n/a", "NaN", "nan", "NULL", "null", "?", "-")
+"""Texts that stand for a missing number or timestamp; a category of a format with types keeps them."""
+
+BLANKS = "".join(map(chr, range(0x21)))
+"""The blanks that Java, and so Spark, ignores around a number."""
+
+FINITE_NUMBER = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
+
+NUMBER = rf"{FINITE_NUMBER}|[+-]?(?i:inf|infinity)|(?i:nan)"
+"""What may stand in a column of numbers; it must match the whole text without its blanks."""
+
+TIMESTAMP = (
+    r"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}"
+    r"(:[0-9]{2}([.][0-9]{1,9})?(Z|[+-](0[0-9]|1[0-4])(:?[0-5][0-9])?)?)?)?"
+)
+"""A date or timestamp of ISO 8601 that both Spark and pyarrow can read; without a zone it is in UTC."""
+
+ISO_TIMESTAMP = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}(:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?)?"
+    r"(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)?)?"
+)
+"""All that pyarrow reads: a column of CSV that it took for timestamps comes as text in new rows."""
+
 _WHOLE_NUMBER = r"^[+-]?[0-9]{1,18}$"
-_ZONE = r":[0-9]{2}([.][0-9]+)?(Z|[+-][0-9:]+)$"
+_ZONE = r"[ T][0-9:.]+(Z|[+-][0-9:]+)$"
 _FINER = r"([.][0-9]{6})[0-9]+"
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 _MOMENT_TYPE = pa.timestamp("us")
@@ -43,7 +65,7 @@ def text_array(texts: Sequence[str]) -> pa.Array:
 
 def numbers(column: pa.Array) -> pa.Array:
     """A column as numbers; null for what is none."""
-    column = _decoded(column)
+    column = decoded(column)
     kind = column.type
     if pa.types.is_null(kind):
         return column.cast(pa.float64(), safe=False)
@@ -57,14 +79,14 @@ def numbers(column: pa.Array) -> pa.Array:
         return column.cast(pa.float64(), safe=False)
     if is_text(kind):
         text = pc.utf8_trim(column.cast(pa.string()), BLANKS)
-        is_number = pc.match_substring_regex(text, _PLAIN_NUMBER)
+        is_number = pc.match_substring_regex(text, f"^({FINITE_NUMBER})$")
         return pc.utf8_ltrim(pc.if_else(is_number, text, None), "+").cast(pa.float64(), safe=False)
     raise UnfitError(str(kind))
 
 
 def as_words(column: pa.Array, kind: str) -> pa.Array:
     """A column as texts in Spark's spelling, which of a source of type `kind` became the levels."""
-    column = _decoded(column)
+    column = decoded(column)
     if is_text(column.type):
         return column.cast(pa.string())
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -74,7 +96,9 @@ def as_words(column: pa.Array, kind: str) -> pa.Array:
     if pa.types.is_floating(column.type):
         return _float_words(numbers(column), kind)
     if pa.types.is_timestamp(column.type):
-        return pc.replace_substring_regex(pc.strftime(moments(column)), r"[.]?0+$", "")
+        return pc.replace_substring_regex(
+            pc.strftime(moments(column), format="%Y-%m-%d %H:%M:%S"), r"[.]?0+$", ""
+        )
     if _is_plain(column.type):
         return column.cast(pa.string())
     raise UnfitError(str(column.type))
@@ -83,7 +107,9 @@ def as_words(column: pa.Array, kind: str) -> pa.Array:
 def _float_words(column: pa.Array, kind: str) -> pa.Array:
     """Whole numbers without a point, unless the source had floats."""
     if kind in ("float", "double"):
-        return column.cast(pa.string())
+        return pc.if_else(pc.is_finite(column), pc.add(column, pa.scalar(0, column.type)), None).cast(
+            pa.string()
+        )
     number_N = column.cast(pa.float64(), safe=False)
     is_whole = pc.and_(pc.equal(number_N, pc.floor(number_N)), pc.less(pc.abs(number_N), 2.0**53))
     whole = pc.if_else(is_whole, number_N, None).cast(pa.int64()).cast(pa.string())
@@ -97,9 +123,10 @@ def comparable(column: pa.Array, kind: str) -> pa.Array:
     if kind in WHOLE_TYPES:
         return _whole(column)
     if kind == "float":
-        return numbers(column).cast(pa.float64(), safe=False).cast(pa.float32(), safe=False)
+        single = numbers(column).cast(pa.float64(), safe=False).cast(pa.float32(), safe=False)
+        return pc.add(single, pa.scalar(0, pa.float32()))  # -0 becomes 0
     if is_number(kind):
-        return numbers(column).cast(pa.float64(), safe=False)
+        return pc.add(numbers(column).cast(pa.float64(), safe=False), 0.0)
     if kind == "boolean":
         return truths(column)
     if kind in ("date", "timestamp", "timestamp_ntz"):
@@ -109,7 +136,7 @@ def comparable(column: pa.Array, kind: str) -> pa.Array:
 
 def _whole(column: pa.Array) -> pa.Array:
     """Whole numbers to their last digit; null for what is none."""
-    column = _decoded(column)
+    column = decoded(column)
     if is_text(column.type):
         text = pc.utf8_trim(column.cast(pa.string()), BLANKS)
         is_whole = pc.match_substring_regex(text, _WHOLE_NUMBER)
@@ -124,7 +151,7 @@ def _whole(column: pa.Array) -> pa.Array:
 
 def truths(column: pa.Array) -> pa.Array:
     """1 for true, 0 for false, as Spark casts."""
-    column = _decoded(column)
+    column = decoded(column)
     if is_text(column.type):
         text = pc.utf8_lower(pc.utf8_trim(column.cast(pa.string()), BLANKS))
         is_true = pc.is_in(text, value_set=pa.array(_TRUE))
@@ -134,28 +161,28 @@ def truths(column: pa.Array) -> pa.Array:
     return pc.not_equal(found, 0).cast(pa.int8()) if not pa.types.is_boolean(column.type) else found
 
 
-def moments(column: pa.Array) -> pa.Array:
-    """Moments in microseconds, in UTC without a zone; numbers are seconds since 1970."""
-    column = _decoded(column)
+def moments(column: pa.Array, form: str = TIMESTAMP) -> pa.Array:
+    """Timestamps in microseconds, in UTC without a zone; numbers are seconds since 1970, texts of `form`."""
+    column = decoded(column)
     kind = column.type
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64()).view(_MOMENT_TYPE)
     if pa.types.is_date(kind):
         return column.cast(_MOMENT_TYPE)
     if is_text(kind):
-        return _text_moments(column.cast(pa.string()))
+        return _text_moments(column.cast(pa.string()), form)
     if pa.types.is_null(kind):
         return column.cast(_MOMENT_TYPE)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         seconds_N = numbers(column).cast(pa.float64(), safe=False)
-        micros_N = pc.if_else(pc.is_finite(seconds_N), pc.floor(pc.multiply(seconds_N, 1e6)), None)
+        micros_N = pc.if_else(pc.is_finite(seconds_N), pc.trunc(pc.multiply(seconds_N, 1e6)), None)
         return micros_N.cast(pa.int64(), safe=False).view(_MOMENT_TYPE)
     raise UnfitError(str(kind))
 
 
-def _text_moments(text: pa.Array) -> pa.Array:
+def _text_moments(text: pa.Array, form: str) -> pa.Array:
     text = pc.utf8_trim(text, BLANKS)
-    text = pc.if_else(pc.match_substring_regex(text, f"^({MOMENT})$"), text, None)
+    text = pc.if_else(pc.match_substring_regex(text, f"^({form})$"), text, None)
     text = pc.replace_substring_regex(text, _FINER, r"\1")
     is_zoned = pc.match_substring_regex(text, _ZONE)
     try:
@@ -198,13 +225,26 @@ def as_float64(column: pa.Array) -> NDArray[np.float64]:
     return as_numpy(column.cast(pa.float64(), safe=False).fill_null(float("nan")))
 
 
+def labels_of(column: pa.Array, classes: Sequence[str], kind: str) -> NDArray[Any]:
+    """The labels (N,) in a column of targets: class codes, -1 for none, or values, NaN for none.
+
+    `kind` is the target's type in Spark's spelling. Raises `UnfitError`.
+    """
+    if not classes:
+        return as_float64(numbers(column))
+    found = pc.index_in(
+        comparable(column, kind), value_set=comparable(text_array(classes), kind), skip_nulls=True
+    )
+    return as_numpy(found.fill_null(-1)).astype(np.int64)
+
+
 def num_unreadable(texts: pa.Array, found: pa.Array) -> int:
     """The texts without a value that are no mark of a missing one."""
     is_lost = pc.and_(texts.is_valid(), found.is_null())
     if not pc.any(is_lost).as_py():
         return 0
-    lost = pc.utf8_trim(_decoded(texts).cast(pa.string()).filter(is_lost), BLANKS)
-    return len(lost) - int(pc.sum(pc.is_in(lost, value_set=pa.array(MISSING_MARKS))).as_py() or 0)
+    lost = pc.utf8_trim(decoded(texts).cast(pa.string()).filter(is_lost), BLANKS)
+    return len(lost) - int(pc.sum(pc.is_in(lost, value_set=pa.array(MISSING_TEXTS))).as_py() or 0)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -222,5 +262,6 @@ def _is_plain(kind: pa.DataType) -> bool:
     )
 
 
-def _decoded(column: pa.Array) -> pa.Array:
+def decoded(column: pa.Array) -> pa.Array:
+    """The column without a dictionary."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

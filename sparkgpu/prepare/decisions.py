@@ -1,7 +1,4 @@
-"""What the columns are used for and the schema that follows, from figures alone: no row is read here.
-
-A table that Spark makes and one that pyarrow makes alone are decided on alike.
-"""
+"""What the columns are used for and the schema that follows, from figures alone: no row is read here."""
 
 from __future__ import annotations
 
@@ -11,14 +8,11 @@ from dataclasses import dataclass
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import refuse_reserved
-from sparkgpu.prepare.file_columns import FileColumns
 from sparkgpu.prepare.labels import class_weights
 from sparkgpu.prepare.notes import notes_on
-from sparkgpu.prepare.roles import ColumnRole, check_columns, decide_roles
-from sparkgpu.prepare.statistics import TableStatistics
+from sparkgpu.prepare.roles import ColumnRole, TableStatistics, check_columns, decide_roles
 from sparkgpu.prepare.target import Target
 from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
-from sparkgpu.table.source import Source
 from sparkgpu.words import listed
 
 
@@ -36,7 +30,7 @@ class Columns:
         return Columns(roles=roles, dropped=[*self.dropped, *dropped])
 
 
-def checked_target(source: Source, types: Mapping[str, str], config: RunConfig) -> str:
+def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> str:
     """The target, after every column that the configuration names was found. Raises `DataError`."""
     named = (("data.weight", config.data.weight), ("split.column", config.split.column))
     target = check_columns(
@@ -49,7 +43,7 @@ def checked_target(source: Source, types: Mapping[str, str], config: RunConfig) 
         ],
     )
     _check_uses(config)
-    refuse_reserved(source.name, types)
+    refuse_reserved(source, types)
     return target
 
 
@@ -89,9 +83,9 @@ def schema_of(
     target: Target,
     columns: Columns,
     features: tuple[Feature, ...],
-    splits: dict[str, int],
     *,
-    files: FileColumns | None,
+    absent: Mapping[str, int],
+    num_files: int,
     fingerprint: str,
 ) -> TableSchema:
     balance = class_weights(config.data, target)
@@ -101,12 +95,13 @@ def schema_of(
         target=target,
         roles=columns.roles,
         features=features,
-        files=files,
+        absent=absent,
+        num_files=num_files,
     )
     return TableSchema(
         source=source,
         target=target.column,
-        target_type=statistics.columns[target.column].type,
+        target_type=target.type,
         task=target.task,
         classes=target.classes,
         features=features,
@@ -118,7 +113,7 @@ def schema_of(
         folds=config.split.folds,
         rows=target.rows,
         rows_refused=target.rows_refused,
-        splits={name: splits.get(name, 0) for name in ("train", "valid", "test")},
+        splits={},
         fingerprint=fingerprint,
     )
 

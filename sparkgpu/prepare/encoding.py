@@ -1,9 +1,9 @@
 """The user's columns as features, by pyarrow: the values that the Spark pipeline of the run gives.
 
-For rows that come after training. A column may come in another type that holds the same values: numbers as
-text, whole numbers as floats, dictionaries, moments in any unit. A category that training never saw counts as
-missing (or as one of the rarer ones, where these became one level), and so does a text that is no number in a
-column of numbers; both are counted. No pyspark.
+For rows that come after training, and for whole tables where a run needs no JVM. A column may come in another
+type that holds the same values: numbers as text, whole numbers as floats, dictionaries, timestamps in any
+unit. A category that training never saw counts as missing (or as one of the rarer ones, where these became
+one level), and so does a text that is no number in a column of numbers; both are counted. No pyspark.
 
 N rows, F numeric features, K categorical features, L levels.
 """
@@ -22,11 +22,14 @@ from numpy.typing import NDArray
 
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.column_values import (
+    ISO_TIMESTAMP,
+    TIMESTAMP,
     UnfitError,
     as_float64,
     as_words,
     comparable,
     is_text,
+    labels_of,
     moments,
     num_unreadable,
     numbers,
@@ -35,7 +38,8 @@ from sparkgpu.prepare.column_values import (
     truths,
 )
 from sparkgpu.prepare.level_means import LevelMeans
-from sparkgpu.table.rows import Rows, as_float32, as_numpy
+from sparkgpu.prepare.roles import FLOAT32_MAX
+from sparkgpu.table.rows import Rows, as_numpy
 from sparkgpu.table.schema import OTHER_LEVEL, Feature, TableSchema
 from sparkgpu.words import listed, nearest
 
@@ -120,14 +124,16 @@ class Encoder:
             with_error = _Reader(self, feature)
             if feature.reading == "moment":
                 if feature.source not in moment_of:
-                    moment_of[feature.source] = with_error(moments, column)
+                    form = TIMESTAMP if feature.type == "string" else ISO_TIMESTAMP
+                    moment_of[feature.source] = with_error(moments, column, form)
                 values = part_of(moment_of[feature.source], feature.part)
             else:
                 values = with_error(truths if feature.reading == "truth" else numbers, column)
-            value_N = as_float32(values)
-            if too_large := int(np.isinf(value_N).sum()):
+            value_N = as_float64(values)  # rounded to 32 bits once, as Spark's vectors are
+            is_large_N = np.abs(value_N) > FLOAT32_MAX
+            if too_large := int(is_large_N.sum()):
                 self.findings.too_large[feature.source] += too_large
-                value_N = np.where(np.isinf(value_N), np.float32("nan"), value_N)
+                value_N = np.where(is_large_N, np.nan, value_N)
             numeric_NF[:, place] = value_N
         for place, feature in enumerate(self._schema.categorical):
             column = column_of[feature.source]
@@ -160,14 +166,8 @@ def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[A
 
     Raises `DataError` if the column has a type that cannot be read.
     """
-    column = _plain(column)
     try:
-        if not schema.classes:
-            return as_float64(numbers(column))
-        kind = schema.target_type or "string"
-        known = comparable(text_array(schema.classes), kind)
-        found = pc.index_in(comparable(column, kind), value_set=known, skip_nulls=True)
-        return as_numpy(found.fill_null(-1)).astype(np.int64)
+        return labels_of(_plain(column), schema.classes, schema.target_type or "string")
     except UnfitError as error:
         raise DataError(
             f"the target {schema.target!r} is of type {error}, which cannot be read. Leave it out."

@@ -12,20 +12,18 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 
 from sparkgpu.table.source import Source, table_files
-from sparkgpu.words import listed
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileColumns:
     """All columns in the order of their appearance, each with its types and the number of files with it.
 
-    The first type is that of the first file. `showing` are files that together contain all columns.
+    The first type is that of the first file.
     """
 
     kinds: Mapping[str, tuple[pa.DataType, ...]]
     having: Mapping[str, int]
     num_files: int
-    showing: tuple[Path, ...]
 
     @property
     def absent(self) -> dict[str, int]:
@@ -43,7 +41,6 @@ def file_columns(source: Source) -> FileColumns | None:
         return None
     kinds: dict[str, list[pa.DataType]] = {}
     having: Counter[str] = Counter()
-    showing: list[Path] = []
     files = files_of(source)
     for file in files:
         try:
@@ -52,8 +49,6 @@ def file_columns(source: Source) -> FileColumns | None:
             return None
         if len(set(schema.names)) < len(schema):
             return None
-        if not kinds.keys() >= set(schema.names):
-            showing.append(file)
         for column in schema:
             known = kinds.setdefault(column.name, [])
             if column.type not in known:
@@ -63,7 +58,6 @@ def file_columns(source: Source) -> FileColumns | None:
         kinds={name: tuple(found) for name, found in kinds.items()},
         having=having,
         num_files=len(files),
-        showing=tuple(showing),
     )
 
 
@@ -76,18 +70,6 @@ def files_of(source: Source) -> list[Path]:
 def open_parquet(file: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Open the file; 96-bit timestamps, from Spark and Hive, are read as microseconds, as Spark does."""
     return pq.ParquetFile(file, metadata=metadata, coerce_int96_timestamp_unit="us")
-
-
-def absent_notes(columns: FileColumns) -> list[str]:
-    """The notes on columns that not all files have."""
-    by_number: dict[int, list[str]] = {}
-    for name, files in columns.absent.items():
-        by_number.setdefault(files, []).append(repr(name))
-    return [
-        f"{'column' if len(names) == 1 else 'columns'} {listed(names)} {'is' if len(names) == 1 else 'are'} "
-        f"absent in {files:,} of {columns.num_files:,} files and null there"
-        for files, names in by_number.items()
-    ]
 
 
 def _schema(file: Path, source: Source) -> pa.Schema:

@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from sparkgpu.prepare.column_values import as_words, is_text
+from sparkgpu.prepare.column_types import spark_type
+from sparkgpu.prepare.column_values import is_text
+from sparkgpu.prepare.features import features_of
+from sparkgpu.prepare.levels import LevelCounts, categories
 from sparkgpu.prepare.moments import TIME_PARTS
-from sparkgpu.prepare.roles import safe_names
+from sparkgpu.prepare.roles import ColumnRole
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import OTHER_LEVEL, Feature, SplitName, TableSchema
+from sparkgpu.table.schema import Feature, SplitName, TableSchema
+from sparkgpu.table.writer import SplitFile, slots, table_rows
 
 _MOST_LEVELS = 1_000
 _FEWEST_ROWS = 10
@@ -51,32 +54,22 @@ def early_stop_split(label_N: NDArray[Any], has_classes: bool, valid_size: float
 
 def frame_features(table: pa.Table, is_train_N: NDArray[np.bool_]) -> tuple[Feature, ...]:
     """The features of a table's columns by their types alone; levels are those of the training rows."""
-    made: list[dict[str, Any]] = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = column.type
-        if pa.types.is_dictionary(kind) or is_text(kind):
-            levels = _levels(column, is_train_N)
-            made.append({"source": name, "kind": "categorical", "reading": "words", "levels": levels})
-        elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            made += [
-                {"source": name, "kind": "numeric", "reading": "moment", "part": part} for part in TIME_PARTS
-            ]
-        else:
-            made.append({"source": name, "kind": "numeric", "reading": "number"})
-    names = safe_names([f"{one['source']}_{one['part']}" if "part" in one else one["source"] for one in made])
-    return tuple(
-        Feature(name=name, pipeline=name, type="string" if one["reading"] == "words" else "double", **one)
-        for name, one in zip(names, made, strict=True)
-    )
+    roles = [_role(field) for field in table.schema]
+    types = {field.name: spark_type(field.type) for field in table.schema}
+    train = table.select(categories(roles)).filter(pa.array(is_train_N)).to_batches()
+    found = LevelCounts(counts={name: Counter() for name in categories(roles)})
+    for batch in train:
+        found.add(batch, types)
+    return features_of(roles, types, found.levels(_MOST_LEVELS) if found.counts else {})
 
 
-def _levels(column: pa.ChunkedArray, is_train_N: NDArray[np.bool_]) -> tuple[str, ...]:
-    words = as_words(column.combine_chunks(), "string").filter(pa.array(is_train_N)).drop_null()
-    counts = Counter(words.to_pylist())
-    ordered = sorted(counts, key=lambda level: (-counts[level], level))
-    if len(ordered) <= _MOST_LEVELS:
-        return tuple(ordered)
-    return (*(level for level in ordered[:_MOST_LEVELS] if level != OTHER_LEVEL), OTHER_LEVEL)
+def _role(field: pa.Field) -> ColumnRole:
+    kind = field.type
+    if pa.types.is_dictionary(kind) or is_text(kind):
+        return ColumnRole(column=field.name, role="categorical")
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return ColumnRole(column=field.name, role="timestamp", parts=tuple(TIME_PARTS))
+    return ColumnRole(column=field.name, role="numeric")
 
 
 def write_frame_table(
@@ -88,23 +81,16 @@ def write_frame_table(
     split_N: NDArray[Any],
 ) -> None:
     """The prepared table of a run, in which the engines find their rows."""
-    columns: dict[str, Any] = {"row_id": rows.row_id_N}
-    columns["label"] = label_N.astype(np.int32 if schema.classes else np.float64)
-    if weight_N is not None:
-        columns["weight"] = weight_N.astype(np.float64)
-    for place, feature in enumerate(schema.numeric):
-        columns[feature.name] = pa.array(rows.numeric_NF[:, place], from_pandas=True)
-    for place, feature in enumerate(schema.categorical):
-        code_N = rows.codes_NK[:, place]
-        columns[feature.name] = pa.DictionaryArray.from_arrays(
-            pa.array(code_N, mask=code_N < 0), pa.array(feature.levels, pa.string())
-        ).dictionary_decode()
-    table = pa.table(columns)
+    code: Any = np.int32 if schema.classes else np.float64
+    table = table_rows(
+        schema.features, rows.row_id_N, label_N.astype(code), weight_N, None, slots(schema.features, rows)
+    )
     is_valid_N = split_N == "valid" if (split_N == "valid").any() else split_N == "train"
     of_split: dict[SplitName, NDArray[np.bool_]] = {
         "train": split_N == "train", "valid": is_valid_N, "test": is_valid_N,
     }  # fmt: skip
     for name, which_N in of_split.items():
-        paths.split(name).mkdir(parents=True)
-        pq.write_table(table.filter(pa.array(which_N)), paths.split(name) / "part-00000.parquet")
+        file = SplitFile(paths.split(name), "part-00000.parquet")
+        file.add(table.filter(pa.array(which_N)))
+        file.close()
     write_json(paths.schema, schema)

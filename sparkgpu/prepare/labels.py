@@ -1,59 +1,54 @@
-"""Gives each row its label and, if asked for, its weight."""
+"""The weights of rows: those of the user's column, and those that balance classes.
+
+N rows of a batch.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from sparkgpu.config.keys import DataConfig
 from sparkgpu.errors import DataError
-from sparkgpu.jvm.sql import quoted
-from sparkgpu.prepare.columns import LABEL, WEIGHT
-from sparkgpu.prepare.roles import FLOAT32_MAX, is_number
+from sparkgpu.prepare.column_types import is_number
+from sparkgpu.prepare.column_values import as_float64, numbers
+from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.target import Target
 from sparkgpu.table import schema as names
 from sparkgpu.table.schema import TableSchema
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+
+def check_weight_type(config: DataConfig, kind: str) -> None:
+    if not is_number(kind) and kind not in ("boolean", "string"):
+        raise DataError(
+            f"data.weight {config.weight!r} is of type {kind}; a weight must be a number. "
+            "Choose another column."
+        )
 
 
-def with_label(table: DataFrame, config: DataConfig, target: Target) -> DataFrame:
-    """The rows with a target, with their label and, if asked for, their weight."""
-    from pyspark.sql import functions as F
+def weights_of(column: pa.Array) -> NDArray[np.float64]:
+    """The weights (N,) in a column; NaN for what is no number from 0 to 3.4e38."""
+    weight_N = as_float64(numbers(column))
+    with np.errstate(invalid="ignore"):
+        return np.where((weight_N >= 0) & (weight_N <= FLOAT32_MAX), weight_N, np.nan)
 
-    labelled = table.withColumn(LABEL, F.expr(target.sql))
-    if target.rows_refused:
-        labelled = labelled.where(F.col(LABEL).isNotNull())
-    weight = F.lit(1.0)
-    if config.weight:
-        kind = dict(labelled.dtypes)[config.weight]
-        if not is_number(kind) and kind not in ("boolean", "string"):
-            raise DataError(
-                f"data.weight {config.weight!r} is of type {kind}; a weight must be a number. "
-                "Choose another column."
-            )
-        weight = F.col(quoted(config.weight)).cast("double")
-        is_good = (weight >= 0) & (weight <= FLOAT32_MAX)  # in Spark, NaN is greater than every number
-        row = labelled.agg(
-            *(F.count(F.when(which, 1)) for which in (is_good, is_good & (weight > 0)))
-        ).first()
-        assert row is not None
-        good, positive = row
-        if good < target.rows:
-            raise DataError(
-                f"data.weight {config.weight!r}: {target.rows - good:,} rows have no number from 0 to "
-                "3.4e38. Correct or remove them."
-            )
-        if not positive:
-            raise DataError(
-                f"data.weight {config.weight!r} is zero in all {good:,} rows. Choose another column."
-            )
-    if each := class_weights(config, target):
-        weight = weight * F.element_at(F.array(*map(F.lit, each)), F.col(LABEL) + 1)
-    elif not config.weight:
-        return labelled
-    return labelled.withColumn(WEIGHT, weight)
+
+def check_counted_weights(config: DataConfig, target: Target, *, good: int, positive: int) -> None:
+    """Refuse weights unless each row with a target has one, and some count."""
+    if not config.weight:
+        return
+    if good < target.rows:
+        raise DataError(
+            f"data.weight {config.weight!r}: {target.rows - good:,} rows have no number from 0 to "
+            "3.4e38. Correct or remove them."
+        )
+    if not positive:
+        raise DataError(f"data.weight {config.weight!r} is zero in all {good:,} rows. Choose another column.")
 
 
 def class_weights(config: DataConfig, target: Target) -> tuple[float, ...]:
@@ -64,11 +59,19 @@ def class_weights(config: DataConfig, target: Target) -> tuple[float, ...]:
     return tuple(target.rows / (len(target.class_rows) * rows) for rows in target.class_rows)
 
 
+def training_weights(
+    config: DataConfig, balance: tuple[float, ...], batch: pa.RecordBatch, class_N: NDArray[Any]
+) -> NDArray[np.float64] | None:
+    """The weight of each row (N,) of a batch, None where rows have none."""
+    weight_N = weights_of(batch.column(config.weight)) if config.weight else None
+    if not balance:
+        return weight_N
+    each_N: NDArray[np.float64] = np.asarray(balance)[class_N]
+    return each_N if weight_N is None else weight_N * each_N
+
+
 def check_weights(folder: Path, schema: TableSchema) -> None:
     """Refuse a table in `folder` with a split, or a fold, in which no row counts: it could not be scored."""
-    import numpy as np
-    import pyarrow.parquet as pq
-
     for split in ("train", "valid", "test") if schema.weight is not None else ():
         folds = [names.FOLD] if schema.folds is not None and split == "train" else []
         columns = [names.WEIGHT, *folds]

@@ -50,7 +50,7 @@ class LevelMeans:
         level_X = counted["level"].combine_chunks().dictionary_encode()
         code_X = as_numpy(level_X.indices.fill_null(-1))
         known_X = code_X >= 0
-        shape = (len(level_X.dictionary), means.parts)
+        shape = (len(level_X.dictionary) + 1, means.parts)  # the last one for unknown levels: without rows
         place_X = (code_X[known_X], as_numpy(counted["part"])[known_X])
         self._rows_LP = np.zeros(shape)
         np.add.at(self._rows_LP, place_X, rows_X[known_X])
@@ -63,15 +63,12 @@ class LevelMeans:
     def columns(self, words: pa.Array | pa.ChunkedArray, part_N: NDArray[np.int64]) -> dict[str, pa.Array]:
         """The new features of rows with these levels; `part_N` is -1 for a row outside the training rows."""
         code_N = as_numpy(pc.index_in(words, value_set=self._levels).fill_null(-1))
-        is_known_N = code_N >= 0
-        code_N = np.where(is_known_N, code_N, 0)
         rows_N = self._rows_L[code_N]
         value_NV = self._value_LV[code_N]
         is_train_N = part_N >= 0
         own = (code_N[is_train_N], part_N[is_train_N])
         rows_N[is_train_N] -= self._rows_LP[own]
         value_NV[is_train_N] -= self._value_LPV[own]
-        rows_N[~is_known_N], value_NV[~is_known_N] = 0.0, 0.0
         mean_NV = (value_NV + _PRIOR_ROWS * self._prior_V) / (rows_N + _PRIOR_ROWS)[:, None]
         return {
             name: pa.array(mean_NV[:, place].astype(np.float32))

@@ -1,33 +1,29 @@
-"""The levels of the text columns in the training rows, counted by Spark or, for local files, by pyarrow."""
+"""The levels of the categories in the training rows, and what is known of their targets.
+
+The third pass over a table: a function of batches whose results can be merged.
+
+N rows of a batch.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from sparkgpu.errors import DataError
-from sparkgpu.jvm.sql import quoted
-from sparkgpu.prepare.parquet_rows import batches
+from sparkgpu.prepare.column_values import as_words
 from sparkgpu.prepare.roles import ColumnRole, ColumnStatistics, text_reason
+from sparkgpu.prepare.split import TRAIN, SplitRule
 from sparkgpu.table.schema import OTHER_LEVEL, DroppedColumn
-from sparkgpu.table.source import Source
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_MOST_COUNTED = 1_000_000  # Spark counts more than this, since it can use the disk
 
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """The levels of a text column, the most frequent first (ties by name), and their total number.
+    """The levels of a category, the most frequent first (ties by name), and their total number.
 
     A level of the table that is spelled like `OTHER_LEVEL` joins the levels beyond the cap. `values` of the
     `rows` training rows are not null, and `kept` hold one of these levels.
@@ -51,13 +47,70 @@ class Levels:
         return self.num_levels > len(self.levels) + 1 and self.kept < self.values / 2
 
 
-def words(roles: Iterable[ColumnRole]) -> list[str]:
+@dataclass(kw_only=True)
+class LevelCounts:
+    """The training rows of each level of each column, and all training rows."""
+
+    counts: dict[str, Counter[str]]
+    rows: int = 0
+
+    def add(self, batch: pa.RecordBatch, types: Mapping[str, str]) -> None:
+        """Count the training rows of a batch; `types` are those of its columns."""
+        self.rows += batch.num_rows
+        for column, count in self.counts.items():
+            counted = pc.value_counts(as_words(batch.column(column), types[column]).drop_null())
+            names, rows = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+            count.update(dict(zip(names, rows, strict=True)))
+
+    def merge(self, other: LevelCounts) -> None:
+        for column, count in other.counts.items():
+            self.counts[column].update(count)
+        self.rows += other.rows
+
+    def levels(self, most: int) -> dict[str, Levels]:
+        """The `most` most frequent levels of each column. Raises `DataError` without a training row."""
+        if not self.rows:
+            raise DataError("the split leaves no training rows. Give more rows, or other shares in [split].")
+        return {column: self._most_frequent(count, most) for column, count in self.counts.items()}
+
+    def _most_frequent(self, count: Counter[str], most: int) -> Levels:
+        ordered = sorted(count, key=lambda level: (-count[level], level))
+        kept = {level: count[level] for level in ordered[:most] if level != OTHER_LEVEL}
+        return Levels(
+            levels=tuple(kept),
+            kept=sum(kept.values()),
+            num_levels=len(count),
+            values=count.total(),
+            rows=self.rows,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookAtLevels:
+    """Called with the batches of some rows, it returns their `LevelCounts`; `types` are by column."""
+
+    rule: SplitRule
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.rule.columns, *self.types]))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> LevelCounts:
+        found = LevelCounts(counts={column: Counter() for column in self.types})
+        for batch in batches:
+            is_train_N = self.rule.assigned(batch).split_N == TRAIN
+            found.add(batch.filter(pa.array(is_train_N)), self.types)
+        return found
+
+
+def categories(roles: Iterable[ColumnRole]) -> list[str]:
     """The columns that have levels."""
     return [role.column for role in roles if role.role == "categorical"]
 
 
 def useless(
-    roles: Iterable[ColumnRole], levels: Mapping[str, Levels], statistics: Mapping[str, ColumnStatistics]
+    roles: Sequence[ColumnRole], levels: Mapping[str, Levels], statistics: Mapping[str, ColumnStatistics]
 ) -> list[DroppedColumn]:
     """The text columns with nothing to learn, except those that the user asked for."""
     asked = {role.column for role in roles if role.asked}
@@ -67,95 +120,3 @@ def useless(
         if reason and (column not in asked or found.values == 0):
             dropped.append(DroppedColumn(column=column, reason=reason))
     return dropped
-
-
-def count_levels(train: DataFrame, columns: Sequence[str], most: int) -> dict[str, Levels]:
-    """The `most` most frequent levels of each column in the training rows, all counted in one job."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    if not columns:
-        return {}
-    texts = [
-        F.struct(F.lit(i).alias("i"), F.expr(as_text(quoted(c))).alias("level"))
-        for i, c in enumerate(columns)
-    ]
-    counts = (
-        train.select(F.explode(F.array(*texts)).alias("pair"))
-        .groupBy("pair.i", "pair.level")
-        .agg(F.count(F.lit(1)).alias("rows"))
-    )
-    own = Window.partitionBy("i")
-    ranked = (
-        counts.withColumn(
-            "rank", F.row_number().over(own.orderBy(F.isnull("level"), F.desc("rows"), "level"))
-        )
-        .withColumn("num_levels", F.count("level").over(own))
-        .withColumn("all_rows", F.sum("rows").over(own))
-        .withColumn("values", F.sum(F.when(F.col("level").isNotNull(), F.col("rows")).otherwise(0)).over(own))
-        .where(F.col("rank") <= most)
-        .orderBy("i", "rank")
-        .collect()
-    )
-    if not ranked:
-        raise _no_rows()
-    counted: dict[str, Levels] = {}
-    for i, column in enumerate(columns):
-        own_rows = [row for row in ranked if row["i"] == i]
-        first = own_rows[0]
-        kept = {row["level"]: row["rows"] for row in own_rows if row["level"] not in (None, OTHER_LEVEL)}
-        counted[column] = Levels(
-            levels=tuple(kept),
-            kept=sum(kept.values()),
-            num_levels=first["num_levels"],
-            values=first["values"],
-            rows=first["all_rows"],
-        )
-    return counted
-
-
-def count_levels_of_parquet(
-    source: Source, columns: Sequence[str], most: int, train_N: NDArray[np.bool_]
-) -> dict[str, Levels] | None:
-    """The same for the string columns of a local Parquet table, by pyarrow.
-
-    `train_N` tells by row id which rows are training rows. Returns None if there are too many levels.
-    """
-    if not columns:
-        return {}
-    rows = int(train_N.sum())
-    if not rows:
-        raise _no_rows()
-    counts: dict[str, Counter[str]] = {column: Counter() for column in columns}
-    begin = 0
-    for batch in batches(source, columns, as_dictionaries=True):
-        train = pa.array(train_N[begin : begin + batch.num_rows])
-        begin += batch.num_rows
-        for column, count in counts.items():
-            found = pc.value_counts(batch.column(column).filter(train).drop_null())
-            names = found.field("values").dictionary_decode().to_pylist()
-            count.update(dict(zip(names, found.field("counts").to_pylist(), strict=True)))
-        if sum(map(len, counts.values())) > _MOST_COUNTED:
-            return None
-    return {column: _most_frequent(count, most, rows) for column, count in counts.items()}
-
-
-def _most_frequent(count: Counter[str], most: int, rows: int) -> Levels:
-    ordered = sorted(count, key=lambda level: (-count[level], level))
-    kept = {level: count[level] for level in ordered[:most] if level != OTHER_LEVEL}
-    return Levels(
-        levels=tuple(kept),
-        kept=sum(kept.values()),
-        num_levels=len(count),
-        values=count.total(),
-        rows=rows,
-    )
-
-
-def as_text(column: str) -> str:
-    """The SQL of a column's levels."""
-    return f"cast({column} AS string)"
-
-
-def _no_rows() -> DataError:
-    return DataError("the split leaves no training rows. Give more rows, or other shares in [split].")

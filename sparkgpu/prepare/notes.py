@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sparkgpu.config.keys import DataConfig
-from sparkgpu.prepare.file_columns import FileColumns, absent_notes
-from sparkgpu.prepare.roles import ColumnRole
-from sparkgpu.prepare.statistics import TableStatistics
+from sparkgpu.prepare.roles import ColumnRole, TableStatistics
 from sparkgpu.prepare.target import Target
 from sparkgpu.table.schema import Feature
 from sparkgpu.words import listed
@@ -20,7 +18,8 @@ def notes_on(
     target: Target,
     roles: Sequence[ColumnRole],
     features: Sequence[Feature],
-    files: FileColumns | None,
+    absent: Mapping[str, int],
+    num_files: int,
 ) -> tuple[str, ...]:
     """The notes, one sentence each."""
     columns = [statistics.columns[role.column] for role in roles]
@@ -31,14 +30,11 @@ def notes_on(
         if column.too_large:
             notes.append(f"{column.too_large:,} values beyond 3.4e38 in {column.name!r} count as missing")
     for held in ("numbers", "moments"):
-        # In a text file everything is text, so numbers there need no note.
-        told = held == "moments" or not statistics.text_file
-        names = [role.column for role in roles if told and not role.asked and _held(statistics, role) == held]
-        if held == "numbers" and told and statistics.columns[target.column].held == held:
+        names = [role.column for role in roles if not role.asked and _held(statistics, role) == held]
+        if held == "numbers" and statistics.columns[target.column].held == held:
             names.append(target.column)
         notes += _texts_read(names, held)
-    if files is not None:
-        notes += absent_notes(files)
+    notes += _absent_notes(absent, num_files)
     if config.class_weights == "balanced" and not target.classes:
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")
     most = config.max_categories
@@ -49,6 +45,17 @@ def notes_on(
     if with_mean:
         notes.append(f"{listed(with_mean)}: the mean target of each level is a feature as well")
     return tuple(notes)
+
+
+def _absent_notes(absent: Mapping[str, int], num_files: int) -> list[str]:
+    by_number: dict[int, list[str]] = {}
+    for name, files in absent.items():
+        by_number.setdefault(files, []).append(repr(name))
+    return [
+        f"{'column' if len(names) == 1 else 'columns'} {listed(names)} {'is' if len(names) == 1 else 'are'} "
+        f"absent in {files:,} of {num_files:,} files and null there"
+        for files, names in by_number.items()
+    ]
 
 
 def _held(statistics: TableStatistics, role: ColumnRole) -> str:

@@ -1,180 +1,268 @@
 """Makes ``table/`` and ``pipeline/`` from the user's table: roles, target, split, features; written once.
 
-Runs in the Spark session of the first lane. Everything is written under a temporary name and renamed as a
-whole, so ``table/schema.json`` appears only when the table is complete.
+What is found out about the table (`find_out`) needs no Spark where its rows lie on this machine, and so runs
+while Spark starts. Then either Spark's pipeline makes the features of each row (`write_by_spark`), or the
+transform that predictions use (`write_by_arrow`); both give the same table. Everything is written under a
+temporary name and renamed as a whole, so ``table/schema.json`` appears only when the table is complete.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
 
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.values import Role
 from sparkgpu.errors import DataError
-from sparkgpu.prepare.columns import IN_TABLE, SPLIT
 from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, columns_of, schema_of
-from sparkgpu.prepare.features import describe, to_table, typed_columns
-from sparkgpu.prepare.file_columns import FileColumns, file_columns
-from sparkgpu.prepare.formats.text_files import refuse_other_encodings
-from sparkgpu.prepare.labels import check_weights, class_weights, with_label
-from sparkgpu.prepare.levels import Levels, count_levels, count_levels_of_parquet, useless, words
-from sparkgpu.prepare.local_table import is_local, may_be_local, write_local_table
-from sparkgpu.prepare.parquet_rows import read_rows
-from sparkgpu.prepare.parquet_statistics import ParquetScan, from_scan
-from sparkgpu.prepare.pipeline_files import save_pipeline
-from sparkgpu.prepare.reader import open_source, refusing_unreadable, storable
-from sparkgpu.prepare.roles import ColumnRole
-from sparkgpu.prepare.row_id import with_row_id
-from sparkgpu.prepare.split import Split, with_split
-from sparkgpu.prepare.statistics import TableStatistics, content_hash, fingerprint, gather, own_types
-from sparkgpu.prepare.table_folder import put_in_place, table_folder
-from sparkgpu.prepare.table_writer import write_table
-from sparkgpu.prepare.target import find_target
-from sparkgpu.prepare.target_means import fit_means, with_means
+from sparkgpu.prepare.encoding import Encoder
+from sparkgpu.prepare.features import features_of
+from sparkgpu.prepare.kernel import Look, merged
+from sparkgpu.prepare.labels import check_counted_weights, check_weight_type, check_weights, class_weights
+from sparkgpu.prepare.level_means import ColumnMeans
+from sparkgpu.prepare.levels import LookAtLevels, categories, useless
+from sparkgpu.prepare.local_rows import LocalRows, Work
+from sparkgpu.prepare.pipeline import pipeline_model, vector_name
+from sparkgpu.prepare.roles import TableStatistics
+from sparkgpu.prepare.spark_rows import SparkRows
+from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
+from sparkgpu.prepare.split import LookAtSplit, SplitRule, check_split_column, exact_classes, fitted_rule
+from sparkgpu.prepare.table_rows import (
+    MeansOfRows,
+    RowWriter,
+    with_mean_columns,
+    write_assembled,
+    write_encoded,
+)
+from sparkgpu.prepare.target import Target, find_target
+from sparkgpu.prepare.target_means import LookAtMeans, planned_means, with_means, write_means
 from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.row_order import put_in_order
 from sparkgpu.table.schema import TableSchema
-from sparkgpu.table.source import Source
+from sparkgpu.table.source import TEXT_FORMATS, Source
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
+ResultT = TypeVar("ResultT")
 
-def prepare(
+
+class TableRows(Protocol):
+    """The rows of a source, wherever they are: files of this machine, or what a Spark session holds.
+
+    `schema` and `types` are the columns in Arrow's types and in Spark's spelling; some of the `num_files` may
+    lack columns (`absent`: in how many).
+    """
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def types(self) -> Mapping[str, str]: ...
+    @property
+    def absent(self) -> Mapping[str, int]: ...
+    @property
+    def num_files(self) -> int: ...
+
+    def map(self, work: Work[ResultT], columns: Sequence[str]) -> list[ResultT]:
+        """What `work` makes of the batches of each part, with the row id and these columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """All that has to be known before a row is written; the splits of `schema` are counted then."""
+
+    schema: TableSchema
+    rule: SplitRule
+    means: tuple[ColumnMeans, ...]
+    balance: tuple[float, ...]
+
+
+def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, events: EventWriter) -> Found:
+    """Roles, target, split, levels and mean targets of the table `name`, in a few passes over its rows.
+
+    Raises `DataError` if the table is unusable.
+    """
+    types = rows.types
+    with events.phase("reading the source"):
+        target_name = checked_target(name, types, config)
+        roles: dict[str, Role] = dict(config.data.roles)
+        if config.data.task == "regression":  # the user's task decides what the target's texts are
+            roles[target_name] = "numeric"
+        found = merged(rows.map(Look(schema=rows.schema, target=target_name, roles=roles), list(types)))
+        if found.rows == 0:
+            raise DataError(f"{name}: the table has no rows. Give a table with rows.")
+        statistics = TableStatistics(rows=found.rows, columns=found.statistics(types))
+        target = find_target(statistics.columns[target_name], config.data.task)
+        columns = columns_of(statistics, config)
+    with events.phase("splitting"):
+        rule = _split_rule(rows, config, target)
+    with events.phase("fitting the feature pipeline"):
+        kinds = {column: types[column] for column in categories(columns.roles)}
+        look = LookAtLevels(rule=rule, types=kinds)
+        levels_found, *others = rows.map(look, look.columns)
+        for other in others:
+            levels_found.merge(other)
+        levels = levels_found.levels(config.data.max_categories)
+        columns = columns.without(useless(columns.roles, levels, statistics.columns))
+        check_features(columns)
+        features = features_of(columns.roles, types, levels)
+        if config.data.target_means:
+            features = with_means(features, levels, target.classes)
+        capped, means = planned_means(
+            features, table_folder(paths), seed=config.seed, folds=config.split.folds
+        )
+        if means:
+            look_at_means = LookAtMeans(rule=rule, features=capped, means=means)
+            counts, *more = rows.map(look_at_means, look_at_means.columns)
+            for other_counts in more:
+                counts.merge(other_counts)
+            shutil.rmtree(table_folder(paths), ignore_errors=True)
+            for one in means:
+                write_means(one, counts.counted[one.column])
+    balance = class_weights(config.data, target)
+    schema = schema_of(
+        config,
+        name,
+        statistics,
+        target,
+        columns,
+        features,
+        absent=rows.absent,
+        num_files=rows.num_files,
+        fingerprint=found.fingerprint(types),
+    )
+    return Found(schema=schema, rule=rule, means=means, balance=balance)
+
+
+def _split_rule(rows: TableRows, config: RunConfig, target: Target) -> SplitRule:
+    column = config.split.column if config.split.kind != "random" else None
+    split = config.split.model_copy(update={"column": column})
+    check_split_column(split, rows.types)
+    if config.data.weight:
+        check_weight_type(config.data, rows.types[config.data.weight])
+    stratified = split.kind in ("random", "column")
+    class_rows = target.rows_by_class if stratified else dict.fromkeys(target.rows_by_class, 0)
+    rule = SplitRule(config=split, kind=rows.types[column] if column else "", seed=config.seed, target=target)
+    look = LookAtSplit(rule=rule, weight=config.data.weight, exact=exact_classes(split, class_rows))
+    found, *others = rows.map(look, look.columns)
+    for other in others:
+        found.merge(other)
+    check_counted_weights(config.data, target, good=found.good_weights, positive=found.positive_weights)
+    return fitted_rule(rule, found, class_rows)
+
+
+def prepare_in_session(
     session: SparkSession,
+    source: Source,
     *,
     config: RunConfig,
-    source: Source,
     scratch: Path,
     paths: RunPaths,
     events: EventWriter,
-    scan: Callable[[], ParquetScan | None] = lambda: None,
-    in_order: bool = True,
 ) -> TableSchema:
-    """Prepare the table of a run. Returns its schema.
-
-    `scan` waits for pyarrow's figures of the source, if pyarrow read it. The rows are in the order of their
-    ids if `in_order`, which takes this one machine another pass over a table that Spark has written out of
-    order. Raises `DataError` if the table is unusable; then there is no ``table/``.
-    """
-    with refusing_unreadable(source), ExitStack() as stack, ThreadPoolExecutor(1) as beside:
+    """Prepare a table whose rows Spark holds, all of it in Spark's tasks; see `write_by_spark`."""
+    with refusing_unreadable(source), ExitStack() as stack:
         with events.phase("reading the source"):
-            files = file_columns(source)
-            table, target_name = _open(session, source, config, scratch, files)
-            if table.is_cached:
-                stack.callback(table.unpersist)
-            statistics = _gathered(table, source, config, target_name, scan())
-            # Few small jobs that need little: while pyarrow works, or while Spark writes the table.
-            hashed = beside.submit(lambda: statistics.fingerprint or fingerprint(table))
-            if statistics.replaced and not source.is_typed:
-                refuse_other_encodings(source)
-            if statistics.rows == 0:
-                raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
-            target_statistics = statistics.columns[target_name]
-            target = find_target(table, target_statistics, config.data.task)
-            columns = columns_of(statistics, config)
-        with events.phase("splitting"):
-            labelled = with_label(table, config.data, target)
-            random = config.split.kind == "random"
-            as_stored = not target_statistics.numeric or target_statistics.family == "number"
-            plain = random and statistics.by_pyarrow and as_stored
-            by_id = read_rows(source, target, config.seed) if plain else None
-            split = with_split(
-                labelled,
-                config.split,
-                seed=config.seed,
-                rows=target.rows,
-                class_rows=target.class_rows,
-                by_id=by_id,
-            )
-        with events.phase("fitting the feature pipeline"):
-            levels = _levels(split, source, columns.roles, statistics, config.data.max_categories)
-            columns = columns.without(useless(columns.roles, levels, statistics.columns))
-            check_features(columns)
-            pipeline = describe(columns.roles, dict(split.table.dtypes), split.table.columns, levels)
-            features = pipeline.features
-            if config.data.target_means:
-                features = with_means(features, levels, target.classes)
-        with events.phase("writing the table"):
-            folder = stack.enter_context(table_folder(paths))
-            save_pipeline(pipeline, paths.pipeline)
-            if split.rows is not None and may_be_local(config, source) and is_local(features):
-                balance = class_weights(config.data, target)
-                splits = write_local_table(source, folder, features, target, split.rows, balance)
-            else:
-                typed = typed_columns(pipeline, split.table)
-                means = fit_means(typed, features, target.classes, folder, seed=config.seed)
-                splits = write_table(to_table(typed, features), folder, features, means)
-                if in_order:
-                    for name in splits:
-                        put_in_order(folder / f"{IN_TABLE[SPLIT]}={name}")
-        schema = schema_of(
-            config,
-            source.name,
-            statistics,
-            target,
-            columns,
-            features,
-            splits,
-            files=files,
-            fingerprint=hashed.result(),
+            table = open_numbered(session, source, scratch)
+            if source.format in TEXT_FORMATS:  # its lines would be parsed again for each pass
+                stack.callback(table.persist().unpersist)
+        found = find_out(SparkRows(table), name=source.name, config=config, paths=paths, events=events)
+        schema, save = write_by_spark(session, table, found, config=config, paths=paths, events=events)
+        save()
+        return schema
+
+
+def write_by_arrow(
+    rows: LocalRows, found: Found, *, config: RunConfig, paths: RunPaths, events: EventWriter
+) -> TableSchema:
+    """Write the table with the transform that predictions apply, in threads. Returns its schema."""
+    with events.phase("writing the table"), _made_whole(paths, found) as folder:
+        # Mean targets are looked up apart, since those of training rows are out of their fold.
+        splits = write_encoded(
+            rows, lambda: Encoder(found.schema, {}), _writer(folder, found, config), found.means
         )
-        check_splits(schema)
-        check_weights(folder, schema)
-        put_in_place(folder, schema, paths)
-    return schema
+        return _complete(folder, found, splits, paths)
 
 
-def _open(
-    session: SparkSession, source: Source, config: RunConfig, scratch: Path, files: FileColumns | None
-) -> tuple[DataFrame, str]:
-    """The source with a row id, and the target.
+def write_by_spark(
+    session: SparkSession,
+    table: DataFrame,
+    found: Found,
+    *,
+    config: RunConfig,
+    paths: RunPaths,
+    events: EventWriter,
+) -> tuple[TableSchema, Callable[[], None]]:
+    """Write what the pipeline makes of `table` (row id and the user's columns).
 
-    Text is parsed once and cached; a catalog table is first written to files.
+    Returns the schema, and what saves the pipeline: a second's work, for which nobody has to wait.
+
     """
-    table = open_source(session, source, files)
-    target = checked_target(source, dict(table.dtypes), config)
-    if not source.has_places:
-        staged = str(scratch / "staged.parquet")
-        shutil.rmtree(staged, ignore_errors=True)
-        # A catalog table has no fixed row order, and the split needs one, so sort the rows by their content.
-        storable(table).orderBy(content_hash(table)).write.parquet(staged)
-        source = Source(name=source.name, location=staged, format="parquet")
-        table = session.read.parquet(staged)
-    numbered = with_row_id(table, source)
-    return numbered if source.is_typed else numbered.persist(), target
+    types = dict(table.dtypes)
+    features = found.schema.features
+    with events.phase("writing the table"), _made_whole(paths, found) as folder:
+        model = pipeline_model(session, features, types)
+        if found.means:
+            means = MeansOfRows(rule=found.rule, features=features, means=found.means)
+            table = with_mean_columns(table, means)
+        assembled, vector = model.transform(table), vector_name(types)
+        splits = write_assembled(assembled, vector, _writer(folder, found, config), rows=found.schema.rows)
+        return _complete(folder, found, splits, paths), partial(_save, model, paths)
 
 
-def _gathered(
-    table: DataFrame, source: Source, config: RunConfig, target: str, scan: ParquetScan | None
-) -> TableStatistics:
-    """The statistics of the source: pyarrow's if it read the same as Spark reads, else Spark's own."""
-    # The user's task decides what the target's texts are.
-    roles: dict[str, Role] = dict(config.data.roles)
-    if config.data.task == "regression":
-        roles[target] = "numeric"
-    if scan is not None:
-        columns = from_scan(scan, own_types(table), roles)
-        if columns is not None:
-            return TableStatistics(
-                rows=scan.rows, columns=columns, by_pyarrow=True, text_file=source.holds_text
-            )
-    return gather(table, target=target, text_file=source.holds_text, roles=roles)
+def _save(model: Any, paths: RunPaths) -> None:
+    """Save the pipeline by Spark's own writer; it is complete or absent."""
+    made = paths.pipeline.with_name(f".{paths.pipeline.name}")
+    model.write().overwrite().save(f"file://{made.absolute()}")  # Hadoop decodes no escapes
+    shutil.rmtree(paths.pipeline, ignore_errors=True)
+    made.replace(paths.pipeline)
 
 
-def _levels(
-    split: Split, source: Source, roles: Sequence[ColumnRole], statistics: TableStatistics, most: int
-) -> dict[str, Levels]:
-    """The levels of the text columns in the training rows."""
-    columns = words(roles)
-    if split.train_N is not None and all(statistics.columns[name].type == "string" for name in columns):
-        levels = count_levels_of_parquet(source, columns, most, split.train_N)
-        if levels is not None:
-            return levels
-    return count_levels(split.table.where(f"{SPLIT} = 'train'"), columns, most)
+def _writer(folder: Path, found: Found, config: RunConfig) -> RowWriter:
+    return RowWriter(
+        folder=folder,
+        features=found.schema.features,
+        rule=found.rule,
+        data=config.data,
+        balance=found.balance,
+    )
+
+
+def table_folder(paths: RunPaths) -> Path:
+    """Where the table is made, under another name until it is complete."""
+    return paths.root / ".table"
+
+
+@contextmanager
+def _made_whole(paths: RunPaths, found: Found) -> Iterator[Path]:
+    """The folder of the table, with nothing but mean targets in it; what is still there at the end goes."""
+    folder = table_folder(paths)
+    if not found.means:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _complete(folder: Path, found: Found, splits: Mapping[str, int], paths: RunPaths) -> TableSchema:
+    """Make the table in `folder` the run's table, if its rows suffice. Raises `DataError`."""
+    counted = {name: splits.get(name, 0) for name in ("train", "valid", "test")}
+    schema = found.schema.model_copy(update={"splits": counted})
+    check_splits(schema)
+    check_weights(folder, schema)
+    write_json(folder / "schema.json", schema)
+    shutil.rmtree(paths.table, ignore_errors=True)
+    folder.replace(paths.table)
+    return schema

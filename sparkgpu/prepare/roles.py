@@ -1,6 +1,6 @@
 """Decides what each column is: a number, a category, a moment in time, or nothing to learn from.
 
-Pure Python on figures from one pass over the table (`sparkgpu.prepare.statistics`), so each rule can be
+Pure Python on figures from one pass over the table (`sparkgpu.prepare.kernel`), so each rule can be
 tested without Spark. Every column that is left out gets a reason.
 """
 
@@ -14,11 +14,10 @@ from typing import Literal
 
 from sparkgpu.config.values import Role
 from sparkgpu.errors import DataError
+from sparkgpu.prepare.column_types import is_number
 from sparkgpu.table.schema import RESERVED_COLUMNS, DroppedColumn
 from sparkgpu.words import listed, nearest
 
-WHOLE_TYPES = ("tinyint", "smallint", "int", "bigint")
-BROKEN_TYPES = ("float", "double")
 FEW_CLASSES = 20
 """An integer target with at most this many values is taken as classes."""
 MANY_CLASSES = 1000
@@ -28,11 +27,6 @@ Held = Literal["words", "codes", "numbers", "moments"]
 """What texts may be: real numbers, numbers that are codes, moments, or words."""
 _ID_SHARE = 0.95
 _ID_ROWS = 50
-
-
-def is_number(kind: str) -> bool:
-    """Whether a type in Spark's spelling is a number type (``interval ...`` is not an ``int``)."""
-    return kind in (*WHOLE_TYPES, *BROKEN_TYPES) or kind.startswith("decimal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +69,14 @@ class ColumnStatistics:
     def numeric(self) -> bool:
         """Whether its values are numbers, also if they are text with marks for missing values."""
         return self.family == "number" or self.held == "numbers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStatistics:
+    """The number of rows of a table, and the figures of its columns."""
+
+    rows: int
+    columns: Mapping[str, ColumnStatistics]
 
 
 @dataclass(frozen=True, kw_only=True)

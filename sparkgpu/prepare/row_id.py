@@ -6,15 +6,14 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.table.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,18 +21,23 @@ if TYPE_CHECKING:
 _FILE = "__sparkgpu_file"
 _START = "__sparkgpu_start"
 _SHIFT = "__sparkgpu_shift"
+_HEADER = "__sparkgpu_header"
 
 
-def with_row_id(table: DataFrame, source: Source) -> DataFrame:
-    """Add the row id to a table just opened from `source`."""
-    if source.format == "parquet" and Path(source.location).exists():
-        return _numbered_by_footers(table, sorted(table.inputFiles(), key=unquote))
-    return _numbered_by_blocks(table)
+class RowBlock(NamedTuple):
+    """A part of a file: where it starts, its rows, Spark's number of the first, and a text of it."""
+
+    file: str
+    start: int
+    rows: int
+    first: int
+    text: str
 
 
-def _numbered_by_footers(table: DataFrame, files: list[str]) -> DataFrame:
+def numbered_by_footers(table: DataFrame) -> DataFrame:
     """Local Parquet: footers give each file's number of rows, Spark each row's position in its file."""
     place = _metadata(table, "row_index")
+    files = sorted(table.inputFiles(), key=lambda name: Path(unquote(urlparse(name).path)))  # as everywhere
     if len(files) == 1:
         return table.select("*", place.alias(ROW_ID))
     position, shifts = 0, []
@@ -42,46 +46,60 @@ def _numbered_by_footers(table: DataFrame, files: list[str]) -> DataFrame:
         shifts.append((f"file:{path}", position))  # Spark's spelling in a row; in lists it writes file://
         position += pq.read_metadata(unquote(path)).num_rows
     numbered = table.select("*", _metadata(table, "file_path").alias(_FILE), place.alias(ROW_ID))
-    return _shifted(numbered, f"{_FILE} string, {_SHIFT} long", shifts)
+    return _joined(numbered, f"{_FILE} string, {_SHIFT} long", shifts)
 
 
-def _numbered_by_blocks(table: DataFrame) -> DataFrame:
-    """Any other file: positions from Spark's numbers within a partition and a count of each block.
+def numbered_by_blocks(table: DataFrame) -> DataFrame:
+    """Any other file: one job counts the rows of each block, which gives the block's first position."""
+    found = placed(table)
+    return shifted(found, blocks_of(found))
 
-    Spark numbers rows within a partition in file order, and gives each row's file and block. One job counts
-    the rows of each block, which gives the block's first position.
-    """
+
+def placed(table: DataFrame) -> DataFrame:
+    """Rows with their file, their block and Spark's numbers, which count within a partition in file order."""
     from pyspark.sql import functions as F
 
-    numbered = table.select(
+    return table.select(
         "*",
         _metadata(table, "file_path").alias(_FILE),
         _metadata(table, "file_block_start").alias(_START),
         F.monotonically_increasing_id().alias(ROW_ID),
     )
-    blocks = (
-        numbered.groupBy(_FILE, _START)
-        .agg(F.count(F.lit(1)).alias("rows"), F.min(ROW_ID).alias("first"))
-        .collect()
+
+
+def blocks_of(table: DataFrame, *, first_of: str | None = None) -> list[RowBlock]:
+    """The blocks of a table that is `placed`, in order, with the first value of the column `first_of`."""
+    from pyspark.sql import functions as F
+
+    text = F.min_by(first_of, ROW_ID) if first_of is not None else F.lit("")
+    found = table.groupBy(_FILE, _START).agg(F.count(F.lit(1)), F.min(ROW_ID), text).collect()
+    return sorted(
+        (RowBlock(*row) for row in found), key=lambda block: (Path(unquote(block.file)), block.start)
     )
-    if len(blocks) <= 1:
-        return numbered.drop(_FILE, _START)
-    position, shifts = 0, []
-    ordered = sorted((tuple(block) for block in blocks), key=lambda block: (unquote(block[0]), block[1]))
-    for file, start, rows, first in ordered:
-        shifts.append((file, start, position - first))
-        position += rows
-    return _shifted(numbered, f"{_FILE} string, {_START} long, {_SHIFT} long", shifts)
 
 
-def _shifted(numbered: DataFrame, names: str, shifts: Iterable[tuple[object, ...]]) -> DataFrame:
+def shifted(table: DataFrame, blocks: Sequence[RowBlock], *, with_header: bool = False) -> DataFrame:
+    """The user's columns and the row id, without the first row of each file if that is its header."""
+    position, shifts, files = 0, [], set()
+    for file, start, rows, first, _ in blocks:
+        header = int(with_header and file not in files)
+        files.add(file)
+        shifts.append((file, start, position - first - header, first if header else None))
+        position += rows - header
+    return _joined(table, f"{_FILE} string, {_START} long, {_SHIFT} long, {_HEADER} long", shifts)
+
+
+def _joined(table: DataFrame, names: str, shifts: Iterable[tuple[object, ...]]) -> DataFrame:
     """Move each row's id by the shift of its file (and block)."""
     from pyspark.sql import functions as F
 
-    keys = [name for name in (_FILE, _START) if name in numbered.columns]
-    known = F.broadcast(numbered.sparkSession.createDataFrame(shifts, names))
+    known = F.broadcast(table.sparkSession.createDataFrame(list(shifts), names))
+    keys = [name for name in (_FILE, _START) if name in known.columns]
     shift = F.coalesce(_SHIFT, F.raise_error(F.lit("a file that was not listed")).cast("long"))
-    return numbered.join(known, keys, "left").withColumn(ROW_ID, F.col(ROW_ID) + shift).drop(*keys, _SHIFT)
+    joined = table.join(known, keys, "left")
+    if _HEADER in known.columns:
+        joined = joined.where(f"{_HEADER} IS NULL OR {_HEADER} <> {ROW_ID}")
+    return joined.withColumn(ROW_ID, F.col(ROW_ID) + shift).drop(*keys, _SHIFT, _HEADER)
 
 
 def _metadata(table: DataFrame, field: str) -> Column:

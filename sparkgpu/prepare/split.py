@@ -1,262 +1,295 @@
-"""Assigns each row to training, validation or test.
+"""Assigns each row to training, validation or test, and to a fold.
 
-A row's place comes from a hash of its row id and the seed, not from Spark's partitions: any partitioning of
-the same files gives the same split. Up to `_EXACT_ROWS` rows, each class (or the whole table, without
-classes) is cut at exact shares. Larger tables are cut at the share of the hash itself, which is even enough
-(for 100,000 rows, one standard error of a share of .15 is .001).
+A row's place in [0, 1) is a hash of the seed and its row id, so any distribution of the same rows over files
+and tasks gives the same split. Up to `_EXACT_ROWS` rows, each class (or the whole table, without classes) is
+cut at exact shares, and always into folds. Larger ones are cut at the share of the hash itself, which is even
+enough (for 100,000 rows, one standard error of a share of .15 is .001).
+
+N rows of a batch, U units (groups or timestamps that stay together).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparkgpu.config.keys import SplitConfig
 from sparkgpu.errors import DataError
-from sparkgpu.jvm.sql import quoted
-from sparkgpu.prepare.columns import FOLD, LABEL, ROW_ID, SPLIT
-from sparkgpu.prepare.parquet_rows import ParquetRows
-from sparkgpu.prepare.places import place
-from sparkgpu.prepare.roles import BROKEN_TYPES
+from sparkgpu.prepare.column_types import is_number
+from sparkgpu.prepare.column_values import as_float64, as_words, decoded, moments, numbers
+from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.hashes import value_hashes
+from sparkgpu.prepare.labels import weights_of
+from sparkgpu.prepare.places import as_places, mixed, places_of
+from sparkgpu.prepare.target import Target
+from sparkgpu.table.rows import as_numpy
 from sparkgpu.words import listed
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-PLACE = "__sparkgpu_place"
-"""The shares are cut on this: a hash in [0, 1) or, for a split by time, the moment, latest first."""
+NONE, TRAIN, VALID, TEST = 0, 1, 2, 3
+SPLITS = {"train": TRAIN, "valid": VALID, "test": TEST}
 
 _EXACT_ROWS = 100_000
-_ACCURACY = 10_000_000  # percentile_approx is exact while rows < accuracy / 20
-_WORDS = ("train", "valid", "test")
 
-
-TRAIN, VALID, TEST = 1, 2, 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowSplit:
-    """The split of each row by row id (0: the row has no target), and the code of its class (-1)."""
-
-    split_N: NDArray[np.int8]
-    code_N: NDArray[np.int32]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """The table with its split. What is known without Spark: the training rows by row id, and all splits."""
-
-    table: DataFrame
-    train_N: NDArray[np.bool_] | None = None
-    rows: RowSplit | None = None
-
-
-def with_split(
-    table: DataFrame,
-    config: SplitConfig,
-    *,
-    seed: int,
-    rows: int,
-    class_rows: tuple[int, ...],
-    by_id: ParquetRows | None = None,
-) -> Split:
-    """Add the split (train, valid, test), and the fold if folds are asked for.
-
-    `table` holds row id and label beside its own columns. `rows` and `class_rows` count the usable rows, in
-    all and by class. With folds, every row outside the test split is in split train with its fold's number,
-    and there is no split valid. `by_id` holds pyarrow's result for the same rows, which saves the Spark job
-    of a random split. Raises `DataError` if `split.column` cannot be used.
-    """
-    from pyspark.sql import functions as F
-
-    placed = table.withColumn(PLACE, _place(table, config, seed))
-    stratified = class_rows if config.kind in ("random", "column") else ()
-    # Rows of one group or moment stay together, so the cuts fall between whole units.
-    units = config.column if config.kind in ("group", "time") else None
-    train_N: NDArray[np.bool_] | None = None
-    split_rows: RowSplit | None = None
-    if config.kind == "column" and config.column is not None:
-        placed, complete = _by_words(placed, config.column)
-        if not complete and not config.folds:
-            share = round(config.valid / (1.0 - config.test), 9)
-            named_train = placed.where(F.col(SPLIT) == "train")
-            cuts = _cuts([share], stratified, partial(_exact_cuts, named_train))
-            is_valid = (F.col(SPLIT) == "train") & _within(cuts, 0)
-            placed = placed.withColumn(SPLIT, F.when(is_valid, "valid").otherwise(F.col(SPLIT)))
-    else:
-        shares = _shares(config)
-        if units:
-            wanted = "train and test" if config.folds else "train, valid and test"
-            cuts = _unit_cuts(placed, shares, units, wanted)
-        else:
-            exact = by_id.cuts if by_id else partial(_exact_cuts, placed)
-            cuts = _cuts(shares, stratified, exact, hashed_rows=rows)
-            if by_id:
-                train_N = _train_rows(by_id, cuts)
-                split_rows = _split_rows(by_id, cuts, train_N) if not config.folds else None
-        split = F.when(_within(cuts, 0), "test")
-        if not config.folds:
-            split = split.when(_within(cuts, 1), "valid")
-        placed = placed.withColumn(SPLIT, split.otherwise("train"))
-    if not config.folds:
-        return Split(table=placed.drop(PLACE), train_N=train_N, rows=split_rows)
-    placed = placed.withColumn(SPLIT, F.when(F.col(SPLIT) == "test", "test").otherwise("train"))
-    shares = [index / config.folds for index in range(1, config.folds)]
-    rest = placed.where(F.col(SPLIT) == "train")
-    cuts = (
-        _unit_cuts(rest, shares, units, f"{config.folds} folds, beside test,")
-        if units
-        else _cuts(shares, stratified, partial(_exact_cuts, rest), last_kept=False)
-    )
-    beyond = [F.when(_within(cuts, index), 0).otherwise(1) for index in range(len(shares))]
-    placed = placed.withColumn(FOLD, sum(beyond, F.lit(0)).cast("int"))
-    return Split(table=placed.drop(PLACE), train_N=train_N)
-
-
-def split_by_id(
-    config: SplitConfig, by_id: ParquetRows, *, rows: int, class_rows: tuple[int, ...]
-) -> tuple[NDArray[np.bool_], RowSplit]:
-    """The training rows (N,) and all splits of a random split without folds, without Spark."""
-    cuts = _cuts(_shares(config), class_rows, by_id.cuts, hashed_rows=rows)
-    train_N = _train_rows(by_id, cuts)
-    return train_N, _split_rows(by_id, cuts, train_N)
-
-
-def _shares(config: SplitConfig) -> list[float]:
-    # Rounded, since 0.2 + 0.1 is slightly more than 0.3 and would take one more row.
-    return [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
-
-
-def _train_rows(by_id: ParquetRows, cuts: _Cuts) -> NDArray[np.bool_]:
-    return by_id.beyond([cuts[code][-1] for code in sorted(cuts)])
-
-
-def _split_rows(by_id: ParquetRows, cuts: _Cuts, train_N: NDArray[np.bool_]) -> RowSplit:
-    beyond_test_N = by_id.beyond([cuts[code][0] for code in sorted(cuts)])
-    train, valid, test = map(np.int8, (TRAIN, VALID, TEST))
-    split_N = np.where(train_N, train, np.where(beyond_test_N, valid, test))
-    split_N[by_id.code_N < 0] = 0
-    return RowSplit(split_N=split_N, code_N=by_id.code_N)
-
-
-def _place(table: DataFrame, config: SplitConfig, seed: int) -> Column:
-    from pyspark.sql import functions as F
-
-    if config.kind in ("random", "column") or config.column is None:
-        return place(seed, F.col(ROW_ID))
-    column = F.col(quoted(config.column))
-    kind = dict(table.dtypes)[config.column]
-    nulls = table.where(
-        column.isNull() | F.isnan(column) if kind in BROKEN_TYPES else column.isNull()
-    ).count()
-    if nulls:
-        raise DataError(
-            f"split.column {config.column!r}: {nulls:,} rows have no value there. Fill or remove them."
-        )
-    if config.kind == "group":
-        if "map<" in kind:
-            raise DataError(
-                f"split.column {config.column!r} is of type {kind}, which cannot name groups. Choose another."
-            )
-        return place(seed, column)
-    if kind in ("string", "boolean") or kind.startswith(("array", "map", "struct", "binary")):
-        raise DataError(
-            f"split.column {config.column!r} is of type {kind}; a split by time needs a date, a timestamp or "
-            "a number. Convert it."
-        )
-    moment = column.cast("timestamp") if kind in ("date", "timestamp_ntz") else column
-    return -moment.cast("double")
-
-
-def _by_words(table: DataFrame, column: str) -> tuple[DataFrame, bool]:
-    """The split named by the column, and whether it names validation rows."""
-    from pyspark.sql import functions as F
-
-    named = table.withColumn(SPLIT, F.lower(F.trim(F.col(quoted(column)).cast("string"))))
-    found = {row[0] for row in named.select(SPLIT).distinct().limit(20).collect()}
-    unknown = sorted("null" if word is None else repr(word) for word in found if word not in _WORDS)
-    if unknown:
-        raise DataError(
-            f"split.column {column!r} holds {listed(unknown)}; it may hold only train, valid and "
-            "test. Rename those values."
-        )
-    absent = [word for word in ("train", "test") if word not in found]
-    if absent:
-        raise DataError(f"split.column {column!r} marks no row as {' or '.join(absent)}. Mark some rows so.")
-    return named, "valid" in found
-
-
-_Cuts = dict[int, list[float]]
+Cuts = Mapping[int, Sequence[float]]
 """By class (only 0 if there are none), the place up to which rows belong to each share."""
 
-_FindCuts = Callable[[Sequence[float], Sequence[int] | None], Iterable[tuple[int, Sequence[float], float]]]
-"""For shares and classes (None: the whole table): by class, the cuts and the last place."""
+
+@dataclass(frozen=True, kw_only=True)
+class Assigned:
+    """The split of each row (N,), `NONE` without a target; its fold, -1 without one; its label."""
+
+    split_N: NDArray[np.int8]
+    fold_N: NDArray[np.int32] | None
+    label_N: NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitRule:
+    """How rows get their split: a pure function of row id, target and the column of the split.
+
+    `cuts` part test and validation from the rest; in a split by column only validation from training rows,
+    where the column names no validation rows (`names_valid`). `fold_cuts` part what is not test.
+    """
+
+    config: SplitConfig
+    kind: str
+    seed: int
+    target: Target
+    names_valid: bool = True
+    cuts: Cuts = field(default_factory=dict)
+    fold_cuts: Cuts = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that `assigned` needs beside the row id."""
+        return tuple(
+            dict.fromkeys([self.target.column, *([self.config.column] if self.config.column else [])])
+        )
+
+    def places(self, batch: pa.RecordBatch) -> NDArray[np.float64]:
+        """Where each row (N,) lies on the line that is cut: a hash in [0, 1) or, by time, latest first."""
+        if self.config.kind in ("random", "column") or self.config.column is None:
+            return places_of(self.seed, as_numpy(batch.column(ROW_ID)))
+        column = batch.column(self.config.column)
+        if self.config.kind == "group":
+            hash_N = value_hashes(column) ^ np.uint64(self.seed * 0x9E3779B97F4A7C15 % 2**64)
+            return as_places(mixed(hash_N))
+        if is_number(self.kind):
+            return -as_float64(numbers(column))
+        return -as_numpy(moments(column).view(pa.int64()).fill_null(0)).astype(np.float64)
+
+    def named(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
+        """The split (N,) that the column names; `NONE` for other texts."""
+        text = _split_names(batch.column(self.config.column), self.kind)
+        code = pc.index_in(text, value_set=pa.array(list(SPLITS))).fill_null(-1)
+        return (as_numpy(code) + 1).astype(np.int8)
+
+    def assigned(self, batch: pa.RecordBatch) -> Assigned:
+        """The split, fold and label of the rows of a batch with the row id and `columns`."""
+        label_N = self.target.labels(batch.column(self.target.column))
+        has_label_N, class_N = self.target.classes_of(label_N)
+        place_N = self.places(batch)
+        if self.config.kind == "column":
+            split_N = self.named(batch)
+            if not self.names_valid and not self.config.folds:
+                is_valid_N = (split_N == TRAIN) & _within(place_N, class_N, self.cuts, 0)
+                split_N = np.where(is_valid_N, np.int8(VALID), split_N)
+        else:
+            split_N = np.full(len(place_N), TRAIN, dtype=np.int8)
+            if not self.config.folds:
+                split_N[_within(place_N, class_N, self.cuts, 1)] = VALID
+            split_N[_within(place_N, class_N, self.cuts, 0)] = TEST
+        fold_N = None
+        if self.config.folds:
+            split_N = np.where(split_N == TEST, split_N, np.int8(TRAIN))
+            beyond = [
+                ~_within(place_N, class_N, self.fold_cuts, index) for index in range(self.config.folds - 1)
+            ]
+            fold_N = np.where(split_N == TEST, -1, np.sum(beyond, axis=0)).astype(np.int32)
+        return Assigned(split_N=np.where(has_label_N, split_N, np.int8(NONE)), fold_N=fold_N, label_N=label_N)
+
+
+@dataclass(kw_only=True)
+class SplitFindings:
+    """What batches showed: places by class, where cuts are exact; rows by unit; splits that are named."""
+
+    places: dict[int, list[NDArray[np.float64]]] = field(default_factory=dict)
+    unit_place_U: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    unit_rows_U: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    named: set[str | None] = field(default_factory=set)
+    nulls: int = 0
+    good_weights: int = 0
+    positive_weights: int = 0
+
+    def add_units(self, place_N: NDArray[np.float64], rows_N: NDArray[np.int64]) -> None:
+        both_N = np.concatenate([self.unit_place_U, place_N])
+        self.unit_place_U, unit_N = np.unique(both_N, return_inverse=True)
+        rows = np.concatenate([self.unit_rows_U, rows_N])
+        self.unit_rows_U = np.bincount(unit_N, weights=rows, minlength=len(self.unit_place_U)).astype(
+            np.int64
+        )
+
+    def merge(self, other: SplitFindings) -> None:
+        for code, parts in other.places.items():
+            self.places.setdefault(code, []).extend(parts)
+        self.add_units(other.unit_place_U, other.unit_rows_U)
+        self.named |= other.named
+        self.nulls += other.nulls
+        self.good_weights += other.good_weights
+        self.positive_weights += other.positive_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookAtSplit:
+    """The second pass over a table: called with the batches of some rows, it returns their `SplitFindings`.
+
+    `exact` names the classes whose places are needed.
+    """
+
+    rule: SplitRule
+    weight: str | None
+    exact: frozenset[int]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.rule.columns, *([self.weight] if self.weight else [])]))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> SplitFindings:
+        found, rule = SplitFindings(), self.rule
+        kind = rule.config.kind
+        for batch in batches:
+            has_label_N, class_N = rule.target.classes_of(
+                rule.target.labels(batch.column(rule.target.column))
+            )
+            if self.weight:
+                weight_N = weights_of(batch.column(self.weight))[has_label_N]
+                found.good_weights += int(np.isfinite(weight_N).sum())
+                found.positive_weights += int((weight_N > 0).sum())
+            if kind in ("group", "time"):
+                column = batch.column(rule.config.column)
+                found.nulls += _num_missing(column.filter(pa.array(has_label_N)))
+                found.add_units(
+                    rule.places(batch)[has_label_N], np.ones(int(has_label_N.sum()), dtype=np.int64)
+                )
+                continue
+            is_train_N = has_label_N
+            if kind == "column":
+                texts = _split_names(batch.column(rule.config.column), rule.kind)
+                found.named |= set(pc.unique(texts.filter(pa.array(has_label_N))).to_pylist()[:20])
+                named_N = rule.named(batch)
+                is_train_N = has_label_N & (named_N != TEST if rule.config.folds else named_N == TRAIN)
+            place_N = rule.places(batch)
+            for code in self.exact:
+                is_class_N = is_train_N & (class_N == code)
+                if is_class_N.any():
+                    found.places.setdefault(code, []).append(place_N[is_class_N])
+        return found
+
+
+def fitted_rule(rule: SplitRule, found: SplitFindings, class_rows: Mapping[int, int]) -> SplitRule:
+    """The rule with its cuts; `class_rows` are the rows of each class. Raises `DataError`."""
+    config = rule.config
+    if found.nulls:
+        raise DataError(
+            f"split.column {config.column!r}: {found.nulls:,} rows have no value there. Fill or remove them."
+        )
+    if config.kind == "column":
+        rule = replace(rule, names_valid=_check_names(found.named, str(config.column)))
+    # Rounded, since 0.2 + 0.1 is slightly more than 0.3 and would take one more row.
+    shares = [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
+    fold_shares = [index / config.folds for index in range(1, config.folds)] if config.folds else []
+    if config.kind in ("group", "time"):
+        wanted = "train and test" if config.folds else "train, valid and test"
+        cuts = {0: _unit_cuts(found.unit_place_U, found.unit_rows_U, shares, str(config.column), wanted)}
+        fold_cuts: Cuts = {}
+        if config.folds:
+            rest_U = found.unit_place_U > cuts[0][0]
+            wanted = f"{config.folds} folds, beside test,"
+            rest = (found.unit_place_U[rest_U], found.unit_rows_U[rest_U])
+            fold_cuts = {0: _unit_cuts(*rest, fold_shares, str(config.column), wanted)}
+        cuts = cuts if len(class_rows) == 1 else dict.fromkeys(class_rows, cuts[0])
+        fold_cuts = (
+            fold_cuts if len(class_rows) == 1 or not config.folds else dict.fromkeys(class_rows, fold_cuts[0])
+        )
+        return replace(rule, cuts=cuts, fold_cuts=fold_cuts)
+    if config.kind == "column":
+        cuts = (
+            {}
+            if rule.names_valid or config.folds
+            else _cuts([round(config.valid / (1.0 - config.test), 9)], class_rows, found.places)
+        )
+    else:
+        cuts = _cuts(shares, class_rows, found.places)
+    if not config.folds:
+        return replace(rule, cuts=cuts)
+    rest_of: dict[int, list[NDArray[np.float64]]] = {}
+    for code, parts in found.places.items():
+        limit = cuts[code][0] if cuts else -math.inf
+        rest_of[code] = [place_N[place_N > limit] for place_N in parts]
+    fold_cuts = _cuts(fold_shares, class_rows, rest_of, last_kept=False)
+    return replace(rule, cuts=cuts, fold_cuts=fold_cuts)
+
+
+def exact_classes(config: SplitConfig, class_rows: Mapping[int, int]) -> frozenset[int]:
+    """The classes that are cut at exact shares, for which the place of each row is needed."""
+    if config.kind in ("group", "time"):
+        return frozenset()
+    # Folds are even, and the places of rows that a column has chosen are not evenly spread any more.
+    always = config.folds is not None or config.kind == "column"
+    return frozenset(code for code, rows in class_rows.items() if always or rows <= _EXACT_ROWS)
 
 
 def _cuts(
-    shares: list[float],
-    class_rows: tuple[int, ...],
-    exact: _FindCuts,
+    shares: Sequence[float],
+    class_rows: Mapping[int, int],
+    places: Mapping[int, Sequence[NDArray[np.float64]]],
     *,
-    hashed_rows: int | None = None,
     last_kept: bool = True,
-) -> _Cuts:
-    """The cuts at `shares` (ascending, cumulated) of each class, or of the whole table.
+) -> dict[int, list[float]]:
+    """The cuts at `shares` (ascending, cumulated) of each class.
 
-    `exact` finds them. `hashed_rows` is given if the table is whole and its places are hashes, which are
-    evenly spread: above `_EXACT_ROWS` rows they need not be read. With `last_kept` the last row of each class
+    Where no places were read, they are evenly spread from 0 to 1. With `last_kept` the last row of each class
     is beyond every cut, so that the training rows include every class, even the smallest.
     """
-    cuts: _Cuts = dict.fromkeys(range(len(class_rows) or 1), shares)
-    of_each = class_rows or (hashed_rows or 0,)
-    few = [code for code, rows in enumerate(of_each) if hashed_rows is None or rows <= _EXACT_ROWS]
-    if not few:
-        return cuts
-    for code, found, last in exact(shares, few if class_rows else None):
-        below = math.nextafter(last, -math.inf)
-        cuts[code] = [min(cut, below) if last_kept else cut for cut in found]
+    cuts: dict[int, list[float]] = {}
+    for code in class_rows:
+        cuts[code] = list(shares)
+        place_M = np.sort(np.concatenate([np.empty(0), *places.get(code, ())]))
+        if len(place_M):
+            ends = [max(math.ceil(share * len(place_M)) - 1, 0) for share in shares]
+            last = math.nextafter(float(place_M[-1]), -math.inf) if last_kept else math.inf
+            cuts[code] = [min(float(place_M[end]), last) for end in ends]
     return cuts
 
 
-def _exact_cuts(
-    table: DataFrame, shares: Sequence[float], codes: Sequence[int] | None
-) -> list[tuple[int, Sequence[float], float]]:
-    from pyspark.sql import functions as F
-
-    found = (F.percentile_approx(PLACE, list(shares), _ACCURACY), F.max(PLACE))
-    if codes is None:
-        return [(0, *row) for row in table.agg(*found).collect() if row[0]]
-    wanted = table.where(f"{LABEL} IN ({', '.join(map(str, codes))})")
-    return [(row[0], row[1], row[2]) for row in wanted.groupBy(LABEL).agg(*found).collect()]
-
-
-def _unit_cuts(table: DataFrame, shares: list[float], column: str, wanted: str) -> _Cuts:
-    """The cuts at `shares` between groups or moments, with at least one of them on each side of each cut.
+def _unit_cuts(
+    place_U: NDArray[np.float64], rows_U: NDArray[np.int64], shares: Sequence[float], column: str, wanted: str
+) -> list[float]:
+    """The cuts at `shares` between units, with at least one of them on each side of each cut.
 
     Raises `DataError` if there are too few of them; the message names what was `wanted` of `column`.
     """
-    from pyspark.sql import functions as F
-
-    row = table.agg(F.percentile_approx(PLACE, shares, _ACCURACY), F.max(PLACE)).first()
-    places, last = row if row and row[0] else ([], None)
-    if places and len(set(places)) == len(places) and places[-1] < last:
-        return {0: places}
+    total = int(rows_U.sum())
+    sums_U = np.cumsum(rows_U)
+    if len(place_U):
+        ends = [int(np.searchsorted(sums_U, max(math.ceil(share * total), 1))) for share in shares]
+        if len(set(ends)) == len(ends) and ends[-1] < len(place_U) - 1:
+            return [float(place_U[end]) for end in ends]
     # With a few large units, several cuts fall into one unit, so distribute whole units instead.
-    units = sorted(tuple(unit) for unit in table.groupBy(PLACE).count().collect())
-    if len(units) <= len(shares):
+    if len(place_U) <= len(shares):
         raise DataError(
-            f"split.column {column!r} holds {len(units)} different values; {wanted} need "
+            f"split.column {column!r} holds {len(place_U)} different values; {wanted} need "
             f"{len(shares) + 1}, one each. Choose a column with more of them."
         )
-    ends = share_out([rows for _, rows in units], shares)
-    return {0: [units[end - 1][0] for end in ends]}
+    return [float(place_U[end - 1]) for end in share_out(rows_U.tolist(), shares)]
 
 
 def share_out(rows: Sequence[int], shares: Sequence[float]) -> list[int]:
@@ -274,11 +307,57 @@ def share_out(rows: Sequence[int], shares: Sequence[float]) -> list[int]:
     return ends
 
 
-def _within(cuts: _Cuts, index: int) -> Column:
-    """Whether a row's place is within the share at `index`."""
-    from pyspark.sql import functions as F
+def check_split_column(config: SplitConfig, types: Mapping[str, str]) -> None:
+    """Refuse a column whose type cannot split the rows in the way that was asked for."""
+    if config.column is None or config.kind == "random":
+        return
+    kind = types[config.column]
+    if config.kind == "column" and kind != "string":
+        raise DataError(
+            f"split.column {config.column!r} is of type {kind}; it may hold only the texts train, valid and "
+            "test. Name another column."
+        )
+    is_single = is_number(kind) or kind in ("boolean", "string", "date", "timestamp", "timestamp_ntz")
+    if config.kind == "group" and not is_single:
+        raise DataError(
+            f"split.column {config.column!r} is of type {kind}, which cannot name groups. Choose another."
+        )
+    if config.kind == "time" and not (is_number(kind) or kind in ("date", "timestamp", "timestamp_ntz")):
+        raise DataError(
+            f"split.column {config.column!r} is of type {kind}; a split by time needs a date, a timestamp or "
+            "a number. Convert it."
+        )
 
-    if len(cuts) == 1:
-        return F.col(PLACE) <= F.lit(cuts[0][index])
-    limits = F.array(*(F.lit(cuts[code][index]) for code in range(len(cuts))))
-    return F.col(PLACE) <= F.element_at(limits, F.col(LABEL) + 1)
+
+def _check_names(found: set[str | None], column: str) -> bool:
+    """Whether the column names validation rows; refuses other texts than the names of splits."""
+    unknown = sorted("null" if word is None else repr(word) for word in found if word not in SPLITS)
+    if unknown:
+        raise DataError(
+            f"split.column {column!r} holds {listed(unknown)}; it may hold only train, valid and "
+            "test. Rename those values."
+        )
+    absent = [word for word in ("train", "test") if word not in found]
+    if absent:
+        raise DataError(f"split.column {column!r} marks no row as {' or '.join(absent)}. Mark some rows so.")
+    return "valid" in found
+
+
+def _split_names(column: pa.Array, kind: str) -> pa.Array:
+    return pc.utf8_lower(pc.utf8_trim(as_words(column, kind), " "))
+
+
+def _num_missing(column: pa.Array) -> int:
+    column = decoded(column)
+    nulls = int(column.null_count)
+    if pa.types.is_floating(column.type):
+        nulls += int(pc.sum(pc.is_nan(column)).as_py() or 0)
+    return nulls
+
+
+def _within(
+    place_N: NDArray[np.float64], class_N: NDArray[np.int64], cuts: Cuts, index: int
+) -> NDArray[np.bool_]:
+    """Whether a row's place is within the share at `index`."""
+    limits = np.array([cuts[code][index] for code in range(len(cuts))])
+    return place_N <= limits[class_N]

@@ -1,48 +1,59 @@
-"""Checks the target and encodes it: class codes in a fixed order, or finite numbers."""
+"""Checks the target and encodes it: class codes in a fixed order, or finite numbers.
+
+N rows of a batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from sparkgpu.errors import DataError
-from sparkgpu.jvm.sql import quoted, text_literal
+from sparkgpu.prepare.column_values import labels_of
 from sparkgpu.prepare.roles import MANY_CLASSES, ColumnStatistics, infer_task
-from sparkgpu.prepare.texts import text_as_number
 from sparkgpu.table.schema import Task
 from sparkgpu.words import listed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """The target in its encoded form.
 
-    `sql` computes the label (an int code or a double) from the source's columns, null for a row without one.
-    `class_rows` counts the rows of each class, in code order.
+    `type` is its type in Spark's spelling (``double`` for numbers written as text). `class_rows` counts the
+    rows of each class, in code order.
     """
 
     column: str
+    type: str
     task: Task
     classes: tuple[str, ...]
     class_rows: tuple[int, ...]
-    sql: str
     rows: int
     rows_refused: int
 
+    def labels(self, column: pa.Array) -> NDArray[Any]:
+        """The labels (N,) of a batch: class codes, -1 for none, or values, NaN for none."""
+        return labels_of(column, self.classes, self.type)
 
-class RowsNeededError(Exception):
-    """The target's values are not counted yet, and there is no table in which Spark could count them."""
+    def classes_of(self, label_N: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which rows (N,) have a label, and their classes; 0 for those without one, and without classes."""
+        if not self.classes:
+            return ~np.isnan(label_N), np.zeros(len(label_N), dtype=np.int64)
+        return label_N >= 0, np.maximum(label_N, 0)
+
+    @property
+    def rows_by_class(self) -> Mapping[int, int]:
+        """The rows of each class; of a regression all rows, as class 0."""
+        return dict(enumerate(self.class_rows or (self.rows,)))
 
 
-def find_target(table: DataFrame | None, statistics: ColumnStatistics, asked: str) -> Target:
-    """Decide how the target is learned. Raises `DataError` if it cannot be learned.
-
-    Without a `table`, raises `RowsNeededError` if its values are not counted yet.
-    """
+def find_target(statistics: ColumnStatistics, asked: str) -> Target:
+    """Decide how the target is learned. Raises `DataError` if it cannot be learned."""
     name = f"target {statistics.name!r}"
     if statistics.nan or statistics.infinite:
         raise DataError(
@@ -54,20 +65,12 @@ def find_target(table: DataFrame | None, statistics: ColumnStatistics, asked: st
             f"{name} holds {statistics.too_large:,} values beyond 3.4e38, the end of 32-bit numbers, among "
             f"{statistics.rows:,} rows. Use another unit, or set them to null to leave those rows out."
         )
-    column = quoted(statistics.name)
-    value = text_as_number(column) if statistics.family == "text" and statistics.numeric else column
-    text = f"cast({value} AS string)"
-    if statistics.numeric and statistics.whole:
-        text = f"cast(cast({value} AS bigint) AS string)"
     could_be_classes = asked in ("binary", "multiclass") or not statistics.numeric or statistics.whole
-    counts = statistics.counts if could_be_classes else {}
-    if counts is None:
-        if table is None:
-            raise RowsNeededError
-        counts = _count_values(table, text)
+    counts = (statistics.counts or {}) if could_be_classes else {}
     num_values = len(counts) if could_be_classes else MANY_CLASSES + 1
+    kind = "double" if statistics.family == "text" and statistics.numeric else statistics.type
     if infer_task(statistics, num_values, asked) == "regression":
-        return _number(value, statistics, num_values)
+        return _number(kind, statistics, num_values)
     if num_values > MANY_CLASSES:
         raise DataError(
             f"{name} has more than {MANY_CLASSES:,} classes. Name a column of classes, or use --task "
@@ -78,16 +81,16 @@ def find_target(table: DataFrame | None, statistics: ColumnStatistics, asked: st
     _check_classes(counts, order, asked, name)
     return Target(
         column=statistics.name,
+        type=kind,
         task="binary" if len(order) == 2 else "multiclass",
         classes=tuple(order),
         class_rows=tuple(counts[level] for level in order),
-        sql=f"cast(array_position(array({', '.join(map(text_literal, order))}), {text}) - 1 AS int)",
         rows=sum(counts.values()),
         rows_refused=statistics.rows - sum(counts.values()),
     )
 
 
-def _number(value: str, statistics: ColumnStatistics, num_values: int) -> Target:
+def _number(kind: str, statistics: ColumnStatistics, num_values: int) -> Target:
     if num_values <= 1 or not statistics.varies:
         raise DataError(
             f"target {statistics.name!r} has one value in all {statistics.values:,} rows; there is nothing "
@@ -95,22 +98,13 @@ def _number(value: str, statistics: ColumnStatistics, num_values: int) -> Target
         )
     return Target(
         column=statistics.name,
+        type=kind,
         task="regression",
         classes=(),
         class_rows=(),
-        sql=f"cast({value} AS double)",
         rows=statistics.values,
         rows_refused=statistics.rows - statistics.values,
     )
-
-
-def _count_values(table: DataFrame, text: str) -> dict[str, int]:
-    """Rows of each value, for at most one value more than the limit of classes."""
-    from pyspark.sql import functions as F
-
-    values = table.select(F.expr(text).alias("value")).where("value IS NOT NULL")
-    found = values.groupBy("value").count().limit(MANY_CLASSES + 1).collect()
-    return dict(found)
 
 
 def _check_classes(counts: Mapping[str, int], order: list[str], asked: str, name: str) -> None:

@@ -7,17 +7,16 @@ means made both models worse (docs/performance.md).
 
 No row sees its own label. A training row gets the mean of the level's rows in the other tenths of the
 training rows (in the other folds, if there are folds); all other rows get the mean of all training rows.
-Spark counts once; the means lie beside the table, and the tasks that write it look them up.
+The counts lie beside the table, and whoever makes rows looks the means up (`sparkgpu.prepare.level_means`).
 
-L levels, P parts, V values per level, N rows.
+P parts, V values per level, N rows.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +24,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.prepare.columns import FOLD, LABEL, ROW_ID, SPLIT
+from sparkgpu.prepare.column_values import as_words
+from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.level_means import FOLDER, ColumnMeans
 from sparkgpu.prepare.levels import Levels
-from sparkgpu.prepare.places import place, places_of
+from sparkgpu.prepare.places import places_of
 from sparkgpu.prepare.roles import safe_names
-from sparkgpu.table import schema
+from sparkgpu.prepare.split import TRAIN, Assigned, SplitRule
 from sparkgpu.table.rows import as_numpy
 from sparkgpu.table.schema import Feature
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _PARTS = 10
 _FEWEST_ROWS = 2
@@ -52,9 +49,9 @@ def with_means(
     if not capped or len(classes) > _MOST_CLASSES:
         return tuple(features)
     targets = [f"{_SHARE}{name}" for name in classes] if len(classes) > 2 else [_MEAN]
-    made = [(feature, words) for feature in capped for words in targets]
+    made = [(feature, place, words) for feature in capped for place, words in enumerate(targets)]
     names = safe_names(
-        [*(feature.name for feature in features), *(f"{feature.name} {words}" for feature, words in made)]
+        [*(feature.name for feature in features), *(f"{feature.name} {words}" for feature, _, words in made)]
     )
     return (
         *features,
@@ -64,80 +61,115 @@ def with_means(
                 source=feature.source,
                 part=words,
                 kind="numeric",
-                pipeline=feature.pipeline,
+                pipeline=f"{feature.pipeline}_mean{place}",
                 means_of=feature.name,
             )
-            for name, (feature, words) in zip(names[len(features) :], made, strict=True)
+            for name, (feature, place, words) in zip(names[len(features) :], made, strict=True)
         ),
     )
 
 
-def fit_means(
-    typed: DataFrame, features: Sequence[Feature], classes: Sequence[str], folder: Path, *, seed: int
-) -> list[ColumnMeans]:
-    """Count the levels' labels in the training rows of `typed` and write them to `folder`.
+@dataclass(kw_only=True)
+class MeanCounts:
+    """By feature: a table of level, part, rows and the sums of the label's values."""
 
-    `typed` holds the pipeline's columns beside split, row id, label and, if there are folds, the fold.
+    counted: dict[str, pa.Table] = field(default_factory=dict)
+
+    def add(self, name: str, table: pa.Table) -> None:
+        known = [self.counted[name], table] if name in self.counted else [table]
+        values = [column for column in table.column_names if column not in ("level", "part")]
+        summed = (
+            pa.concat_tables(known).group_by(["level", "part"]).aggregate([(name, "sum") for name in values])
+        )
+        self.counted[name] = summed.rename_columns({f"{value}_sum": value for value in values})
+
+    def merge(self, other: MeanCounts) -> None:
+        for name, table in other.counted.items():
+            self.add(name, table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookAtMeans:
+    """The fourth pass over a table, if it has such columns: called with batches, it returns `MeanCounts`.
+
+    `means` are what is looked for, by the feature that has the levels.
     """
-    from pyspark.sql import functions as F
 
-    pipeline = {feature.name: feature.pipeline for feature in features}
-    new: dict[str, list[str]] = {}
+    rule: SplitRule
+    features: tuple[Feature, ...]
+    means: tuple[ColumnMeans, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.rule.columns, *(feature.source for feature in self.features)]))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> MeanCounts:
+        found = MeanCounts()
+        classes = self.rule.target.classes
+        for batch in batches:
+            assigned = self.rule.assigned(batch)
+            is_train_N = assigned.split_N == TRAIN
+            label_N = assigned.label_N[is_train_N]
+            values = (
+                [(label_N == code).astype(np.float64) for code in range(len(classes))]
+                if len(classes) > 2
+                else [label_N.astype(np.float64)]
+            )
+            for feature, means in zip(self.features, self.means, strict=True):
+                level = as_words(batch.column(feature.source), feature.type or "string")
+                part_N = parts_of(means, as_numpy(batch.column(ROW_ID)), assigned)
+                columns = {
+                    "level": level.filter(pa.array(is_train_N)),
+                    "part": part_N[is_train_N],
+                    "rows": np.ones(len(label_N), dtype=np.int64),
+                    **{f"v{place}": value_N for place, value_N in enumerate(values)},
+                }
+                found.add(feature.name, pa.table(columns))
+        return found
+
+
+def planned_means(
+    features: Sequence[Feature], folder: Path, *, seed: int, folds: int | None
+) -> tuple[tuple[Feature, ...], tuple[ColumnMeans, ...]]:
+    """The features whose levels get means, and what to look up for each; its files lie below `folder`."""
+    made: dict[str, list[str]] = {}
     for feature in features:
         if feature.means_of is not None:
-            new.setdefault(feature.means_of, []).append(feature.name)
-    if not new:
-        return []
-    seed = (seed + 1) % 2**31  # other tenths than those of the split
-    folded = FOLD in typed.columns
-    part = F.col(FOLD) if folded else F.floor(place(seed, F.col(ROW_ID)) * _PARTS).cast("int")
-    values = (
-        [(F.col(LABEL) == code).cast("double") for code in range(len(classes))]
-        if len(classes) > 2
-        else [F.col(LABEL).cast("double")]
-    )
-    train = typed.where(F.col(SPLIT) == "train")
-    parts = 1 + train.agg(F.max(part)).collect()[0][0] if folded else _PARTS
-    found = []
-    for column, names in new.items():
-        counted = train.groupBy(F.col(pipeline[column]).alias("level"), part.alias("part")).agg(
-            F.count(F.lit(1)).alias("rows"), *(F.sum(value).alias(f"v{i}") for i, value in enumerate(values))
+            made.setdefault(feature.means_of, []).append(feature.name)
+    means = tuple(
+        ColumnMeans(
+            column=name,
+            features=tuple(names),
+            file=str(folder / FOLDER / f"{name}.parquet"),
+            parts=folds or _PARTS,
+            seed=-1 if folds else (seed + 1) % 2**31,  # other tenths than those of the split
         )
-        file = folder / FOLDER / f"{column}.parquet"
-        counting = file.with_suffix(".counting")
-        counted.write.parquet(str(counting))
-        _write(pq.read_table(counting), file)
-        shutil.rmtree(counting)
-        found.append(
-            ColumnMeans(
-                column=column, features=tuple(names), file=str(file), parts=parts,
-                seed=-1 if folded else seed,
-            )
-        )  # fmt: skip
-    return found
+        for name, names in made.items()
+    )
+    return tuple(feature for feature in features if feature.name in made), means
 
 
-def parts_of(means: ColumnMeans, rows: pa.Table, is_train_N: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The part of each row of a table to be written, -1 outside the training rows."""
+def parts_of(means: ColumnMeans, row_id_N: NDArray[np.int64], assigned: Assigned) -> NDArray[np.int64]:
+    """The part of each row (N,), -1 outside the training rows."""
     if means.seed < 0:
-        part_N = as_numpy(rows[schema.FOLD]).astype(np.int64)
+        assert assigned.fold_N is not None
+        part_N = assigned.fold_N.astype(np.int64)
     else:
-        place_N = places_of(means.seed, as_numpy(rows[schema.ROW_ID]).astype(np.int64))
-        part_N = np.floor(place_N * means.parts).astype(np.int64)
-    return np.where(is_train_N, part_N, -1)
+        part_N = np.floor(places_of(means.seed, row_id_N) * means.parts).astype(np.int64)
+    return np.where(assigned.split_N == TRAIN, part_N, -1)
 
 
-def _write(counted: pa.Table, file: Path) -> None:
+def write_means(means: ColumnMeans, counted: pa.Table) -> None:
     """Without the levels that tell nothing, and with at most `_MOST_LEVELS`, the most frequent first."""
     total = counted.group_by("level").aggregate([("rows", "sum")])
     kept = total.filter(pc.greater_equal(total["rows_sum"], _FEWEST_ROWS)).sort_by(
-        [("rows_sum", "descending")]
+        [("rows_sum", "descending"), ("level", "ascending")]
     )
     is_kept = pc.is_in(counted["level"], value_set=kept["level"].combine_chunks()[:_MOST_LEVELS])
     # The rest counts only for the overall mean, as rows without a level.
     level = pc.if_else(is_kept, counted["level"], pa.scalar(None, pa.string()))
-    place = counted.schema.get_field_index("level")
-    merged = counted.set_column(place, "level", level).group_by(["level", "part"])
-    values = [name for name in counted.column_names if name not in ("level", "part")]
-    summed = merged.aggregate([(name, "sum") for name in values])
-    pq.write_table(summed.rename_columns({f"{name}_sum": name for name in values}), file)
+    found = MeanCounts()
+    found.add("", counted.set_column(counted.schema.get_field_index("level"), "level", level))
+    Path(means.file).parent.mkdir(parents=True, exist_ok=True)
+    # In one order, so that equal tables give equal sums, whatever the tasks that counted.
+    pq.write_table(found.counted[""].sort_by([("level", "ascending"), ("part", "ascending")]), means.file)

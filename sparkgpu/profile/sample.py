@@ -85,7 +85,7 @@ def read_sample(paths: RunPaths, schema: TableSchema, split: SplitName) -> Sampl
         varies_W |= (block_NW != first_W).any(axis=0)
         prints.append(block_NW.sum(axis=1, dtype=np.uint64))
         labels.append(block.label_N)
-        kept.append(_each(block, -begin % every, every))
+        kept.append(block.part(np.arange(-begin % every, len(block.label_N), every)))  # not the whole block
         begin += len(block.label_N)
     rows = joined(kept)
     return Sample(
@@ -112,15 +112,3 @@ def words_NW(rows: Rows) -> Print:
     factors_W = np.random.default_rng(0).integers(0, 2**64, words.shape[1], dtype=np.uint64) | np.uint64(1)
     words *= factors_W
     return words
-
-
-def _each(block: Rows, first: int, every: int) -> Rows:
-    """Every `every`-th row from `first` on, as a copy that does not hold the whole block."""
-    part = block.part(slice(first, None, every))
-    return Rows(
-        row_id_N=part.row_id_N.copy(),
-        label_N=part.label_N.copy(),
-        weight_N=None if part.weight_N is None else part.weight_N.copy(),
-        numeric_NF=part.numeric_NF.copy(),
-        codes_NK=part.codes_NK.copy(),
-    )

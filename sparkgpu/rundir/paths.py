@@ -88,11 +88,6 @@ class LanePaths:
         """Is there while the lane's network waits for the end of the trees."""
         return self.root / "network.waits"
 
-    @property
-    def spark_makes_table(self) -> Path:
-        """Appears where this lane's trees make the table in a Spark session."""
-        return self.root / "spark.makes-table"
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunPaths:

@@ -163,8 +163,9 @@ def _run_here(asked: _Asked) -> RunOutcome:
     with reserved_ports(len(devices)) as ports:
         cuda_engine = engine_with_cuda() if devices[0].kind == "cuda" else None
         plan = make_plan(
-            config, asked.machine, devices, ports, cuda_engine=cuda_engine, started=asked.started
-        )
+            config, asked.machine, devices, ports, cuda_engine=cuda_engine, started=asked.started,
+            source=asked.source,
+        )  # fmt: skip
         if asked.dry_run:
             asked.show(plan)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=asked.out or Path()), results=None)

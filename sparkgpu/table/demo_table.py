@@ -30,7 +30,7 @@ _LATE_MINUTES = 15
 _ROW_GROUPS = 8  # so that as many Spark tasks can read it at the same time
 
 
-def at_hand(source: Source, folder: Path) -> Source:
+def resolve_demo(source: Source, folder: Path) -> Source:
     """The source as it can be read: the demo's table is written to `folder` first."""
     if source.location != DEMO:
         return source

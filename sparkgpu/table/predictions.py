@@ -6,15 +6,18 @@ N rows, C classes.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.table.rows import as_codes, as_numpy
+from sparkgpu.table.rows import as_numpy
 from sparkgpu.table.schema import ROW_ID, SPLIT, SplitName, TableSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Predictions = Mapping[SplitName, tuple[NDArray[np.int64], NDArray[np.floating[Any]]]]
 
@@ -53,7 +56,7 @@ def read_predictions(
     with pq.ParquetFile(path, read_dictionary=[SPLIT]) as file:
         found = file.read(columns=[ROW_ID, SPLIT, *names])
     splits: tuple[SplitName, ...] = ("train", "valid", "test")
-    split_N = np.concatenate([as_codes(chunk, splits) for chunk in found[SPLIT].chunks])
+    split_N = np.concatenate([_codes(chunk, splits) for chunk in found[SPLIT].chunks])
     row_id_N = as_numpy(found[ROW_ID])
     values_NC = np.empty((len(row_id_N), len(names)))
     for index, name in enumerate(names):
@@ -64,6 +67,12 @@ def read_predictions(
         if len(own):
             result[split] = row_id_N[own], values_NC[own] if schema.classes else values_NC[own, 0]
     return result
+
+
+def _codes(column: pa.DictionaryArray, splits: Sequence[str]) -> NDArray[np.int64]:
+    code_D = np.array([splits.index(name) for name in column.dictionary.to_pylist()], dtype=np.int64)
+    code_N: NDArray[np.int64] = code_D[as_numpy(column.indices)]
+    return code_N
 
 
 def _prediction_names(schema: TableSchema) -> list[str]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from sparkgpu.errors import DataError
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import Rows, as_codes, as_float32, as_numpy
+from sparkgpu.table.rows import Rows, as_numpy, decode, files_of
 from sparkgpu.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 _BLOCK_ROWS = 8_192
@@ -46,12 +46,10 @@ class RowGroups:
         self._schema = schema
         self._fold = fold if folded else None
         self._in_fold = split == "valid"
-        self._features = (*schema.numeric, *schema.categorical)
-        files = sorted(file for file in self._folder.glob("*.parquet") if file.name[0] not in "._")
         try:
             self.groups = tuple(
                 RowGroup(file=file, index=index, rows=metadata.row_group(index).num_rows)
-                for file in files
+                for file in files_of(self._folder)
                 for metadata in [pq.read_metadata(file)]
                 for index in range(metadata.num_row_groups)
             )
@@ -90,9 +88,8 @@ class RowGroups:
             *([WEIGHT] if schema.weighted else []),
             *([FOLD] if self._fold is not None else []),
         ]
-        words = [feature.name for feature in schema.categorical]
-        names = [*own, *(feature.name for feature in self._features)]
-        with pq.ParquetFile(group.file, read_dictionary=words) as file:
+        names = [*own, *(feature.name for feature in schema.features)]
+        with pq.ParquetFile(group.file) as file:
             for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group.index], columns=names):
                 yield self._decoded(batch)
 
@@ -104,10 +101,7 @@ class RowGroups:
         label: Any = np.int64 if schema.classes else np.float64
         numeric_NF = np.empty((batch.num_rows, len(schema.numeric)), dtype=np.float32)
         codes_NK = np.empty((batch.num_rows, len(schema.categorical)), dtype=np.int32)
-        for place, feature in enumerate(schema.numeric):
-            numeric_NF[:, place] = as_float32(batch.column(feature.name))
-        for place, feature in enumerate(schema.categorical):
-            codes_NK[:, place] = as_codes(batch.column(feature.name), feature.levels)
+        decode(batch, schema, numeric_NF, codes_NK)
         return Rows(
             row_id_N=as_numpy(batch.column(ROW_ID)).astype(np.int64),
             label_N=as_numpy(batch.column(LABEL)).astype(label),

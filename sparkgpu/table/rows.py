@@ -1,15 +1,14 @@
 """Reads the prepared table into arrays. pyarrow and numpy only.
 
 Rows always come in ascending order of their ids, for any distribution over files. Features are decoded batch
-by batch directly into one float32 and one int32 matrix, so a table is never in memory twice. float32 holds
-whole numbers exactly up to 2**24; larger ones lose their last digits.
+by batch directly into one float32 and one int32 matrix, so a table is never in memory twice.
 
 N rows, F numeric features, K categorical features, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +18,12 @@ from numpy.typing import NDArray
 
 from sparkgpu.errors import DataError
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, Feature, SplitName, TableSchema
+from sparkgpu.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH_ROWS = 8_192  # a batch and its decoding fit the cache
+_BATCH_ROWS = 16_384  # a batch and its rows of the matrices fit the cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +36,8 @@ class Rows:
     numeric_NF: NDArray[np.float32]
     codes_NK: NDArray[np.int32]
 
-    def part(self, which: slice) -> Rows:
-        """Some of the rows, without a copy."""
+    def part(self, which: slice | NDArray[np.int64]) -> Rows:
+        """Some of the rows; a slice copies nothing."""
         return Rows(
             row_id_N=self.row_id_N[which],
             label_N=self.label_N[which],
@@ -81,7 +80,7 @@ def read_rows(
     assert not folded or schema.folds is not None
     folder = paths.split("train" if folded else split)
     try:
-        files = sorted(file for file in folder.glob("*.parquet") if file.name[0] not in "._")
+        files = files_of(folder)
         own = _read_own(files, schema, folded=folded) if files else {}
         kept_N = np.arange(len(own[ROW_ID])) if files else np.empty(0, dtype=np.int64)
         if folded and files:
@@ -97,7 +96,7 @@ def read_rows(
         numeric_NF = np.empty((len(kept_N), len(numeric)), dtype=np.float32)
         codes_NK = np.empty((len(kept_N), len(categorical)), dtype=np.int32)
         if numeric or categorical:
-            _fill(files, (*numeric, *categorical), kept_N, len(own[ROW_ID]), numeric_NF, codes_NK)
+            _fill(files, schema, kept_N, len(own[ROW_ID]), numeric_NF, codes_NK)
             pa.default_memory_pool().release_unused()
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{folder}: the prepared table cannot be read ({_line(error)}).") from error
@@ -122,47 +121,56 @@ def _read_own(files: list[Path], schema: TableSchema, *, folded: bool) -> dict[s
     return {column: as_numpy(found[column]) for column in columns}
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The complete files of a split, by name."""
+    return sorted(file for file in folder.glob("*.parquet") if file.name[0] not in "._")
+
+
+def decode(
+    batch: pa.RecordBatch,
+    schema: TableSchema,
+    numeric_NF: NDArray[np.float32],
+    codes_NK: NDArray[np.int32],
+    *,
+    wanted: slice | NDArray[np.int64] = slice(None),
+    target: slice | NDArray[np.int64] = slice(None),
+) -> None:
+    """Write the features of the rows `wanted` of a batch into the rows `target` of both matrices."""
+    for place, feature in enumerate(schema.numeric):
+        numeric_NF[target, place] = as_numpy(batch.column(feature.name))[wanted]
+    for place, feature in enumerate(schema.categorical):
+        code_N = as_numpy(batch.column(feature.name))[wanted]
+        codes_NK[target, place] = np.where(np.isnan(code_N), -1, code_N)
+
+
 def _fill(
     files: list[Path],
-    features: tuple[Feature, ...],
+    schema: TableSchema,
     kept_N: NDArray[np.int64],
     rows: int,
     numeric_NF: NDArray[np.float32],
     codes_NK: NDArray[np.int32],
 ) -> None:
     """Decode the files, `rows` rows in all, into the matrices; row i is row `kept_N[i]` of the files."""
+    import pyarrow.parquet as pq
+
     place_R: NDArray[np.int64] | None = None
     if not (len(kept_N) == rows and _ascends(kept_N)):
         place_R = np.full(rows, -1)
         place_R[kept_N] = np.arange(len(kept_N))
+    names = [feature.name for feature in schema.features]
     begin = 0
-    for batch in _batches(files, features):
-        end = begin + batch.num_rows
-        wanted: slice | NDArray[np.int64] = slice(None)
-        target: slice | NDArray[np.int64] = slice(begin, end)
-        if place_R is not None:
-            wanted = np.flatnonzero(place_R[begin:end] >= 0)
-            target = place_R[begin:end][wanted]
-        numbers = codes = 0
-        for column, feature in zip(batch.columns, features, strict=True):
-            if feature.kind == "numeric":
-                numeric_NF[target, numbers] = as_float32(column)[wanted]
-                numbers += 1
-            else:
-                codes_NK[target, codes] = as_codes(column, feature.levels)[wanted]
-                codes += 1
-        begin = end
-
-
-def _batches(files: list[Path], features: tuple[Feature, ...]) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
-
-    names = [feature.name for feature in features]
-    words = [feature.name for feature in features if feature.kind == "categorical"]
     for path in files:
-        with pq.ParquetFile(path, read_dictionary=words) as file:
+        with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=names):
-                yield batch.select(names)
+                end = begin + batch.num_rows
+                if place_R is None:
+                    decode(batch, schema, numeric_NF, codes_NK, target=slice(begin, end))
+                else:
+                    wanted = np.flatnonzero(place_R[begin:end] >= 0)
+                    target = place_R[begin:end][wanted]
+                    decode(batch, schema, numeric_NF, codes_NK, wanted=wanted, target=target)
+                begin = end
 
 
 def as_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
@@ -177,15 +185,6 @@ def as_float32(column: pa.Array) -> NDArray[np.float32]:
     import pyarrow as pa
 
     return _filled(column.cast(pa.float32(), safe=False), np.float32("nan"))
-
-
-def as_codes(column: pa.DictionaryArray, levels: tuple[str, ...]) -> NDArray[np.int32]:
-    """Level codes through the batch's dictionary: a few look-ups instead of one per row."""
-    code_of = {level: code for code, level in enumerate(levels)}
-    words = column.dictionary.to_pylist()
-    own = np.array([*(code_of.get(word, -1) for word in words), -1], dtype=np.int32)
-    codes: NDArray[np.int32] = own[_filled(column.indices, len(words))]
-    return codes
 
 
 def _filled(column: pa.Array, value: Any) -> NDArray[Any]:

@@ -32,9 +32,9 @@ class Feature(Record):
 
     `name` is the column in ``table/`` (only letters, digits and underscores, which every engine accepts),
     `source` the user's column, `part` the part of an expanded column (``hour``), `pipeline` the column inside
-    the Spark pipeline. `levels` are the categories in code order. A null in the table is a missing value, and
-    so is a category that the training split does not contain. `means_of` names the feature whose levels' mean
-    targets this one holds.
+    the Spark pipeline. `levels` are the categories in code order; the table holds their codes as numbers. NaN
+    in the table is a missing value, and so is a category that the training split does not contain. `means_of`
+    names the feature whose levels' mean targets this one holds.
 
     `reading` tells how the source's values, of Spark's type `type`, became this feature's: as numbers, as
     true or false, as words, or as parts of moments. Both are None in tables of earlier versions.

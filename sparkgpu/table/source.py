@@ -12,8 +12,10 @@ from sparkgpu.rundir.files import Record
 from sparkgpu.words import listed, nearest
 
 TABLE_PREFIX = "table:"
-COMPRESSED = (".gz", ".bz2", ".deflate")
-_ARCHIVES = (".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy")
+COMPRESSED = (".gz", ".bz2")
+_ARCHIVES = (".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
+TEXT_FORMATS = ("csv", "json")
+_LOCAL = ("parquet", "orc", *TEXT_FORMATS)
 _READABLE = "Parquet, CSV (plain or .gz/.bz2), ORC, JSON lines, or table:NAME"
 
 
@@ -21,37 +23,29 @@ class Source(Record):
     """Where a table lies and how it is stored: found once, by the parent, and handed on as it is.
 
     `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
-    `was_text` marks a typed copy of a table whose values were all text.
     """
 
     name: str
     location: str
     format: str | None
-    was_text: bool = False
 
     @property
     def is_catalog_table(self) -> bool:
         return self.format is None
 
     @property
-    def is_typed(self) -> bool:
-        """Whether the types of its columns are known without a look at its rows."""
-        return self.format is None or FORMATS.find(self.format).is_typed
-
-    @property
-    def holds_text(self) -> bool:
-        """Whether all its values were written as text, so that nobody chose text for some of them."""
-        return self.was_text or not self.is_typed
-
-    @property
-    def has_places(self) -> bool:
-        """Whether each row has a place in a file, which Spark can tell."""
-        return self.format is not None and FORMATS.find(self.format).by_spark
-
-    @property
     def is_far(self) -> bool:
         """Whether reading it is more than reading files of this machine."""
         return self.is_catalog_table or "://" in self.location
+
+    @property
+    def is_opened_by_spark(self) -> bool:
+        """Whether it is far, in another package's format, or in folders such as ``year=2024``."""
+        path = Path(self.location)
+        is_far = self.is_far or self.format not in _LOCAL
+        return is_far or (
+            path.is_dir() and any("=" in item.name and item.is_dir() for item in path.iterdir())
+        )
 
     @property
     def lasting(self) -> str:
@@ -94,10 +88,10 @@ def _format(text: str, path: Path) -> str:
         compressed = True
     if suffixes and suffixes[-1] in _ARCHIVES:
         raise DataError(
-            f"{text}: Spark cannot read {suffixes[-1]} archives. Unpack it, or compress the table with gzip."
+            f"{text}: {suffixes[-1]} archives cannot be read. Unpack it, or compress the table with gzip."
         )
     found = next((entry for entry in FORMATS.all() if suffixes and suffixes[-1] in entry.endings), None)
-    if compressed and found is not None and found.is_typed:
+    if compressed and found is not None and found.name not in TEXT_FORMATS:
         raise DataError(
             f"{text}: {suffixes[-1]} files are compressed inside, not as a whole. Unpack it, and give that "
             "file."

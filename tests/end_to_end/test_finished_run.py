@@ -19,8 +19,8 @@ import pytest
 from running import Running, finished, write_adult
 
 from sparkgpu.config import toml as config_io
+from sparkgpu.h2o.startup import assembly_jar
 from sparkgpu.host.ports import BLOCK
-from sparkgpu.jvm.startup import assembly_jar
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import LanePaths, RunPaths, TrialPaths
@@ -339,8 +339,10 @@ def test_the_trees_are_left_as_a_mojo_that_scores_without_spark_as_the_run_did(
 ) -> None:
     trial, schema = paths.trial("trees-s7"), read_schema(paths)
     rows = pq.read_table(paths.split("test")).slice(0, 500).to_pandas().set_index("row_id")
-    assert rows.isna().any(axis=None) and schema.categorical  # gaps and words, too
-    features = rows[[feature.name for feature in schema.features]]
+    assert rows.isna().any(axis=None) and schema.categorical  # gaps and categories, too
+    features = rows[[feature.name for feature in schema.features]].copy()
+    for feature in schema.categorical:  # the saved model reads their texts
+        features[feature.name] = features[feature.name].map(dict(enumerate(feature.levels)))
     features.to_csv(tmp_path / "rows.csv", index=False)
     command = [
         java / "bin" / "java", "-cp", assembly_jar(), "hex.genmodel.tools.PredictCsv", "--mojo",

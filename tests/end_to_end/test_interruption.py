@@ -100,7 +100,7 @@ def test_a_batch_system_ends_a_run_like_ctrl_c(wine_in_parts: Path, tmp_path: Pa
 def test_a_parent_that_is_killed_leaves_nothing_alive(wine_in_parts: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1", *LONG]
     with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_phase("reading the source", 0, "trees")
+        run.wait_for_phase("writing the table", 0, "trees")
         run.look()
         assert len(run.seen.processes) >= 4  # the parent, two workers, the JVM
         assert len(run.seen.listeners) >= 2  # Spark's driver and its block manager

@@ -19,8 +19,8 @@ from running import COMMAND, REPOSITORY, SMALL, Running, finished, write_adult
 from standalone import spark_environment, standalone
 
 import sparkgpu
-from sparkgpu.engines.trees.mojo import MOJO, MojoModel
 from sparkgpu.errors import DataError
+from sparkgpu.h2o.mojo import MOJO, MojoModel
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.rundir.paths import RunPaths
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from made_table import feature, made_rows, write_splits
 from numpy.typing import NDArray
 
 from sparkgpu.config import toml as config_io
@@ -97,33 +96,27 @@ def _write_table(
         classes = tuple(f"class {code}" for code in range(2 if task == "binary" else num_classes))
         edges = np.quantile(signal_N, np.linspace(0, 1, len(classes) + 1)[1:-1])
         label_N = np.searchsorted(edges, signal_N).astype(np.int32)
-    columns: dict[str, Any] = {"row_id": np.arange(rows), "label": label_N}
-    if weighted:
-        columns["weight"] = random.integers(0, 3, rows).astype(np.float64)
+    weight_N = random.integers(0, 3, rows) if weighted else None
     mean_T = np.array([float(label_N[town_N == code].mean()) for code in range(len(TOWNS))])
-    columns |= {
+    columns: dict[str, Any] = {
         "shared": shared_N, "town": np.array(TOWNS)[town_N], "town_mean": mean_T[town_N],
         "when_day": day_N, "when_hour": hour_N,
     }  # fmt: skip
     columns |= {f"noise{number or ''}": random.normal(size=rows) for number in range(noises)}
-    table = pa.table(columns)
+    features = (
+        feature("shared"), feature("town", *TOWNS),
+        Feature(name="town_mean", source="town", kind="numeric", pipeline="m", part="mean y",
+                means_of="town"),
+        Feature(name="when_day", source="when", kind="numeric", pipeline="d", part="day"),
+        Feature(name="when_hour", source="when", kind="numeric", pipeline="h", part="hour"),
+        *(feature(name) for name in columns if name.startswith("noise")),
+    )  # fmt: skip
     split_N = np.array(["train", "train", "train", "valid", "test"])[np.arange(rows) % 5]
-    for split in ("train", "valid", "test"):
-        paths.split(split).mkdir(parents=True)
-        pq.write_table(table.filter(pa.array(split_N == split)), paths.split(split) / "part-0.parquet")
+    write_splits(paths, made_rows(features, columns, label_N, weight_N=weight_N), split_N)
     return TableSchema.model_validate(
         {
             "source": "planted", "target": "y", "task": task, "classes": classes,
-            "features": [
-                Feature(name="shared", source="shared", kind="numeric", pipeline="s"),
-                Feature(name="town", source="town", kind="categorical", pipeline="t", levels=TOWNS),
-                Feature(name="town_mean", source="town", kind="numeric", pipeline="m", part="mean y",
-                        means_of="town"),
-                Feature(name="when_day", source="when", kind="numeric", pipeline="d", part="day"),
-                Feature(name="when_hour", source="when", kind="numeric", pipeline="h", part="hour"),
-                *(Feature(name=name, source=name, kind="numeric", pipeline=name)
-                  for name in columns if name.startswith("noise")),
-            ],
+            "features": features,
             "weighted": weighted, "weight": "w" if weighted else None, "rows": rows,
             "splits": {split: int((split_N == split).sum()) for split in ("train", "valid", "test")},
             "fingerprint": "",

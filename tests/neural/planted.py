@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+
+sys.path.append(str(Path(__file__).parents[1]))  # in a process that pytest did not start
+
+from made_table import feature, made_rows, write_splits
 
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.engine import NeuralTrial, Platform, Trial
@@ -21,7 +24,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import read_predictions
 from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import Feature, TableSchema
+from sparkgpu.table.schema import TableSchema
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
 QUICK: dict[str, Any] = {
@@ -61,37 +64,25 @@ def plant(
     if label_N is None:
         cuts = {"binary": [1.0], "multiclass": [0.4, 1.6], "regression": None}[task]
         label_N = 5000 + 1000 * signal_N if cuts is None else np.digitize(signal_N, cuts)
-    columns: dict[str, Any] = {
-        "row_id": np.arange(rows),
-        "label": label_N.astype(np.float64 if task == "regression" else np.int32),
-    }
     split_N = np.where(np.arange(rows) % 5 == 4, "test", np.where(np.arange(rows) % 5 == 3, "valid", "train"))
-    if weight_N is not None:
-        columns["weight"] = weight_N.astype(np.float64)
     if folds:
         split_N = np.where(split_N == "valid", "train", split_N)
-        columns["fold"] = pa.array(np.arange(rows) % folds, pa.int32())
-    columns |= {
+    features = (feature("skewed"), feature("gappy"), feature("constant"), feature("word", *levels))
+    columns = {
         "skewed": skewed_N,
-        "gappy": pa.array(gappy_N, mask=gap_N),
+        "gappy": np.where(gap_N, np.nan, gappy_N),
         "constant": np.full(rows, 2.5),
-        "word": pa.array(words_N.tolist(), pa.string()),
+        "word": words_N,
     }
-    table = pa.table(columns)
+    fold_N = np.arange(rows) % folds if folds else None
     paths = RunPaths(root=root)
-    for split in set(split_N.tolist()):
-        paths.split(split).mkdir(parents=True)
-        pq.write_table(table.filter(pa.array(split_N == split)), paths.split(split) / "part-00000.parquet")
-    names = ("skewed", "gappy", "constant")
+    write_splits(paths, made_rows(features, columns, label_N, weight_N=weight_N, fold_N=fold_N), split_N)
     schema = TableSchema(
         source="planted",
         target="y",
         task=task,
         classes=CLASSES[task],
-        features=(
-            *(Feature(name=name, source=name, kind="numeric", pipeline=name) for name in names),
-            Feature(name="word", source="word", kind="categorical", pipeline="word", levels=levels),
-        ),
+        features=features,
         weighted=weight_N is not None,
         folds=folds,
         rows=rows,

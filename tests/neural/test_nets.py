@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from planted import parameters
-from torch import Tensor
 
 from sparkgpu.engines.neural.nets.cosine import CosineEmbeddings
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place, set_place
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, embedding_dim
 from sparkgpu.engines.neural.nets.members_output import MembersOutput
 from sparkgpu.engines.neural.nets.network import build_net
+from sparkgpu.engines.neural.nets.piecewise import PiecewiseEmbeddings
 from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.nets.tabm import FirstBlock, TabMInput, find_bins
+from sparkgpu.engines.neural.nets.tabm import Adapter, FirstBlock, TabMInput, find_bins
 
 
 def test_embeddings_grow_slower_than_the_vocabulary_and_end_at_eight() -> None:
@@ -140,35 +140,50 @@ def test_tabm_takes_tables_of_any_kind_of_column(
     assert out.shape == (2, 2, 3) and out.isfinite().all()
 
 
-def test_numbers_looked_up_by_their_bins_are_embedded_as_published() -> None:
-    bins = (
+@pytest.mark.parametrize("looked_up", [True, False])
+def test_numbers_are_embedded_as_published(looked_up: bool) -> None:
+    from rtdl_num_embeddings import PiecewiseLinearEmbeddings
+
+    bins = [
         torch.tensor([-1.5, -0.5, -0.25, 0.0, 2.0]), torch.tensor([-1.0, 0.0, 1.0]),
-        torch.linspace(-2.0, 2.0, 5), torch.tensor([-1.0, 1.0]), torch.tensor([0.0, 0.25, 0.5, 1.0]),
-    )  # fmt: skip
+        torch.linspace(-2.0, 2.0, 5), torch.tensor([0.0, 0.25, 0.5, 1.0]),
+    ]  # fmt: skip
     torch.manual_seed(0)
-    shape = InputShape(num_numeric=5, num_levels=(), num_outputs=1, bins=bins)
-    layer = TabMInput(shape, embedding_dim=3)
-    published = layer.numeric
-    assert published is not None
-    weight = published.get_parameter("linear.weight")
+    published = PiecewiseLinearEmbeddings(bins, 3, activation=False, version="B")
+    drawn = torch.rand(())
+    torch.manual_seed(0)
+    layer = PiecewiseEmbeddings(bins, 3)
+    assert torch.equal(torch.rand(()), drawn)
+    layer.is_exported = not looked_up
+    for found, expected in zip(layer.parameters(), published.parameters(), strict=True):
+        assert torch.equal(found, expected)
     with torch.no_grad():
-        weight.copy_(torch.randn_like(weight))
-    edges = torch.tensor([[-9.0], [-1.0], [-0.25], [0.0], [0.5], [1.0], [2.0], [9.0]]).expand(8, 5)
-    numbers = torch.cat([edges, torch.randn((200, 5))])
-    no_codes = torch.empty((208, 0), dtype=torch.int32)
-    outward = torch.randn((208, layer(numbers, no_codes).shape[1]))
-
-    def values_and_gradients() -> list[Tensor]:
-        layer.zero_grad()
-        values = layer(numbers, no_codes)
+        layer.rise.copy_(published.linear.weight.normal_())
+    edges = torch.tensor([[-9.0], [-1.0], [-0.25], [0.0], [0.5], [1.0], [2.0], [9.0]]).expand(8, 4)
+    numbers = torch.cat([edges, torch.randn((200, 4))])
+    outward = torch.randn((208, 4, 3))
+    results = []
+    for module in (layer, published):
+        values = module(numbers)
         values.backward(outward)
-        gradients = [parameter.grad for parameter in layer.parameters()]
-        return [values.detach(), *(found for found in gradients if found is not None)]
+        results.append([values.detach(), *(parameter.grad for parameter in module.parameters())])
+    for found, expected in zip(*results, strict=True):
+        if looked_up:
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+        else:
+            assert torch.equal(found, expected)
 
-    looked_up = values_and_gradients()
-    layer.lookup.is_exported = True
-    for found, expected in zip(looked_up, values_and_gradients(), strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+def test_members_weigh_their_inputs_as_published() -> None:
+    from tabm import ElementwiseAffine, EnsembleView
+
+    torch.manual_seed(0)
+    published = ElementwiseAffine((4, 5), bias=False, scaling_init="normal", scaling_init_chunks=[3, 2])
+    torch.manual_seed(0)
+    layer = Adapter([3, 2], members=4)
+    x = torch.randn(7, 5)
+    assert torch.equal(layer.weight, published.weight)
+    assert torch.equal(layer(x), published(EnsembleView(k=4)(x)))
 
 
 def test_cosines_begin_slow_and_fast_and_none_counts_before_training_finds_a_use_for_it() -> None:

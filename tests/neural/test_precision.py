@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from planted import fit, plant
+from planted import fit, made_trial, plant
 from test_checkpoint import Told
 from torch import Tensor
 
 from sparkgpu.config.models import NeuralConfig
+from sparkgpu.engines.engine import Platform
+from sparkgpu.engines.neural.engine import Torch
 from sparkgpu.engines.neural.model import load_model
 from sparkgpu.engines.neural.nets.members_output import MembersOutput
 from sparkgpu.engines.neural.nets.tabm import FirstBlock
 from sparkgpu.engines.neural.training import precision as of_precision
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints
 from sparkgpu.engines.neural.training.precision import Precision, choose_precision
+from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.table.rows import read_rows
 
 CPU = torch.device("cpu")
@@ -119,58 +122,20 @@ def test_a_training_that_goes_on_in_another_format_says_so(tmp_path: Path) -> No
     assert same.notes == ()
 
 
-_THREADS = """
-import torch
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.neural.nets.dropout import Place
-from sparkgpu.engines.neural.nets.network import build_net, find_network
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.rows.resident import ResidentRows
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.optimizer import make_optimizer
-from sparkgpu.engines.neural.training.precision import Precision
-cpu = torch.device("cpu")
-def weights(architecture, threads, kept):
-    torch.manual_seed(0)
-    config = NeuralParameters(
-        architecture=architecture, hidden=(256, 256), members=4, num_bins=8, embedding_dim=4, dropout=0.1,
-        epochs=1, batch_size=1024, micro_batch_size=1024, learning_rate=1e-3, schedule="constant",
-        weight_decay=0.0, patience=0, muon_learning_rate=0.02,
-    )
-    shape = InputShape(
-        num_numeric=54, num_levels=(40,), num_outputs=7, bins=(torch.linspace(-2.0, 2.0, 9),) * 54
-    )
-    strategy = Strategy(cpu, Precision(device_type="cpu", dtype=torch.bfloat16, threads=kept or threads))
-    strategy.spread(build_net(config, shape), Objective(task="multiclass"))
-    optimizer = make_optimizer(strategy.module, config, find_network(config).recipe)
-    torch.set_num_threads(threads)
-    for step in range(2):
-        rows = ResidentRows(
-            numeric_NG=torch.randn(1024, 54), codes_NK=torch.randint(-1, 40, (1024, 1), dtype=torch.int32),
-            target_N=torch.randint(0, 7, (1024,)), weight_N=None,
-        )
-        strategy.backward(rows, Place(seed=7, step=step, first_row=0, batch_rows=1024))
-        strategy.step(optimizer, 1.0)
-    assert torch.get_num_threads() == threads
-    return [parameter.detach() for parameter in strategy.parameters()]
-for architecture in ("tabm", "realmlp", "mlp"):  # torch's layer norm differs in float32, too
-    print(all(map(torch.equal, weights(architecture, 1, 1), weights(architecture, 2, 1))))
-"""
-
-
-@pytest.mark.process
-def test_more_threads_change_no_bit_in_bfloat16() -> None:
-    """A lane's network takes the cores of its trees when they end, in the middle of training.
-
-    oneDNN, asked for products with two threads in place of one, gives other bits on a processor with AMX.
-    """
-    environ = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
-    found = subprocess.run(
-        [sys.executable, "-c", _THREADS], env={**environ, "MKL_CBWR": "AUTO,STRICT"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert found.stdout == "True\n" * 3
+@pytest.mark.parametrize(("precision", "threads"), [("float32", 2), ("bfloat16", 1)])
+def test_a_network_takes_the_cores_of_its_trees_only_where_that_changes_no_digit(
+    tmp_path: Path, precision: str, threads: int
+) -> None:
+    paths, schema = plant(tmp_path, "binary", rows=300)
+    spec = TrialSpec(name="neural-s7", model="neural", engine="torch", seed=7, fold=None, lane=0, gang=(0,))
+    trial = made_trial(paths, schema, spec, "cpu", precision=precision, epochs=2)
+    lane = trial.lane.model_copy(update={"threads": 2})
+    before = torch.get_num_threads()
+    try:
+        Torch(Platform()).run(replace(trial, lane=lane, cores_are_free=lambda: True))
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 _RANK = """

@@ -99,7 +99,7 @@ def test_a_pipeline_that_trains_in_bfloat16_validates_in_float32(tmp_path: Path)
     ended = subprocess.run(
         [sys.executable, "-c", IN_FLOAT32, str(tmp_path / "store")],
         capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert ended.stdout == "True\n", ended.stderr
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sparkgpu.predict.readers.csv_files import read_csv
+from sparkgpu.predict.readers.text import read_csv
 from sparkgpu.table.source import find_source
 
 

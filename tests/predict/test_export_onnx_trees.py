@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparkgpu.engines.trees.mojo_booster import BoosterModel
-from sparkgpu.engines.trees.mojo_description import Description
+from sparkgpu.h2o.mojo_booster import BoosterModel
+from sparkgpu.h2o.mojo_file import Description
 from sparkgpu.predict.export_onnx_trees import trees_as_onnx
 from sparkgpu.table.rows import Rows
 from sparkgpu.table.schema import Feature, TableSchema, Task
@@ -53,7 +53,7 @@ def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: 
     widths = [len(ZONES) + 1, len(STREETS) + 1] if hot else []
     described = Description(
         features=("zone", "street", "size_m", "count"),
-        num_words=len(words),
+        num_one_hot=len(words),
         offsets=tuple(np.cumsum([0, *widths]).tolist()),
         domains={"zone": tuple(reversed(ZONES)), "street": STREETS[:-1]},  # H2O never saw the last street
         sparse=sparse,

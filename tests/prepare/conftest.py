@@ -1,4 +1,4 @@
-"""Prepares small tables in the session's Spark, and reads back the result."""
+"""Prepares small tables and reads back the result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -20,9 +20,6 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.table.source import find_source
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
@@ -32,7 +29,15 @@ class Prepared:
     paths: RunPaths
 
     def table(self) -> pd.DataFrame:
-        """All rows by row id, with their split."""
+        """All rows by row id, with their split, and with the texts of categories in place of their codes."""
+        found = self.stored()
+        for feature in self.schema.categorical:
+            levels = dict(enumerate(feature.levels))
+            found[feature.name] = found[feature.name].map(levels)
+        return found
+
+    def stored(self) -> pd.DataFrame:
+        """All rows by row id, with their split, as the files hold them."""
         parts = [
             pq.read_table(file, partitioning=None)
             .to_pandas()
@@ -55,56 +60,50 @@ Prepare = Callable[..., Prepared]
 
 
 @pytest.fixture
-def prepare(spark: SparkSession, tmp_path: Path) -> Prepare:
+def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
     """Prepare a path, or a mapping of columns (written as Parquet first); options are dotted keys.
 
-    pyarrow prepares the table alone, or reads it first, if it can, as in a run, unless `by_spark` is set.
+    `by` is ``arrow``, ``spark`` (its pipeline, as in a run with H2O), or ``held`` for a table whose rows only
+    Spark holds.
     """
-    from sparkgpu.prepare.early import prepare_early
-    from sparkgpu.prepare.formats.typed_copy import typed_copy
-    from sparkgpu.prepare.parquet_statistics import scan_parquet
-    from sparkgpu.prepare.prepare import prepare as prepare_run
+    from sparkgpu.prepare.local_rows import LocalRows
+    from sparkgpu.prepare.prepare import find_out, prepare_in_session, write_by_arrow, write_by_spark
+    from sparkgpu.prepare.spark_rows import open_local
+    from sparkgpu.prepare.to_parquet import to_parquet
 
     def run(
-        data: Any, target: str, options: Mapping[str, Any] | None = None, *, by_spark: bool = False
+        data: Any, target: str, options: Mapping[str, Any] | None = None, *, by: str = "arrow"
     ) -> Prepared:
         number = len(list(tmp_path.glob("run-*")))
         if not isinstance(data, (str, Path)):
             table = data if isinstance(data, pa.Table) else pa.table(dict(data))
             data = tmp_path / f"table-{number}.parquet"
             pq.write_table(table, data)
-        paths = RunPaths(root=tmp_path / f"run-{number}")
-        settings = config_io.load(
-            options={"data.source": str(data), "data.target": target, **(options or {})}
-        )
+        paths = RunPaths(root=tmp_path / f"run-{number} ü%20")
+        config = config_io.load(options={"data.source": str(data), "data.target": target, **(options or {})})
         source = find_source(str(data))
-        scratch = tmp_path / "scratch"
-        scratch.mkdir(exist_ok=True)
+        scratch = tmp_path / f"scratch-{number}"
+        scratch.mkdir()
         events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
+        run = {"config": config, "paths": paths, "events": events}
         try:
-            if not by_spark:
-                source = typed_copy(source, scratch)
-            early = (
-                None
-                if by_spark
-                else prepare_early(config=settings, source=source, paths=paths, events=events)
-            )
-            if early is not None:
-                return Prepared(schema=early, paths=paths)
-            schema = prepare_run(
-                spark,
-                config=settings,
-                source=source,
-                scratch=scratch,
-                paths=paths,
-                events=events,
-                scan=lambda: None if by_spark else scan_parquet(source, target),
-            )
+            if by == "held":
+                session = request.getfixturevalue("spark")
+                return Prepared(
+                    schema=prepare_in_session(session, source, scratch=scratch, **run), paths=paths
+                )
+            rows = LocalRows(to_parquet(source, scratch), source)
+            found = find_out(rows, name=source.name, **run)
+            if by == "arrow":
+                return Prepared(schema=write_by_arrow(rows, found, **run), paths=paths)
+            session = request.getfixturevalue("spark")
+            table = open_local(session, rows)
+            schema, save = write_by_spark(session, table, found, **run)
+            save()
+            return Prepared(schema=schema, paths=paths)
         except DataError:
             assert not paths.table.exists()
             raise
-        assert not spark.sparkContext._jsc.getPersistentRDDs()
-        return Prepared(schema=schema, paths=paths)
 
     return run
 

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from sparkgpu.jvm.sql import quoted, text_literal
-from sparkgpu.prepare.columns import own_columns, refuse_reserved
+from sparkgpu.prepare.columns import ROW_ID, own_columns, refuse_reserved
 from sparkgpu.prepare.roles import (
     ColumnStatistics,
     check_columns,
@@ -17,6 +16,7 @@ from sparkgpu.prepare.roles import (
     text_reason,
 )
 from sparkgpu.prepare.split import share_out
+from sparkgpu.prepare.sql import quoted
 from sparkgpu.table.schema import RESERVED_COLUMNS
 
 
@@ -153,11 +153,10 @@ def test_safe_names_are_plain_unique_and_none_of_ours():
 
 def test_names_and_texts_are_quoted_for_sql():
     assert quoted("a.`b`") == "`a.``b```"
-    assert text_literal("it's a \\") == "'it\\'s a \\\\'"
 
 
 def test_names_that_begin_like_ours_are_refused(refused):
-    assert own_columns(["a", "__sparkgpu_split"]) == ["a"]
+    assert own_columns(["a", ROW_ID]) == ["a"]
     assert "__sparkgpu_x" in refused(refuse_reserved, "t.csv", ["a", "__sparkgpu_x"])
 
 
@@ -179,7 +178,7 @@ def test_these_rules_need_no_spark():
     import subprocess
 
     code = (
-        "import sys; import sparkgpu.prepare.prepare, sparkgpu.prepare.split, sparkgpu.prepare.reader; "
+        "import sys; import sparkgpu.prepare.prepare, sparkgpu.prepare.spark_source, sparkgpu.lanes.worker; "
         "sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

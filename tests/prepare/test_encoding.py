@@ -1,4 +1,4 @@
-"""Rows encoded without Spark are the rows that Spark prepared, from files of every format."""
+"""Spark's pipeline, Arrow and the encoder of new rows make the same features, from files of every format."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from sparkgpu.prepare.encoding import Encoder, labels
 from sparkgpu.prepare.level_means import load_means
 from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.source import find_source
-
-pytestmark = pytest.mark.spark
 
 ROWS = 900
 RANDOM = np.random.default_rng(0)
@@ -44,12 +42,25 @@ def everything() -> pa.Table:
             "owns": pa.array(gaps([i % 3 == 0 for i in range(ROWS)], 13), pa.bool_()),
             "exact": pa.array([Decimal(f"{x:.2f}") for x in number_N], pa.decimal128(12, 2)),
             "word": pa.array(gaps([f"w {i * i % 23}" for i in range(ROWS)], 9)),
-            "user": pa.array([f"u{int(abs(x)) % 400}" for x in number_N]),
+            "us.er`s": pa.array([f"u{int(abs(x)) % 400}" for x in number_N]),
             "zone": pa.array([int(abs(x)) % 5 for x in number_N], pa.int64()),
             "rate": pa.array([[0.1, 2.0, 1e-7, 12345678.5][i % 4] for i in range(ROWS)], pa.float64()),
             "text": pa.array([f" {x:.3f}" if i % 8 else "NA" for i, x in enumerate(number_N)]),
             "when": pa.array(gaps(moments, 10), pa.timestamp("us", "UTC")),
             "local": pa.array([m.replace(tzinfo=None) for m in moments], pa.timestamp("us")),
+            "nano": pa.array([m.replace(tzinfo=None) for m in moments], pa.timestamp("ns")),
+            "stamp": pa.array(
+                [FIRST + timedelta(hours=i % 4) for i in range(ROWS)], pa.timestamp("us", "UTC")
+            ),
+            "old": pa.array([date(1500 + i % 7, 3, 1 + i % 28) for i in range(ROWS)]),
+            "before": pa.array(
+                [datetime(1969, 12, 31, 23, 59, 59, 1000 * (i % 999)) for i in range(ROWS)],
+                pa.timestamp("us"),
+            ),
+            "edge": pa.array([[3.4028235e38, -0.0, 0.1, -3.5e38][i % 4] for i in range(ROWS)]),
+            "signed zero": pa.array([[0.0, -0.0, 1.5, float("inf")][i % 4] for i in range(ROWS)]),
+            "huge": pa.array([2**62 + 3**i % 10**15 for i in range(ROWS)], pa.int64()),
+            "unsigned": pa.array([2**63 + i % 37 for i in range(ROWS)], pa.uint64()),
             "day": pa.array([date(2020, 1, 1) + timedelta(days=5 * i) for i in range(ROWS)]),
             "said": pa.array(
                 [f"{m:%Y-%m-%dT%H:%M:%S}+02:00" if i % 6 else "" for i, m in enumerate(moments)]
@@ -59,7 +70,8 @@ def everything() -> pa.Table:
     )
 
 
-ROLES = {"zone": "categorical", "rate": "categorical"}
+EDGES = ["nano", "stamp", "old", "before", "edge", "signed zero", "huge", "unsigned"]
+ROLES = {"zone": "categorical", "rate": "categorical", "stamp": "categorical", "signed zero": "categorical"}
 
 
 def encoded(path: Path, found) -> Rows:
@@ -96,19 +108,11 @@ def assert_same(path: Path, found) -> None:
             np.testing.assert_array_equal(rows.codes_NK[own, place], wanted.codes_NK[:, place], name)
 
 
-@pytest.mark.parametrize(
-    ("most", "by_spark"),
-    [
-        (1000, False),
-        pytest.param(1000, True, marks=pytest.mark.slow),
-        pytest.param(20, False, marks=pytest.mark.slow),
-        (20, True),
-    ],
-)
-def test_parquet_rows_are_encoded_as_they_were_prepared(prepare, tmp_path, by_spark, most):
+@pytest.mark.parametrize("most", [1000, 20])
+def test_new_rows_become_what_the_rows_of_the_table_became(prepare, tmp_path, most):
     path = tmp_path / "a.parquet"
     pq.write_table(everything(), path, row_group_size=250)
-    found = prepare(path, "y", {"data.roles": ROLES, "data.max_categories": most}, by_spark=by_spark)
+    found = prepare(path, "y", {"data.roles": ROLES, "data.max_categories": most})
     assert {"price", "owns", "wild", "zone", "when_hour", "said_hour", "text"} <= {
         feature.name for feature in found.schema.features
     }
@@ -116,10 +120,118 @@ def test_parquet_rows_are_encoded_as_they_were_prepared(prepare, tmp_path, by_sp
     assert_same(path, found)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"data.max_categories": 20, "data.class_weights": "balanced"},
+        {"data.max_categories": 20, "split.folds": 3, "data.weight": "size"},
+        {"split.kind": "time", "split.column": "local"},
+        {"split.kind": "time", "split.column": "nano"},
+        {"split.kind": "group", "split.column": "us.er`s"},
+        {"split.kind": "group", "split.column": "unsigned"},
+    ],
+)
+def test_spark_and_arrow_make_the_same_table_to_the_last_bit(prepare, tmp_path, options):
+    path = tmp_path / "t"
+    path.mkdir()
+    table = everything()
+    size = table.schema.get_field_index("size")
+    table = table.set_column(size, "size", pa.compute.abs(table["size"]))
+    for part, name in enumerate(("a b", "c=[1]", "d+e%")):
+        pq.write_table(table.slice(300 * part, 300), path / f"{part} {name}.parquet", row_group_size=100)
+    options = {"data.roles": ROLES, **options}
+    by = {way: prepare(path, "y", options, by=way) for way in ("arrow", "spark", "held")}
+    expected = by["arrow"].stored()
+    for way in ("spark", "held"):
+        assert by[way].schema == by["arrow"].schema
+        found = by[way].stored()
+        assert list(found) == list(expected)
+        for name in found:
+            assert found[name].to_numpy().tobytes() == expected[name].to_numpy().tobytes() or (
+                name == "split" and found[name].equals(expected[name])
+            ), (way, name)
+
+
+@pytest.mark.spark
+def test_rows_of_folders_have_the_ids_of_their_places(prepare, tmp_path):
+    table = everything().select(["price", "word", "y"])
+    for part, name in enumerate(("2024", "2024-01", "2024.b")):
+        (tmp_path / "t" / name).mkdir(parents=True)
+        pq.write_table(table.slice(300 * part, 300), tmp_path / "t" / name / "a.parquet")
+    by = {way: prepare(tmp_path / "t", "y", by=way).stored() for way in ("arrow", "spark")}
+    assert by["arrow"].equals(by["spark"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("penguins", "species"),
+        ("ames_housing", "Sale_Price"),
+        ("german_credit", "credit_risk"),
+        ("adult", "income"),
+        *(
+            pytest.param(*pair, marks=pytest.mark.slow)
+            for pair in (
+                ("california_housing", "MedHouseVal"),
+                ("letter", "target"),
+                ("diamonds", "price"),
+                ("nycflights_delay", "arr_delay"),
+                ("covertype", "Cover_Type"),
+            )
+        ),
+    ],
+)
+def test_the_saved_pipeline_in_plain_spark_gives_the_vectors_of_the_table(
+    prepare, real_table, spark, name, target
+):
+    from pyspark.ml import PipelineModel
+    from pyspark.ml.functions import vector_to_array
+
+    file = real_table.path(name)
+    found = prepare(file, target, by="spark")
+    source = spark.read.parquet(str(file)).where(f"`{target}` IS NOT NULL").coalesce(1)
+    vectors = (
+        PipelineModel.load(str(found.paths.pipeline))
+        .transform(source)
+        .select(vector_to_array("features", "float32").alias("v"))
+        .toPandas()["v"]
+    )
+    stored = found.stored()[[feature.name for feature in found.schema.features]].to_numpy()
+    assert len(vectors) == len(stored) == found.schema.rows
+    np.testing.assert_array_equal(np.stack(vectors), stored)
+
+
+@pytest.mark.spark
+def test_mean_targets_are_the_columns_that_the_saved_pipeline_asks_for(prepare, spark, tmp_path):
+    from pyspark.ml import PipelineModel
+    from pyspark.ml.functions import vector_to_array
+
+    path = tmp_path / "a.parquet"
+    pq.write_table(everything().drop_columns(["nano"]), path)  # which plain Spark reads as integers
+    found = prepare(path, "y", {"data.roles": ROLES, "data.max_categories": 20}, by="spark")
+    made = [feature for feature in found.schema.features if feature.means_of is not None]
+    encoder = Encoder(found.schema, load_means(found.paths.table, found.schema.features))
+    rows = encoder.rows(pq.read_table(path))
+    places = {feature.name: place for place, feature in enumerate(found.schema.numeric)}
+    frame = spark.read.parquet(str(path)).toPandas()
+    for feature in made:
+        frame[feature.pipeline] = rows.numeric_NF[:, places[feature.name]].astype(float)
+    assert made
+    applied = PipelineModel.load(str(found.paths.pipeline)).transform(spark.createDataFrame(frame))
+    vectors = np.stack(applied.select(vector_to_array("features", "float32").alias("v")).toPandas()["v"])
+    stored = found.stored()
+    held_out = stored[stored["split"] != "train"]
+    expected = held_out[[feature.name for feature in found.schema.features]].to_numpy()
+    np.testing.assert_array_equal(vectors[held_out["row_id"]], expected)
+
+
 @pytest.mark.parametrize("ending", ["csv", pytest.param("csv.gz", marks=pytest.mark.slow), "jsonl", "orc"])
 def test_rows_of_other_files_are_encoded_as_they_were_prepared(prepare, tmp_path, ending):
     path = tmp_path / f"a.{ending}"
-    table = everything().drop_columns(["wild"])
+    table = everything().drop_columns(["wild", *EDGES])
     if ending == "orc":
         pa.orc.write_table(table.drop_columns(["when"]), path)  # Spark reads no zones there
     else:
@@ -132,10 +244,11 @@ def test_rows_of_other_files_are_encoded_as_they_were_prepared(prepare, tmp_path
             frame.to_json(path, orient="records", lines=True)
         else:
             frame.to_csv(path, index=False)
-    found = prepare(path, "y", {"data.roles": ROLES})
+    found = prepare(path, "y", {"data.roles": {"zone": "categorical", "rate": "categorical"}})
     assert_same(path, found)
 
 
+@pytest.mark.spark
 def test_folder_names_and_absent_columns_are_encoded_as_they_were_prepared(prepare, tmp_path):
     table = everything().select(["price", "word", "y"])
     folder = tmp_path / "t"
@@ -144,7 +257,7 @@ def test_folder_names_and_absent_columns_are_encoded_as_they_were_prepared(prepa
         part = table.slice(0 if year == 2023 else 450, 450)
         columns = ["price", "word", "y"] if year == 2023 else ["y", "price"]
         pq.write_table(part.select(columns), folder / f"year={year}" / "a.parquet")
-    found = prepare(folder, "y")
+    found = prepare(folder, "y", by="held")
     assert {"year", "word"} <= {feature.name for feature in found.schema.features}
     assert_same(folder, found)
 

@@ -11,10 +11,10 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.prepare.file_columns import absent_notes, file_columns
-from sparkgpu.prepare.parquet_statistics import from_scan, scan_parquet
-from sparkgpu.prepare.reader import open_source
-from sparkgpu.prepare.statistics import gather, own_types
+from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.file_columns import file_columns
+from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
+from sparkgpu.prepare.to_parquet import to_parquet
 from sparkgpu.table.source import find_source
 
 pytestmark = pytest.mark.spark
@@ -61,30 +61,14 @@ FILES = {
 }
 
 
-SLOW = ("the first has more", "another order", "only the target is left")
-
-
-@pytest.mark.parametrize(
-    "files",
-    [pytest.param(files, marks=pytest.mark.slow if name in SLOW else ()) for name, files in FILES.items()],
-    ids=FILES,
-)
-def test_a_folder_of_files_with_other_columns_is_prepared_alike_whoever_reads_it(prepare, folder, files):
-    target = "x" if "price" in files[0].column_names else "y"  # classes and a number
-    path = folder(files)
-    found, expected = prepare(path, target), prepare(path, target, by_spark=True)
-    assert found.schema == expected.schema
-    pd.testing.assert_frame_equal(found.table(), expected.table())
-    whole = pa.concat_tables(files, promote_options="default")
-    assert found.schema.rows + found.schema.rows_refused == whole.num_rows
-    kept = np.flatnonzero(whole[target].is_valid())
-    table = found.table()
-    assert table["row_id"].tolist() == kept.tolist()
-    for feature in found.schema.features:
-        values = whole[feature.source].take(kept).to_pandas()
-        if feature.source == "price":
-            values = values.astype(float)
-        assert table[feature.name].equals(values.rename(feature.name)), feature.source
+@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
+@pytest.mark.parametrize("ending", ["parquet", "orc"])
+def test_spark_reads_a_folder_of_files_with_other_columns_whole(spark, folder, tmp_path, files, ending):
+    source = find_source(str(folder(files, ending)))
+    found = open_numbered(spark, source, tmp_path).toPandas().sort_values(ROW_ID, ignore_index=True)
+    expected = pa.concat_tables(files, promote_options="default").to_pandas()
+    assert found.pop(ROW_ID).tolist() == list(range(len(expected)))
+    pd.testing.assert_frame_equal(found[list(expected)], expected)
 
 
 def test_a_column_that_only_some_files_have_is_used_and_said(prepare, folder):
@@ -117,55 +101,54 @@ def test_folders_named_by_a_column_may_differ_in_others(prepare, tmp_path):
     for year, columns in ((2023, ("x", "y")), (2024, ("x", "late", "y"))):
         (tmp_path / "t" / f"year={year}").mkdir(parents=True)
         pq.write_table(part(*columns, seed=year), tmp_path / "t" / f"year={year}" / "0.parquet")
-    found = prepare(tmp_path / "t", "y")
+    found = prepare(tmp_path / "t", "y", by="held")
     assert set(found.kinds) == {"x", "late", "year"}
     assert found.table()["year"].tolist() == [2023] * 60 + [2024] * 60
 
 
-def test_lines_of_json_keep_the_columns_of_every_file(prepare, tmp_path):
+def test_lines_of_json_keep_the_columns_of_every_file(spark, tmp_path):
     (tmp_path / "t").mkdir()
     for number, columns in enumerate((("x", "y"), ("x", "late", "y"))):
         frame = part(*columns, seed=number).to_pandas()
         frame.to_json(tmp_path / "t" / f"{number}.jsonl", orient="records", lines=True)
-    found = prepare(tmp_path / "t", "y")
-    assert set(found.kinds) == {"x", "late"} and found.table()["late"].isna().sum() == 60
+    source = find_source(str(tmp_path / "t"))
+    found = pq.read_table(to_parquet(source, tmp_path).location)
+    assert found.column_names == ["x", "y", "late"] and found["late"].null_count == ROWS
+    by_spark = open_numbered(spark, source, tmp_path).toPandas().sort_values(ROW_ID, ignore_index=True)
+    pd.testing.assert_frame_equal(by_spark.drop(columns=ROW_ID), found.to_pandas())
 
 
+@pytest.mark.parametrize("ending", ["parquet", "orc"])
 @pytest.mark.parametrize("kinds", [(pa.int32(), pa.string()), (pa.string(), pa.float64())])
-def test_files_that_disagree_on_a_type_are_still_refused(prepare, refused, folder, kinds):
+def test_files_that_disagree_on_a_type_are_refused(spark, refused, folder, tmp_path, kinds, ending):
     files = [
         part("y", seed=s).append_column("x", pa.array(range(ROWS)).cast(kind)) for s, kind in enumerate(kinds)
     ]
-    path = folder([*files, part("y", "z")])
-    assert refused(prepare, path, "y") == (
-        f"{path}: cannot be read as parquet: its files disagree on the type of a column. Write them again "
-        "with one schema."
-    )
+    source = find_source(str(folder([*files, part("y", "z")], ending)))
+
+    def read():
+        with refusing_unreadable(source):
+            open_numbered(spark, source, tmp_path).toPandas()
+
+    sentence = "its files disagree on the type of a column. Write them again with one schema."
+    assert refused(read) == f"{source.name}: cannot be read as {ending}: {sentence}"
+    if ending == "orc":
+        assert refused(to_parquet, source, tmp_path) == f"{source.name}: cannot be read as orc: {sentence}"
 
 
-def test_moments_in_other_units_are_refused_not_misread(prepare, refused, folder):
-    moments = [datetime.datetime(2024, 1, 1) + datetime.timedelta(days=d) for d in range(ROWS)]
+def test_timestamps_in_other_units_are_refused_not_misread(spark, refused, folder, tmp_path):
+    values = [datetime.datetime(2024, 1, 1) + datetime.timedelta(days=d) for d in range(ROWS)]
     for units in (("ns", "us"), ("us", "ns")):
-        files = [part("x", "y").append_column("t", pa.array(moments, pa.timestamp(unit))) for unit in units]
-        assert "its files disagree on the type of a column. Write them again with one schema." in refused(
-            prepare, folder(files), "y"
-        )
+        files = [part("x", "y").append_column("t", pa.array(values, pa.timestamp(unit))) for unit in units]
+        source = find_source(str(folder(files)))
+        text = refused(open_numbered, spark, source, tmp_path)
+        assert "its files disagree on the type of a column. Write them again with one schema." in text
 
 
-def test_the_figures_of_such_a_folder_are_sparks_own(spark, folder):
-    source = find_source(str(folder([part("x", "y"), part("late", "price", "y"), part("y", "late word")])))
-    table = open_source(spark, source)
-    found = from_scan(scan_parquet(source, "y"), own_types(table), {})
-    assert found == gather(table, target="y", text_file=False, roles={}).columns
-    assert list(found) == ["x", "y", "late", "price", "late word"]
-
-
-def test_one_file_for_each_new_column_is_shown_to_spark(folder):
+def test_the_notes_name_absent_columns(folder, prepare):
     path = folder([part("x", "y"), part("x", "y"), part("late", "x"), part("x")])
-    columns = file_columns(find_source(str(path)))
-    assert [file.name for file in columns.showing] == ["0.parquet", "2.parquet"]
-    assert columns.absent == {"y": 2, "late": 3}
-    assert absent_notes(columns) == [
+    assert file_columns(find_source(str(path))).absent == {"y": 2, "late": 3}
+    assert prepare(path, "y").schema.notes == (
         "column 'y' is absent in 2 of 4 files and null there",
         "column 'late' is absent in 3 of 4 files and null there",
-    ]
+    )

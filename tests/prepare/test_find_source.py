@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu.prepare.formats.csv_header import check_headers
-from sparkgpu.prepare.formats.text_files import refuse_other_encodings
+from sparkgpu.prepare.text_files import TextFiles
 from sparkgpu.table.source import find_source
 
 
@@ -41,9 +40,9 @@ def test_a_table_without_a_name_is_refused(refused):
     assert "names no table" in refused(find_source, "table:")
 
 
-@pytest.mark.parametrize("name", ["a.zip", "a.csv.zip", "a.csv.zst", "a.tar.gz", "a.csv.xz"])
+@pytest.mark.parametrize("name", ["a.zip", "a.csv.zip", "a.csv.zst", "a.tar.gz", "a.csv.xz", "a.csv.deflate"])
 def test_archives_are_refused(file, refused, name):
-    assert "archives. Unpack it, or compress" in refused(find_source, str(file(name)))
+    assert "archives cannot be read. Unpack it, or compress" in refused(find_source, str(file(name)))
 
 
 def test_parquet_compressed_as_a_whole_is_refused(file, refused):
@@ -101,26 +100,25 @@ def test_a_folder_needs_files_of_one_kind_that_are_not_all_empty(file, refused):
     ],
 )
 def test_the_header_tells_the_delimiter(file, header, delimiter):
-    assert check_headers(find_source(str(file("a.csv", f"{header}\n1\n".encode())))).delimiter == delimiter
+    assert TextFiles(find_source(str(file("a.csv", f"{header}\n1\n".encode())))).parser.delimiter == delimiter
 
 
 def test_duplicate_names_in_a_header_are_refused(file, refused):
     path = file("a.csv", b"\xef\xbb\xbfa,b,a\n1,2,3\n")
-    assert "duplicate column names: a." in refused(check_headers, find_source(str(path)))
+    assert "duplicate column names: a." in refused(TextFiles, find_source(str(path)))
 
 
 def test_files_with_different_headers_are_refused(file, refused):
     file("t/1.csv", b"a,b\n1,2\n")
     path = file("t/2.csv", b"b,a\n1,2\n")
-    text = refused(check_headers, find_source(str(path.parent)))
+    text = refused(TextFiles, find_source(str(path.parent)))
     assert "the header of 2.csv differs from 1.csv" in text
 
 
-@pytest.mark.parametrize("content", ["name,x\ncafé,1\n".encode("latin-1"), "naïve,x\n1,1\n".encode("utf-16")])
-def test_text_in_another_encoding_is_refused(file, refused, content):
-    source = find_source(str(file("a.csv", content)))
-    assert "it is not UTF-8 text. Save the file as UTF-8." in refused(refuse_other_encodings, source)
+def test_text_in_another_encoding_is_refused(file, refused):
+    source = find_source(str(file("a.csv", "naïve,x\n1,1\n".encode("utf-16"))))
+    assert "line 1 is not UTF-8 text. Save the file as UTF-8." in refused(TextFiles, source)
 
 
 def test_a_gzip_file_that_is_none_is_refused(file, refused):
-    assert "cannot be read" in refused(check_headers, find_source(str(file("a.csv.gz"))))
+    assert "cannot be read" in refused(TextFiles, find_source(str(file("a.csv.gz"))))

@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from sparkgpu.prepare.statistics import gather
+from sparkgpu.prepare.column_types import spark_type
+from sparkgpu.prepare.kernel import Look, merged
 from sparkgpu.prepare.target import find_target
 from sparkgpu.table.rows import read_rows
 from sparkgpu.table.schema import OTHER_LEVEL, read_schema
-
-pytestmark = pytest.mark.spark
 
 ROWS = 120
 NUMBERS = np.random.default_rng(0).normal(size=ROWS)
@@ -25,15 +24,17 @@ LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
 
 
 @pytest.fixture
-def target(spark):
+def target():
     """A column after encoding as the target."""
 
-    def find(values, kind, task="auto", text_file=False):
-        table = spark.createDataFrame([(value,) for value in values], f"y {kind}")
-        statistics = gather(table, target="y", text_file=text_file, roles={})
-        found = find_target(table, statistics.columns["y"], task)
-        labels = [row[0] for row in table.selectExpr(found.sql).collect()]
-        return found, labels
+    def find(values, kind, task="auto"):
+        table = pa.table({"y": pa.array(values, kind)})
+        look = Look(schema=table.schema, target="y", roles={"y": "numeric"} if task == "regression" else {})
+        statistics = merged([look(table.slice(0, 2).to_batches()), look(table.slice(2).to_batches())])
+        found = find_target(statistics.statistics({"y": spark_type(kind)})["y"], task)
+        label_N = found.labels(table["y"].combine_chunks())
+        missing = -1 if found.classes else np.nan
+        return found, [None if np.array_equal(x, missing, equal_nan=True) else x for x in label_N.tolist()]
 
     return find
 
@@ -41,18 +42,18 @@ def target(spark):
 @pytest.mark.parametrize(
     ("values", "kind", "options", "task", "classes", "labels"),
     [
-        (["b", "a", "b", "a"], "string", {}, "binary", ("a", "b"), [1, 0, 1, 0]),
-        ([True, False] * 2, "boolean", {}, "binary", ("false", "true"), [1, 0, 1, 0]),
-        ([10, 9, 2, 10, 9, 2], "int", {}, "multiclass", ("2", "9", "10"), [2, 1, 0] * 2),
-        ([-1.0, 1.0, None, -1.0, 1.0], "double", {}, "binary", ("-1", "1"), [0, 1, None, 0, 1]),
-        ([0.5, 1.0, 0.5, 1.0], "double", {}, "regression", (), [0.5, 1.0] * 2),
-        ([0.5, 1.0, 0.5, 1.0], "double", {"task": "binary"}, "binary", ("0.5", "1.0"), [0, 1] * 2),
-        ([3, 4, 3, 4], "int", {"task": "regression"}, "regression", (), [3.0, 4.0] * 2),
-        (list(range(30)), "bigint", {}, "regression", (), list(map(float, range(30)))),
-        ([decimal.Decimal(i % 2) for i in range(4)], "decimal(9,2)", {}, "binary", ("0", "1"), [0, 1] * 2),
-        (["10", "NA", "9"] * 2, "string", {"text_file": True}, "binary", ("9", "10"), [1, None, 0] * 2),
-        (["1.5", "?", "2"], "string", {"text_file": True}, "regression", (), [1.5, None, 2.0]),
-        (["it's", "a\\b"] * 2, "string", {}, "binary", ("a\\b", "it's"), [1, 0] * 2),
+        (["b", "a", "b", "a"], pa.string(), {}, "binary", ("a", "b"), [1, 0, 1, 0]),
+        ([True, False] * 2, pa.bool_(), {}, "binary", ("false", "true"), [1, 0, 1, 0]),
+        ([10, 9, 2, 10, 9, 2], pa.int32(), {}, "multiclass", ("2", "9", "10"), [2, 1, 0] * 2),
+        ([-1.0, 1.0, None, -1.0, 1.0], pa.float64(), {}, "binary", ("-1", "1"), [0, 1, None, 0, 1]),
+        ([0.5, 1.0, 0.5, 1.0], pa.float64(), {}, "regression", (), [0.5, 1.0] * 2),
+        ([0.5, 1.0, 0.5, 1.0], pa.float64(), {"task": "binary"}, "binary", ("0.5", "1"), [0, 1] * 2),
+        ([3, 4, 3, 4], pa.int32(), {"task": "regression"}, "regression", (), [3.0, 4.0] * 2),
+        (list(range(30)), pa.int64(), {}, "regression", (), list(map(float, range(30)))),
+        ([decimal.Decimal(i % 2) for i in range(4)], pa.decimal128(9), {}, "binary", ("0", "1"), [0, 1] * 2),
+        (["1.5", "NA", "9"] * 2, pa.string(), {"task": "binary"}, "binary", ("1.5", "9"), [0, None, 1] * 2),
+        (["1.5", "?", "2"], pa.string(), {}, "regression", (), [1.5, None, 2.0]),
+        (["it's", "a\\b"] * 2, pa.string(), {}, "binary", ("a\\b", "it's"), [1, 0] * 2),
     ],
 )  # fmt: skip
 def test_a_target_becomes_codes_in_a_fixed_order_or_numbers(
@@ -67,17 +68,17 @@ def test_a_target_becomes_codes_in_a_fixed_order_or_numbers(
 @pytest.mark.parametrize(
     ("values", "kind", "options", "words"),
     [
-        ([None] * 4, "string", {}, "target 'y': all 4 rows are null"),
-        (["a"] * 4, "string", {}, "has one class, 'a', in all 4 rows"),
-        ([2.5] * 4, "double", {}, "has one value in all 4 rows"),
-        (["a", "a", "b"], "string", {}, "class 'b' has only one row; a class needs two"),
-        ([1.5, float("nan"), 2.5], "double", {}, "holds 1 NaN and 0 infinite values among 3 rows"),
-        ([1.5, float("inf"), 2.5], "double", {}, "holds 0 NaN and 1 infinite values"),
-        (["1.5", "inf", "2"], "string", {"text_file": True}, "0 NaN and 1 infinite values"),
-        ([f"c{i}" for i in range(1001)], "string", {}, "has more than 1,000 classes"),
-        (["a", "b", "c"] * 2, "string", {"task": "binary"}, "target 'y' has 3 classes (a, b, c)"),
-        (["a", "b"] * 2, "string", {"task": "regression"}, "holds no numbers"),
-        ([datetime.date(2024, 1, 1)] * 2, "date", {}, "neither classes nor a number"),
+        ([None] * 4, pa.string(), {}, "target 'y': all 4 rows are null"),
+        (["a"] * 4, pa.string(), {}, "has one class, 'a', in all 4 rows"),
+        ([2.5] * 4, pa.float64(), {}, "has one value in all 4 rows"),
+        (["a", "a", "b"], pa.string(), {}, "class 'b' has only one row; a class needs two"),
+        ([1.5, float("nan"), 2.5], pa.float64(), {}, "holds 1 NaN and 0 infinite values among 3 rows"),
+        ([1.5, float("inf"), 2.5], pa.float64(), {}, "holds 0 NaN and 1 infinite values"),
+        (["1.5", "inf", "2"], pa.string(), {}, "0 NaN and 1 infinite values"),
+        ([f"c{i}" for i in range(1001)], pa.string(), {}, "has more than 1,000 classes"),
+        (["a", "b", "c"] * 2, pa.string(), {"task": "binary"}, "target 'y' has 3 classes (a, b, c)"),
+        (["a", "b"] * 2, pa.string(), {"task": "regression"}, "holds no numbers"),
+        ([datetime.date(2024, 1, 1)] * 2, pa.date32(), {}, "neither classes nor a number"),
     ],
 )  # fmt: skip
 def test_a_target_that_cannot_be_learned_is_refused(target, refused, values, kind, options, words):
@@ -158,6 +159,7 @@ NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.spark
 def test_columns_of_any_name_keep_their_values(prepare, spark):
     from pyspark.ml import PipelineModel
 
@@ -165,55 +167,34 @@ def test_columns_of_any_name_keep_their_values(prepare, spark):
         name: NUMBERS + i if i % 2 else [f"l{(i + j) % 3}" for j in range(ROWS)]
         for i, name in enumerate(NAMES)
     }
-    found = prepare({**columns, "f2": LABELS}, "f2", {"split.kind": "group", "split.column": "a b"})
+    found = prepare(
+        {**columns, "f2": LABELS}, "f2", {"split.kind": "group", "split.column": "a b"}, by="spark"
+    )
     assert [feature.source for feature in found.schema.features] == [n for n in NAMES if n != "a b"]
     table = found.table()
     for feature in found.schema.features:
-        assert table[feature.name].tolist() == list(columns[feature.source]), feature.source
+        expected = columns[feature.source]
+        expected = expected.astype(np.float32) if feature.kind == "numeric" else expected
+        assert table[feature.name].tolist() == list(expected), feature.source
     source = spark.createDataFrame(pd.DataFrame({**columns, "f2": LABELS}))
     applied = PipelineModel.load(str(found.paths.pipeline)).transform(source)
     assert len(applied.select("assembled_assembled_features").first()[0]) == len(NAMES) - 1
 
 
+@pytest.mark.spark
 def test_levels_of_any_text_are_kept_and_capped_alike(prepare, spark):
     from pyspark.ml import PipelineModel
 
     odd = ["", " ", "it's", 'say "x"', "back\\slash", "new\nline", "\x01", "\t", "größe", "🦉", "${x}", "[a]"]
     words = [odd[row % len(odd)] for row in range(ROWS - 12)] + [f"rare {row % 6}" for row in range(12)]
-    found = prepare({"word": words, "y": LABELS}, "y", {"data.max_categories": len(odd), "split.test": 0.05})
+    found = prepare(
+        {"word": words, "y": LABELS}, "y", {"data.max_categories": len(odd), "split.test": 0.05}, by="spark"
+    )
     (feature,) = found.schema.features
     assert set(feature.levels) == {*odd, OTHER_LEVEL}
     assert found.table()["word"].tolist() == [word if word in odd else OTHER_LEVEL for word in words]
     (labels,) = PipelineModel.load(str(found.paths.pipeline)).stages[1].labelsArray
     assert tuple(labels) == feature.levels[:-1]
-
-
-def test_the_saved_pipeline_makes_the_same_features_row_by_row(prepare, spark, real_table):
-    from pyspark.ml import PipelineModel
-    from pyspark.ml.functions import vector_to_array
-
-    file, target = real_table.mixed()
-    found = prepare(file, target)
-    vectors = (
-        PipelineModel.load(str(found.paths.pipeline))
-        .transform(spark.read.parquet(str(file)).where(f"{target} IS NOT NULL"))
-        .select(vector_to_array("features").alias("v"))
-        .toPandas()["v"]
-    )
-    table = found.table()
-    assert len(vectors) == len(table) == found.schema.rows
-    values = np.stack(vectors)
-    gaps = 0
-    for position, feature in enumerate(found.schema.features):
-        if feature.kind == "numeric":
-            expected = table[feature.name].astype(float)
-        else:
-            code_of = {level: code for code, level in enumerate(feature.levels)}
-            # A missing category has the code after the last level.
-            expected = table[feature.name].map(code_of).fillna(len(feature.levels))
-        gaps += int(table[feature.name].isna().sum())
-        np.testing.assert_array_equal(values[:, position], expected.to_numpy(float))
-    assert gaps and {feature.kind for feature in found.schema.features} == {"numeric", "categorical"}
 
 
 def test_the_pipeline_is_fitted_on_training_rows_only(prepare):
@@ -252,10 +233,10 @@ def test_the_table_is_typed_whole_and_in_the_order_of_its_rows(prepare, tmp_path
     schema, table = once.schema, once.table()
     assert (schema.rows, schema.rows_refused) == (114, 6) and schema == read_schema(once.paths)
     assert table["row_id"].tolist() == list(range(114))
-    assert table["x"].tolist() == NUMBERS[:114].tolist()
+    assert table["x"].tolist() == NUMBERS[:114].astype(np.float32).tolist()
     assert table["label"].tolist() == [int(label == "yes") for label in LABELS[:114]]
     assert table["split"].value_counts().to_dict() == schema.splits
-    names = {"row_id": "int64", "label": "int32", "x": "double", "w": "string"}
+    names = {"row_id": "int64", "label": "int32", "x": "float", "w": "float"}
     newest = once.paths.schema.stat().st_mtime_ns
     for file in once.paths.table.glob("*/*.parquet"):
         assert {field.name: str(field.type) for field in pq.read_schema(file)} == names
@@ -347,15 +328,6 @@ def test_a_real_table_needs_nothing_but_its_target(
     assert found.rows == sum(found.splits.values()) == pq.read_metadata(file).num_rows
     assert abs(found.splits["test"] / found.rows - 0.15) < 0.01
     assert found.rows_refused == 0 and found.notes == ()
-
-
-def test_the_fingerprint_is_of_the_rows_in_any_order_and_tells_doubled_rows_apart(spark):
-    def fingerprint(values):
-        table = spark.createDataFrame([(value,) for value in values], "x int")
-        return gather(table, target="x", text_file=False, roles={}).fingerprint
-
-    assert fingerprint([1, 1, 2, 2]) == fingerprint([2, 1, 2, 1])
-    assert fingerprint([1, 1, 2, 2]) != fingerprint([3, 3, 4, 4])
 
 
 def test_a_folder_of_texts_is_written_in_the_order_of_its_rows(prepare, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,10 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.prepare.reader import open_source, refusing_unreadable
-from sparkgpu.prepare.row_id import with_row_id
+from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
+from sparkgpu.prepare.to_parquet import to_parquet
 from sparkgpu.table.source import Source, find_source
 
 pytestmark = pytest.mark.spark
@@ -29,14 +31,26 @@ FRAME = pd.DataFrame(
 
 
 @pytest.fixture
-def read(spark):
-    """All rows by row id, as preparation reads them."""
+def read(spark, tmp_path_factory):
+    """All rows by row id, as Spark opens them."""
 
     def rows(path):
         source = path if isinstance(path, Source) else find_source(str(path))
         with refusing_unreadable(source):
-            table = with_row_id(open_source(spark, source), source)
+            table = open_numbered(spark, source, tmp_path_factory.mktemp("scratch"))
             return table.toPandas().sort_values(ROW_ID, ignore_index=True)
+
+    return rows
+
+
+@pytest.fixture
+def converted(tmp_path_factory):
+    """The rows of the Parquet file that a local table becomes."""
+
+    def rows(path):
+        return pq.read_table(
+            to_parquet(find_source(str(path)), tmp_path_factory.mktemp("scratch")).location
+        ).to_pandas()
 
     return rows
 
@@ -78,11 +92,14 @@ def write_json(path):
     ],
     ids=["parquet", "odd-parquet", "csv", "odd-csv", "csv.gz", "semicolon", "tab-bom", "orc", "json"],
 )
-def test_each_kind_of_file_is_read_whole_and_in_its_order(read, tmp_path, write):
-    found = read(write(tmp_path))
-    assert found[ROW_ID].tolist() == list(range(60))
-    for column in FRAME:
-        assert found[column].tolist() == FRAME[column].tolist()
+def test_each_kind_of_file_is_read_whole_and_in_its_order_with_and_without_spark(
+    read, converted, tmp_path, write
+):
+    path = write(tmp_path)
+    found = read(path)
+    assert found.pop(ROW_ID).tolist() == list(range(60))
+    pd.testing.assert_frame_equal(found, FRAME)
+    pd.testing.assert_frame_equal(converted(path), FRAME)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
@@ -112,6 +129,42 @@ def test_a_folder_is_read_by_file_name_however_spark_cuts_it(spark, read, tmp_pa
     assert whole[ROW_ID].tolist() == list(range(60)) == whole["place"].tolist()
 
 
+def test_types_are_those_of_all_rows_however_spark_cuts_the_files(spark, read, converted, tmp_path):
+    lines = [
+        f"{i},{i},{'' if i < 900 else i},2024-01-{i % 28 + 1:02}{' 10:00' if i == 950 else ''},00{i},{i}"
+        for i in range(1000)
+    ]
+    lines[700] = lines[700].replace("700", "700.5", 1)
+    lines[800] = lines[800].removesuffix("800") + "A7"
+    folder = tmp_path / "t"
+    folder.mkdir()
+    for part in range(3):
+        some = ["number,whole,late,when,code,mixed", "", *lines[part * 400 : part * 400 + 400]]
+        (folder / f"{part}.csv").write_text("\r\n".join(some), encoding="utf-8")
+    expected = converted(folder)
+    assert [str(kind) for kind in expected.dtypes] == [
+        "float64", "int64", "float64", "datetime64[us]", "int64", "object",
+    ]  # fmt: skip
+    assert expected["number"].sum() == sum(range(1000)) + 0.5 and expected["mixed"][800] == "A7"
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "3000")
+    try:
+        found = read(folder)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+    assert found.pop(ROW_ID).tolist() == list(range(1000))
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+
+
+def test_text_in_folders_named_by_a_column_keeps_that_column(read, tmp_path):
+    for year, begin in ((2023, 0), (2024, 20)):
+        write_csv(tmp_path / "t" / f"year={year}" / "x.csv", FRAME.iloc[begin : begin + 20])
+    source = find_source(str(tmp_path / "t"))
+    assert source.is_opened_by_spark
+    found = read(source)
+    assert found["place"].tolist() == found[ROW_ID].tolist() == list(range(40))
+    assert found["year"].tolist() == [2023] * 20 + [2024] * 20
+
+
 def test_a_partitioned_folder_gives_its_folder_names_as_a_column(read, tmp_path):
     write_parquet(tmp_path / "t" / "year=2023" / "x.parquet", FRAME.iloc[:20])
     write_parquet(tmp_path / "t" / "year=2024" / "x.parquet", FRAME.iloc[20:])
@@ -120,65 +173,40 @@ def test_a_partitioned_folder_gives_its_folder_names_as_a_column(read, tmp_path)
     assert found["place"].tolist() == found[ROW_ID].tolist() == list(range(60))
 
 
-def test_a_table_of_the_catalog_is_read_and_a_missing_one_is_answered_with_the_nearest_name(
-    spark, prepare, refused
-):
-    words = pd.DataFrame({"x": range(40), "y": ["a", "b"] * 20, "nothing": None, "v": np.arange(40.0) % 7})
-    spark.createDataFrame(words.drop(columns="nothing")).selectExpr("*", "NULL AS nothing").createTempView(
-        "sales"
-    )
+def test_a_table_of_the_catalog_is_read_in_the_order_of_its_content(spark, read):
+    frame = pd.DataFrame({"x": range(40), "y": ["a", "b"] * 20, "v": np.arange(40.0) % 7})
+    table = spark.createDataFrame(frame).selectExpr("*", "NULL AS nothing", "map('k', x) AS pairs")
+    table.createTempView("sales")
     try:
-        once, cut = prepare("table:sales", "y"), None
-        spark.table("sales").repartition(5).createOrReplaceTempView("sales")
-        cut = prepare("table:sales", "y")
-        text = refused(prepare, "table:salse", "y")
-        odd = refused(prepare, "table:no such name", "y")
+        whole = read("table:sales")
+        table.repartition(5).createOrReplaceTempView("sales")
+        cut = read("table:sales")
     finally:
         spark.catalog.dropTempView("sales")
-    assert once.schema.rows == 40 and once.schema.task == "binary"
-    assert once.dropped == {"nothing": "no values: every row is null"}
-    pd.testing.assert_frame_equal(once.table(), cut.table())
+    pd.testing.assert_frame_equal(whole, cut)
+    assert whole[ROW_ID].tolist() == list(range(40)) == sorted(whole["x"])
+    assert whole["nothing"].isna().all()
+
+
+def test_a_missing_table_of_the_catalog_is_answered_with_the_nearest_name(spark, read, refused):
+    spark.range(3).createTempView("sales")
+    try:
+        text = refused(read, "table:salse")
+        odd = refused(read, "table:no such name")
+    finally:
+        spark.catalog.dropTempView("sales")
     assert "table:salse: the catalog has no such table. Did you mean 'sales'?" in text
     assert "the catalog has no such table" in odd
 
 
-def test_numbers_with_marks_for_missing_values_are_numbers_and_codes_are_not(prepare, tmp_path):
-    lines = ["number,seat,mixed,gap,none,y"]
-    lines += [
-        f"{'NA' if i % 5 == 0 else i * 0.5},{10 + i % 4}{'DF'[i % 2]},{i % 3 if i % 2 else 'F'},"
-        f"{'inf' if i == 3 else '?' if i % 2 else i},NA,{i % 2}"
-        for i in range(60)
-    ]
-    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = prepare(tmp_path / "a.csv", "y")
-    assert found.kinds == {
-        "number": "numeric",
-        "seat": "categorical",
-        "mixed": "categorical",
-        "gap": "numeric",
-    }
-    assert found.dropped == {"none": "no values: every row is null"}
-    assert found.schema.notes == ("1 infinite values in 'gap' count as missing",)
-    table = found.table()
-    assert table["seat"].tolist()[:3] == ["10D", "11F", "12D"]
-    assert table["number"].isna().tolist() == [i % 5 == 0 for i in range(60)]
-    assert table["gap"].tolist()[2] == 2 and table["gap"].isna().sum() == 30
-
-
-def test_moments_of_pandas_in_nanoseconds_are_moments(prepare):
+def test_timestamps_of_pandas_in_nanoseconds_are_timestamps(read, tmp_path):
     when = pd.Series(pd.date_range("2024-01-01 06:00", periods=60, freq="h"))
-    columns = {
-        "naive": pa.array(when, pa.timestamp("ns")),
-        "aware": pa.array(when.dt.tz_localize("UTC"), pa.timestamp("ns", tz="UTC")),
-        "y": [i % 2 for i in range(60)],
-    }
-    found = prepare(columns, "y")
-    parts = ["month", "day", "weekday", "hour", "days since 1970"]
-    assert list(found.kinds) == [
-        f"{name} ({p})" for name in ("naive", "aware") for p in parts if p != "month"
-    ]
-    assert found.table()["naive_hour"].tolist() == when.dt.hour.tolist()
-    assert found.table()["aware_days_since_1970"].tolist()[0] == pytest.approx(19723.25)
+    aware = when.dt.tz_localize("UTC")
+    table = pa.table({"naive": pa.array(when, pa.timestamp("ns")), "aware": pa.array(aware)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet")
+    assert found["naive"].tolist() == when.tolist()
+    assert (found["aware"].astype("int64") - found["aware"].astype("int64")[0]).nunique() == 60
 
 
 def test_a_column_called_like_sparks_own_metadata_is_a_column(read, tmp_path):
@@ -248,34 +276,56 @@ def unknown_type(folder):
     return folder / "a.parquet"
 
 
+HEADED = "the header has 3. Give each row as many, and write no line break inside a quoted value."
+NO_OBJECT = "is not one JSON object. Write one object in each line."
+
+
 @pytest.mark.parametrize(
     ("write", "words"),
     [
-        (text_file("a.csv", b"x,y,z\n1,2,3\n4,5\n"), "rows that do not fit the header"),
-        (text_file("a.csv", b"x,y,z\n1,2,3\n6,7,8,9\n"), "rows that do not fit the header"),
-        (text_file("a.csv", b'x,y\n1,"two\nlines"\n'), "a line break inside a value"),
+        (text_file("a.csv", b"x,y,z\n1,2,3\n\n4,5\n"), f"line 4 has 2 values, {HEADED}"),
+        (text_file("a.csv", b"x,y,z\r\n1,2,3\r\n6,7,8,9"), f"line 3 has 4 values, {HEADED}"),
+        (text_file("a.csv", b'x,y\n0,1\n1,"two\nlines"\n'), "line 3 has a line break inside a quoted value"),
+        (text_file("a.csv", b'x,y\n0,1\n1,"caf\xe9"\n'), "line 3 is not UTF-8 text. Save the file as UTF-8."),
         (text_file("a.csv", b"x,y,x\n1,2,3\n"), "duplicate column names: x"),
-        (cut_gzip, "damaged, cut short"),
-        (text_file("a.json", b'[{"x": 1},\n{"x": 2}]\n'), "lines that are not one JSON object each"),
-        (text_file("a.json", b'{"x": 1}\n{"x":\n'), "lines that are not one JSON object each"),
+        (text_file("a.csv", b"x,y\n\n"), "the table has no rows"),
+        (text_file("a.csv", b"\n\n"), "the table has no rows"),
+        (cut_gzip, "Check the file, or write it again."),
+        (text_file("a.json", b'[{"x": 1},\n{"x": 2}]\n'), f"line 1 {NO_OBJECT}"),
+        (text_file("a.json", b'{"x": 1}\n\n{"x":\n'), f"line 3 {NO_OBJECT}"),
+        (text_file("a.json", b'null\n{"x": 1}\n'), f"line 1 {NO_OBJECT}"),
         (text_file("a.orc", os.urandom(64) * 9), "cannot be read as orc: it is damaged"),
+    ],
+)
+def test_a_local_table_that_cannot_be_read_is_refused_with_the_line(
+    converted, read, refused, tmp_path, write, words
+):
+    text = refused(converted, write(tmp_path))
+    assert words in text
+    if "line" in words:  # Spark knows rows
+        words = re.sub(r"^line \d+", "(in the order of the files)", words)
+    assert words in refused(read, write(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
         (differing_files, "its files disagree on the type of a column"),
         (duplicate_names, "duplicate column names"),
         (duplicate_names_of_two_types, "duplicate column names"),
         (unknown_type, "a column of type INT64 (TIME(MICROS,false)), which Spark does not support"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_a_reason(read, refused, tmp_path, write, words):
+def test_parquet_that_spark_cannot_read_is_refused_with_a_reason(read, refused, tmp_path, write, words):
     assert words in refused(read, write(tmp_path))
 
 
-def test_text_in_another_encoding_is_refused_even_where_the_header_is_plain(prepare, refused, tmp_path):
-    lines = "x,word,y\n" + "".join(f"{i % 7},caf{'é' if i == 30 else 'e'},{i % 2}\n" for i in range(60))
-    (tmp_path / "a.csv").write_bytes(lines.encode("latin-1"))
-    assert "it is not UTF-8 text" in refused(prepare, tmp_path / "a.csv", "y")
-    (tmp_path / "b.csv").write_text(lines.replace("é", "\ufffd"), encoding="utf-8")
-    assert prepare(tmp_path / "b.csv", "y").schema.rows == 60
+def test_a_dead_python_worker_is_no_damaged_file(spark):
+    def die(batches):
+        os._exit(1)
+        yield from batches
 
-
-def test_a_table_without_rows_is_refused(prepare, refused):
-    assert "the table has no rows" in refused(prepare, {"x": pa.array([], pa.int32()), "y": []}, "y")
+    source = Source(name="a.csv", location="a.csv", format="csv")
+    with pytest.raises(Exception, match="Python worker exited") as caught, refusing_unreadable(source):
+        spark.range(3).mapInArrow(die, "id long").collect()
+    assert not isinstance(caught.value, DataError)

@@ -6,33 +6,60 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from sparkgpu.config.keys import SplitConfig
-from sparkgpu.prepare.columns import FOLD, LABEL, ROW_ID, SPLIT
-from sparkgpu.prepare.split import with_split
+from sparkgpu.prepare.column_types import spark_type
+from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.split import (
+    SPLITS,
+    LookAtSplit,
+    SplitRule,
+    check_split_column,
+    exact_classes,
+    fitted_rule,
+)
+from sparkgpu.prepare.target import Target
 
-pytestmark = pytest.mark.spark
+SPLIT, FOLD, LABEL = "split", "fold", "label"
 
 
 @pytest.fixture
-def split(spark):
+def split():
     """Rows by id with their split, from labels (class codes or values) and other columns."""
 
     def run(label, *, seed=7, partitions=2, folds=None, columns=None, **options):
         label = np.asarray(label)
         classes = np.bincount(label) if label.dtype.kind == "i" else ()
-        label = label.astype(np.int32) if len(classes) else label
         frame = pd.DataFrame({ROW_ID: np.arange(len(label)), LABEL: label, **(columns or {})})
-        table = spark.createDataFrame(frame).repartition(partitions)
-        found = with_split(
-            table,
-            SplitConfig(folds=folds, **options),
-            seed=seed,
-            rows=len(label),
-            class_rows=tuple(int(rows) for rows in classes),
-        )
-        return found.table.toPandas().sort_values(ROW_ID, ignore_index=True)
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        config = SplitConfig(folds=folds, **options)
+        target = Target(
+            column=LABEL, type="bigint" if len(classes) else "double",
+            task="multiclass" if len(classes) else "regression",
+            classes=tuple(map(str, range(len(classes)))), class_rows=tuple(map(int, classes)),
+            rows=len(label), rows_refused=0,
+        )  # fmt: skip
+        kinds = {field.name: spark_type(field.type) for field in table.schema}
+        check_split_column(config, kinds)
+        kind = kinds[config.column] if config.column else ""
+        rule = SplitRule(config=config, kind=kind, seed=seed, target=target)
+        stratified = config.kind in ("random", "column")
+        class_rows = target.rows_by_class if stratified else dict.fromkeys(target.rows_by_class, 0)
+        look = LookAtSplit(rule=rule, weight=None, exact=exact_classes(config, class_rows))
+        size = -(-len(label) // partitions)
+        parts = [table.slice(begin, size).to_batches() for begin in range(0, len(label), size)]
+        found, *others = map(look, parts)
+        for other in others:
+            found.merge(other)
+        fitted = fitted_rule(rule, found, class_rows)
+        names = {code: name for name, code in SPLITS.items()}
+        assigned = [fitted.assigned(batch) for part in parts for batch in part]
+        frame[SPLIT] = [names[code] for one in assigned for code in one.split_N.tolist()]
+        if folds:
+            frame[FOLD] = np.concatenate([one.fold_N for one in assigned])
+        return frame
 
     return run
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pytest
-
-pytestmark = pytest.mark.spark
 
 ROWS = 600
 PRIOR = 10

@@ -8,10 +8,6 @@ import pyarrow as pa
 import pyarrow.orc
 import pytest
 
-from sparkgpu.prepare.texts import may_hold
-
-pytestmark = pytest.mark.spark
-
 ROWS = 120
 RANDOM = np.random.default_rng(0)
 NUMBERS = RANDOM.normal(size=ROWS)
@@ -19,8 +15,7 @@ LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
 DAYS = pd.Series(pd.date_range("2024-01-01", periods=ROWS, freq="31h"))
 
 
-@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words(prepare, by_spark):
+def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words(prepare):
     prices = [f"{value:.3f}" if i % 10 else "NA" for i, value in enumerate(NUMBERS)]
     found = prepare(
         {
@@ -37,7 +32,6 @@ def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words
         },
         "y",
         {"data.roles": {"asked": "numeric", "kept": "categorical"}},
-        by_spark=by_spark,
     )
     assert found.kinds == {
         "price": "numeric", "zip": "categorical", "stars": "categorical", "nearly": "categorical",
@@ -54,7 +48,8 @@ def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words
     )
     table = found.table()
     assert table["price"].isna().tolist() == [i % 10 == 0 for i in range(ROWS)]
-    assert table["price"].dropna().tolist() == [float(text) for text in prices if text != "NA"]
+    expected = [float(text) for text in prices if text != "NA"]
+    assert table["price"].dropna().tolist() == pytest.approx(expected, rel=1e-6)
     assert table["moment_hour"].tolist() == DAYS.dt.hour.tolist()
     assert table["day_day"].isna().tolist() == [i % 6 == 0 for i in range(ROWS)]
     assert table["asked"].tolist() == [i % 7 for i in range(ROWS)]
@@ -79,32 +74,32 @@ def test_text_dates_and_numbers_of_other_files_are_read_too(prepare, tmp_path, e
     found = prepare(path, "y")
     parts = ["day (month)", "day (day)", "day (weekday)", "day (days since 1970)"]
     assert set(found.kinds) == {*parts, "price"} and set(found.kinds.values()) == {"numeric"}
-    numbers = ("'price' is text that holds numbers and is read as such",) if ending == "orc" else ()
-    assert found.schema.notes == (*numbers, "'day' is text that holds moments and is read as such")
+    held = (
+        "'price' is text that holds numbers and is read as such",
+        "'day' is text that holds moments and is read as such",
+    )
+    assert found.schema.notes == (() if ending == "csv" else held)  # nobody chose text in CSV
     assert found.table()["day_day"].isna().sum() == 20
 
 
-@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_target_of_text_is_a_number_where_its_texts_were_measured(prepare, by_spark):
+def test_a_target_of_text_is_a_number_where_its_texts_were_measured(prepare):
     texts = [f"{value:.3f}" if i else "NA" for i, value in enumerate(NUMBERS)]
-    found = prepare({"x": NUMBERS, "y": texts}, "y", by_spark=by_spark)
+    found = prepare({"x": NUMBERS, "y": texts}, "y")
     assert (found.schema.task, found.schema.rows, found.schema.rows_refused) == ("regression", 119, 1)
     assert found.schema.notes == ("'y' is text that holds numbers and is read as such",)
     assert found.table()["label"].tolist() == [float(text) for text in texts[1:]]
 
 
-@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_target_of_codes_is_of_classes_unless_a_regression_is_asked_for(prepare, by_spark):
+def test_a_target_of_codes_is_of_classes_unless_a_regression_is_asked_for(prepare):
     columns = {"x": NUMBERS, "y": [f"{i % 30:02}" for i in range(ROWS)]}
-    classes = prepare(columns, "y", by_spark=by_spark).schema
+    classes = prepare(columns, "y").schema
     assert (classes.task, classes.classes[:3], classes.notes) == ("multiclass", ("00", "01", "02"), ())
-    asked = prepare(columns, "y", {"data.task": "regression"}, by_spark=by_spark)
+    asked = prepare(columns, "y", {"data.task": "regression"})
     assert asked.schema.task == "regression"
     assert asked.table()["label"].tolist() == [i % 30 for i in range(ROWS)]
 
 
-@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_numbers_that_32_bits_do_not_hold_count_as_missing_and_are_said(prepare, by_spark):
+def test_numbers_that_32_bits_do_not_hold_count_as_missing_and_are_said(prepare):
     large = np.where(np.arange(ROWS) % 40 == 0, 1e300, NUMBERS)
     found = prepare(
         {
@@ -115,7 +110,6 @@ def test_numbers_that_32_bits_do_not_hold_count_as_missing_and_are_said(prepare,
             "y": LABELS,
         },
         "y",
-        by_spark=by_spark,
     )
     assert found.schema.notes == (
         "3 values beyond 3.4e38 in 'x' count as missing",
@@ -137,22 +131,24 @@ def test_large_numbers_of_text_files_count_as_missing(prepare, tmp_path):
     assert found.table()["x"].isna().sum() == 2
 
 
-@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [pa.float64(), pa.string()])
-def test_a_target_that_32_bits_do_not_hold_is_refused(prepare, refused, by_spark, kind):
+def test_a_target_that_32_bits_do_not_hold_is_refused(prepare, refused, kind):
     values = pa.array([1e39 if i in (3, 5) else value for i, value in enumerate(NUMBERS)])
-    assert refused(prepare, {"x": NUMBERS, "y": values.cast(kind)}, "y", by_spark=by_spark) == (
+    assert refused(prepare, {"x": NUMBERS, "y": values.cast(kind)}, "y") == (
         "target 'y' holds 2 values beyond 3.4e38, the end of 32-bit numbers, among 120 rows. Use "
         "another unit, or set them to null to leave those rows out."
     )
 
 
+@pytest.mark.spark
 def test_the_saved_pipeline_reads_the_texts_and_what_it_cannot_read_is_missing(prepare, spark):
     from pyspark.ml import PipelineModel
     from pyspark.ml.functions import vector_to_array
 
     texts = [f"{value:.3f}" for value in NUMBERS]
-    found = prepare({"price": texts, "day": [f"{day:%Y-%m-%d}" for day in DAYS], "y": LABELS}, "y")
+    found = prepare(
+        {"price": texts, "day": [f"{day:%Y-%m-%d}" for day in DAYS], "y": LABELS}, "y", by="spark"
+    )
     later = spark.createDataFrame(
         [("1.5", "2024-02-03"), ("n/k", "?"), ("1e300", "")], "price string, day string"
     )
@@ -160,10 +156,3 @@ def test_the_saved_pipeline_reads_the_texts_and_what_it_cannot_read_is_missing(p
     vectors = [row[0] for row in applied.select(vector_to_array("features")).collect()]
     assert vectors[0][:3] == [1.5, 2.0, 3.0]
     assert np.isnan(vectors[1]).all() and np.isnan(vectors[2]).all()
-
-
-def test_some_texts_tell_what_a_column_may_hold():
-    assert may_hold(["1.5", None, " 2 ", "NA"]) == {"numbers"}
-    assert may_hold(["2024-01-01", "?"]) == {"moments"}
-    assert may_hold([None, "NA"]) == {"numbers", "moments"}
-    assert may_hold(["1.5", "a"]) == may_hold(["2024-01-01", "1.5"]) == frozenset()

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from made_table import made_rows, write_splits
 
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
@@ -55,19 +54,15 @@ def make_table(
     classes = () if is_number else tuple(sorted(map(str, frame[target].unique())))
     task = "regression" if is_number else "binary" if len(classes) == 2 else "multiclass"
     label = frame[target].astype(float) if is_number else frame[target].astype(str).map(classes.index)
-    features, columns = [], {"row_id": pa.array(np.arange(len(frame))), "label": pa.array(label)}
+    features, columns = [], {}
     for place, title in enumerate(frame.columns.drop(target)):
         values, name = frame[title], f"f{place}"
         number = pd.api.types.is_numeric_dtype(values)
         levels = () if number else tuple(values[split_N == "train"].value_counts().index.astype(str))
         kind = "numeric" if number else "categorical"
         features.append(Feature(name=name, source=title, kind=kind, pipeline=name, levels=levels))
-        columns[name] = pa.array(values, from_pandas=True)
-    table = pa.table(columns)
-    for split in SPLITS:
-        paths.split(split).mkdir(parents=True)
-        rows = table.filter(pa.array(split_N == split))
-        pq.write_table(rows, paths.split(split) / "part-0.parquet", row_group_size=group_rows)
+        columns[name] = values
+    write_splits(paths, made_rows(features, columns, label), split_N, group_rows=group_rows)
     schema = TableSchema(
         source="made", target=target, task=task, classes=classes, features=tuple(features), rows=len(frame),
         splits={split: int((split_N == split).sum()) for split in SPLITS}, fingerprint="",

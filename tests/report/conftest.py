@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_table import feature, made_rows, write_part
 
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.plan.trial_spec import TrialSpec
@@ -51,30 +52,18 @@ def make_run(
     row_id_N = rng.permutation(rows).astype(np.int64)
     label_N = rng.normal(100.0, 30.0, rows) if task == "regression" else rng.integers(0, len(names), rows)
     more = [f"more_{number}" for number in range(more_features)]
+    script = Feature(name="c", source="<script>", kind="categorical", pipeline="c", levels=("a", "b"))
+    features = (feature("distance"), script, *map(feature, more))
     for half, part in enumerate(np.array_split(np.arange(rows), 2)):
-        folder = paths.split("test")
-        folder.mkdir(parents=True, exist_ok=True)
-        table = pa.table(
-            {
-                "row_id": row_id_N[part],
-                "label": label_N[part],
-                "distance": rng.normal(size=len(part)),
-                "c": rng.choice(["a", "b"], len(part)),
-            }
-        )
-        for name in more:
-            table = table.append_column(name, pa.array(rng.normal(size=len(part))))
-        if weight is not None:
-            table = table.append_column("weight", pa.array(row_id_N[part] % 3 / 2.0))
-        pq.write_table(table, folder / f"part-{half}.parquet")
+        columns = {"distance": rng.normal(size=len(part)), "c": rng.choice(["a", "b"], len(part))}
+        columns |= {name: rng.normal(size=len(part)) for name in more}
+        weight_N = None if weight is None else row_id_N[part] % 3 / 2.0
+        whole = made_rows(features, columns, label_N[part], row_id_N=row_id_N[part], weight_N=weight_N)
+        write_part(paths, "test", whole, half)
     schema = TableSchema.model_validate(
         {
             "source": "flights.parquet", "target": target, "task": task, "classes": names,
-            "features": [
-                Feature(name="distance", source="distance", kind="numeric", pipeline="distance"),
-                Feature(name="c", source="<script>", kind="categorical", pipeline="c", levels=("a", "b")),
-                *(Feature(name=name, source=name, kind="numeric", pipeline=name) for name in more),
-            ],
+            "features": features,
             "dropped": [DroppedColumn(column="a|b[c] _d_", reason="one value in every row")],
             "notes": ["time_hour: expanded to hour and weekday"],
             "weighted": weight is not None, "weight": weight,

@@ -144,7 +144,7 @@ def test_a_planted_bad_segment_is_shown_with_the_models_that_share_it(run_direct
     paths = run_directory(task="regression", rows=2000, repeats=1)
     for file in paths.split("test").glob("*.parquet"):
         table = pq.ParquetFile(file).read()
-        worse_N = np.where(np.array(table["c"].to_pylist()) == "b", 60.0, 0.0)
+        worse_N = np.where(table["c"].to_numpy() == 1, 60.0, 0.0)  # the code of level b
         label_N = table["label"].to_numpy() + worse_N
         pq.write_table(table.set_column(1, "label", pa.array(label_N)), file)
     page = page_of(paths)

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparkgpu.config.parameters import TreesParameters
@@ -21,7 +19,7 @@ from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import read_predictions
-from sparkgpu.table.schema import Feature, TableSchema
+from sparkgpu.table.schema import TableSchema
 
 # A tree sees all rows and columns, so that what comes out can be told beforehand.
 PLAIN: dict[str, Any] = {
@@ -50,7 +48,7 @@ def table(
     root: Path,
     label_N: NDArray[Any],
     numbers: Mapping[str, NDArray[Any]] | None = None,
-    words: Mapping[str, tuple[NDArray[Any], tuple[str, ...]]] | None = None,
+    texts: Mapping[str, tuple[NDArray[Any], tuple[str, ...]]] | None = None,
     *,
     weight_N: NDArray[Any] | None = None,
     split_N: NDArray[Any] | None = None,
@@ -59,43 +57,30 @@ def table(
 ) -> Table:
     """Prepared as `sparkgpu.prepare` would: three rows of five to train on, NaN and None are gaps.
 
-    With several `parts`, rows that follow each other lie in different files.
+    With several `parts` the rows lie in as many files.
     """
-    numbers, words = numbers or {}, words or {}
+    from made_table import feature, made_rows, write_splits  # not on the path of h2o_trials.py
+
+    numbers, texts = numbers or {}, texts or {}
     rows = len(label_N)
     is_regression = label_N.dtype.kind == "f"
     classes = () if is_regression else tuple(f"class {code}" for code in range(label_N.max() + 1))
     if split_N is None:
         split_N = np.array(["train", "train", "train", "valid", "test"])[np.arange(rows) % 5]
-    columns: dict[str, Any] = {
-        "row_id": np.arange(rows),
-        "label": label_N.astype(np.float64 if is_regression else np.int32),
-    }
-    if weight_N is not None:
-        columns["weight"] = weight_N.astype(np.float64)
-    if fold_N is not None:
-        columns["fold"] = fold_N.astype(np.int32)
-    columns |= {name: pa.array(value_N, from_pandas=True) for name, value_N in numbers.items()}
-    columns |= {name: pa.array(word_N.tolist(), pa.string()) for name, (word_N, _) in words.items()}
-    whole = pa.table(columns)
+    features = (
+        *(feature(name) for name in numbers),
+        *(feature(name, *levels) for name, (_, levels) in texts.items()),
+    )
+    columns = {**numbers, **{name: text_N for name, (text_N, _) in texts.items()}}
     paths = RunPaths(root=root)
-    for split in ("train", "valid", "test"):
-        paths.split(split).mkdir(parents=True)
-        for part in range(parts):
-            chosen_N = (split_N == split) & (np.arange(rows) % parts == part)
-            pq.write_table(whole.filter(pa.array(chosen_N)), paths.split(split) / f"part-{part:05d}.parquet")
+    whole = made_rows(features, columns, label_N, weight_N=weight_N, fold_N=fold_N)
+    write_splits(paths, whole, split_N, parts=parts)
     schema = TableSchema(
         source="planted",
         target="y",
         task="regression" if is_regression else "binary" if len(classes) == 2 else "multiclass",
         classes=classes,
-        features=(
-            *(Feature(name=name, source=name, kind="numeric", pipeline=name) for name in numbers),
-            *(
-                Feature(name=name, source=name, kind="categorical", pipeline=name, levels=levels)
-                for name, (_, levels) in words.items()
-            ),
-        ),
+        features=features,
         weighted=weight_N is not None,
         folds=None if fold_N is None else int(fold_N.max()) + 1,
         rows=rows,

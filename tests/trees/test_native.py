@@ -50,7 +50,7 @@ def test_categories_are_categories_and_not_numbers_in_an_order(engine: str, tmp_
     levels = tuple(f"shop {number:02}" for number in range(24))
     code_N = random.integers(0, len(levels), 6000)
     label_N = random.permutation(np.arange(len(levels)) % 2)[code_N]  # no order of the shops tells it
-    words = table(tmp_path / "words", label_N, words={"shop": (np.array(levels)[code_N], levels)})
+    words = table(tmp_path / "words", label_N, texts={"shop": (np.array(levels)[code_N], levels)})
     codes = table(tmp_path / "codes", label_N, {"shop": code_N.astype(float)})
     assert fit(words, engine).accuracy(words) == 1.0  # one cut is enough
     assert fit(codes, engine).accuracy(codes) < 0.8
@@ -69,7 +69,7 @@ def test_a_missing_word_is_a_gap_too(engine: str, tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     label_N = random.integers(0, 2, 4000)
     word_N = np.where(label_N == 1, None, random.choice(COLORS, 4000))
-    planted = table(tmp_path, label_N, words={"color": (word_N, COLORS)})
+    planted = table(tmp_path, label_N, texts={"color": (word_N, COLORS)})
     assert fit(planted, engine, max_depth=3).accuracy(planted) == 1.0
 
 

@@ -44,9 +44,9 @@ def planted(tmp_path: Path) -> Table:
     return table(tmp_path, random.integers(0, 2, 600), {"x": random.normal(size=600)})
 
 
-@pytest.fixture(params=[True, False], ids=["in Spark", "alone"])
-def no_h2o(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark is taken for started, and H2O refuses, with it and without."""
+@pytest.fixture
+def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is taken for started, and H2O refuses."""
 
     @contextmanager
     def no_spark(self: Any, *, h2o: bool) -> Iterator[None]:
@@ -56,9 +56,7 @@ def no_h2o(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         raise TrialError("H2O did not start: no port is free.")
 
     monkeypatch.setattr(Work, "_spark", no_spark)
-    monkeypatch.setattr(Work, "_needs_spark", lambda self: request.param)
     monkeypatch.setattr(LaneJava, "h2o_in", refused)
-    monkeypatch.setattr(LaneJava, "h2o", refused)
 
 
 def ends(planted: Table) -> dict[str, str]:

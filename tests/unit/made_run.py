@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from made_table import feature, made_rows, write_splits
 
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.plan.trial_spec import TrialSpec
@@ -16,7 +15,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.runs.evaluate import Evaluation, evaluate
 from sparkgpu.table.predictions import write_predictions
-from sparkgpu.table.schema import Feature, TableSchema, Task
+from sparkgpu.table.schema import TableSchema, Task
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("a", "b", "c"), "regression": ()}
 BALANCE = (0.625, 2.5, 4.0)
@@ -62,20 +61,18 @@ class MadeRun:
         balance = BALANCE[: len(self.classes)] if balanced else ()
         schema = TableSchema(
             source="made", target="y", task=self.task, classes=self.classes,
-            features=(Feature(name="x", source="x", kind="numeric", pipeline="x"),),
+            features=(feature("x"),),
             weighted=weight is not None or balanced, weight=weight, class_weights=balance,
             folds=self.folds, rows=len(own_N), splits={}, fingerprint="",
         )  # fmt: skip
         in_table_N = self.weight_N[own_N].astype(float) if weight else np.ones(len(own_N))
         if balanced:
             in_table_N = in_table_N * np.asarray(balance)[label_N]
-        for split in np.unique(split_N):
-            here = split_N == split
-            columns = {"row_id": row_id_N[here], "label": label_N[here], "fold": fold_N[here]}
-            if schema.weighted:
-                columns["weight"] = in_table_N[here]
-            paths.split(split).mkdir(parents=True)
-            pq.write_table(pa.table(columns), paths.split(split) / "part-0.parquet")
+        whole = made_rows(
+            schema.features, {"x": np.zeros(len(own_N))}, label_N,
+            weight_N=in_table_N if schema.weighted else None, fold_N=fold_N if self.folds else None,
+        )  # fmt: skip
+        write_splits(paths, whole, split_N)
         trials = tuple(self._leave_trial(paths, schema, name, row_id_N, own_N) for name in self.predicted)
         lane = LanePlan(
             index=0, device="cpu", cuda_visible_devices="", device_name="CPU", threads=1, tree_threads=1,

@@ -27,7 +27,7 @@ def test_a_class_archive_that_fails_is_a_line_and_a_status(tmp_path: Path) -> No
     program.chmod(0o755)
     environ = {**os.environ, "JAVA_HOME": str(tmp_path / "java"), "SPARKGPU_JAVA_FOLDERS": ""}
     ended = subprocess.run(
-        [sys.executable, "-m", "sparkgpu.jvm.cds"], env=environ, capture_output=True, text=True, timeout=200
+        [sys.executable, "-m", "sparkgpu.h2o.cds"], env=environ, capture_output=True, text=True, timeout=200
     )
     assert ended.returncode == 1
     assert ended.stdout.startswith(

@@ -93,7 +93,7 @@ def table(tmp_path: Path) -> str:
             "flower.parquet: there is no such file. Did you mean 'flowers.parquet'\\? Give Parquet, .*",
         ),
         (["run", "absent/table.csv"], 4, "absent/table.csv: .* There is no folder absent either. .*"),
-        (["run", "archive.zip"], 4, "archive.zip: Spark cannot read .zip archives. .*"),
+        (["run", "archive.zip"], 4, "archive.zip: .zip archives cannot be read. .*"),
         (["run", "empty.csv"], 4, "empty.csv: the file is empty .*"),
         (["run", "notes.doc"], 4, "notes.doc: its format is unknown .*"),
         (["run", "table:"], 4, "table: names no table; .*"),

@@ -13,7 +13,7 @@ from sparkgpu.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.terminal.progress import Progress
 
 
-def test_alive_is_written_to_all_while_one_of_those_asked_gets_on(
+def test_alive_is_written_to_all_while_one_of_those_asked_made_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signs_of_life, "ASK_EVERY_S", 0.01)

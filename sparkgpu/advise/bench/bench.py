@@ -27,7 +27,7 @@ from sparkgpu.rundir.bench import BenchRecord
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
-from sparkgpu.table.demo_table import at_hand
+from sparkgpu.table.demo_table import resolve_demo
 from sparkgpu.table.source import find_source
 from sparkgpu.words import counted
 
@@ -194,7 +194,7 @@ def _prepared(asked: Asked, device: Device, folder: Path, tell: Tell) -> tuple[P
     text = config.data.source
     tell("preparing some rows of the table")
     if text is None or text == DEMO:
-        source = at_hand(DEMO_SOURCE, folder)
+        source = resolve_demo(DEMO_SOURCE, folder)
         config = with_demo_target(config)
     else:
         source = find_source(text)

@@ -76,14 +76,14 @@ ENGINES: Registry[EngineEntry] = Registry(
     (
         EngineEntry(
             name="h2o-xgboost",
-            load="sparkgpu.engines.trees.h2o_xgboost:H2OXGBoost",
+            load="sparkgpu.h2o.engine:H2OXGBoost",
             on_gpu=True,
             most_gpu_depth=15,
             leafwise_on_gpu=False,
             needs_h2o=True,
-            fitted="sparkgpu.engines.trees.mojo:load_mojo",
+            fitted="sparkgpu.h2o.mojo:load_mojo",
             search=_SEARCH,
-            on_cluster="sparkgpu.engines.trees.h2o_xgboost:H2OXGBoost",
+            on_cluster="sparkgpu.h2o.engine:H2OXGBoost",
         ),
         EngineEntry(
             name="xgboost",

@@ -27,9 +27,9 @@ _REPORT_EVERY_S = 0.4
 class Torch:
     """An engine (`sparkgpu.engines.engine.Engine`).
 
-    Once the trial's cores are free, training in this process takes all of the lane; that changes no bit as
-    long as ``MKL_CBWR=AUTO,STRICT`` is in the environment, without which MKL sums some products in another
-    order. Sets torch's threads and seed for the whole process.
+    Once the trial's cores are free, training in this process takes all of the lane, where that changes no bit
+    (`Precision.keeps_threads`). In float32 that needs ``MKL_CBWR=AUTO,STRICT`` in the environment, without
+    which MKL sums some products in another order. Sets torch's threads and seed for the whole process.
     """
 
     def __init__(self, platform: Platform) -> None:
@@ -57,7 +57,8 @@ class InProcess:
             num_devices=len(spec.gang),
         )
         strategy = STRATEGIES.find(spec.strategy).loaded().at(place)
-        record = run_rank(trial, strategy, _Reporter(trial).about)
+        reporter = _Reporter(trial, takes_cores=not place.precision.keeps_threads)
+        record = run_rank(trial, strategy, reporter.about)
         assert record is not None  # the only rank is the leading one
         return record
 
@@ -92,10 +93,11 @@ def usable_device(lane: LanePlan, index: int = 0) -> torch.device:
 
 
 class _Reporter:
-    """Called after every step; at most every 0.4 s it reports progress and checks for free cores."""
+    """Called after every step; at most every 0.4 s it reports progress and takes cores that became free."""
 
-    def __init__(self, trial: NeuralTrial) -> None:
+    def __init__(self, trial: NeuralTrial, *, takes_cores: bool) -> None:
         self._trial = trial
+        self._takes_cores = takes_cores
         self._metric = ""
         self._next = 0.0
         self._watched = 0
@@ -116,5 +118,5 @@ class _Reporter:
         trial = self._trial
         metric = self._metric if value is not None else None
         trial.events.progress(trial.name, done, step=epoch, metric=metric, value=value)
-        if torch.get_num_threads() < trial.lane.threads and trial.cores_are_free():
+        if self._takes_cores and torch.get_num_threads() < trial.lane.threads and trial.cores_are_free():
             torch.set_num_threads(trial.lane.threads)

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map_only
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.model import TabularModel
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
-from sparkgpu.engines.neural.nets.piecewise import PiecewiseLookup
+from sparkgpu.engines.neural.nets.piecewise import PiecewiseEmbeddings
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.training.memory import TOO_LARGE
 from sparkgpu.engines.neural.training.optimizer import Recipe
@@ -115,7 +115,7 @@ class _Shadow:
         self._net = self._model.net
         self._num_codes = num_codes
         for module in self._model.modules():
-            if isinstance(module, PiecewiseLookup):
+            if isinstance(module, PiecewiseEmbeddings):
                 module.is_exported = True  # a GPU keeps the published form, which takes more
             _replace(module._parameters, lambda value: nn.Parameter(self._mode.from_tensor(value.detach())))
             _replace(module._buffers, self._mode.from_tensor)

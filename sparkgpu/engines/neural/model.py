@@ -31,7 +31,7 @@ from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.table.rows import Rows
 from sparkgpu.table.schema import TableSchema
 
-_FORMAT = 4
+_FORMAT = 5
 TENSORS = "model.safetensors"
 
 

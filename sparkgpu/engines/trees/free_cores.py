@@ -1,5 +1,7 @@
 """Trees that grow take all cores of their lane when the other branch has ended: between two rounds only.
 
+For libraries that train in this process; H2O keeps the number of threads that a training began with.
+
 On the CPU the branches divide the lane's cores, since two teams of threads on one core wait for each other at
 every barrier. So a team grows only when the other one is gone. The trees stay the same. Trees that one core
 grows in milliseconds keep it: their hundreds of barriers cost more than a second core brings, and many times
@@ -9,13 +11,9 @@ more if other work delays one of the two.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from sparkgpu.engines.engine import TreesTrial
 from sparkgpu.plan.tree_defaults import TableSize, each_round_s
-
-if TYPE_CHECKING:
-    from py4j.java_gateway import JVMView
 
 _LOOK_EVERY_S = 0.4
 _LEAST_TREE_S = 0.02
@@ -43,23 +41,3 @@ class FreeCores:
             return None
         self._waits = False
         return self._trial.lane.threads
-
-
-class FreeCoresOfH2O:
-    """Gives the model that grows in H2O, on a node inside this JVM, the cores that become free."""
-
-    def __init__(self, java: JVMView, model_id: str, trial: TreesTrial) -> None:
-        self._java = java
-        self._model_id = model_id
-        self._free = FreeCores(trial)
-        self._threads: int | None = None
-        self.given: int | None = None
-        """The threads that the model grows with since."""
-
-    def look(self) -> None:
-        """Called again and again; it waits for the end of a round only when it has threads to give."""
-        self._threads = self._threads or self._free.found()
-        if self._threads is None or self.given is not None:
-            return
-        if self._java.hex.tree.xgboost.task.BoosterThreads.set(self._model_id, self._threads):
-            self.given = self._threads  # else no tree grows: not yet, or no more

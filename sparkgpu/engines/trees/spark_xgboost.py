@@ -22,14 +22,13 @@ from sparkgpu.engines.trees.curve import curve_as_csv
 from sparkgpu.engines.trees.xgboost_library import XGBOOST_FILE, XGBoost
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.host.processes import peak_resident_bytes
-from sparkgpu.jvm.sql import quoted, text_literal
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
 from sparkgpu.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _IS_VALID = "__sparkgpu_valid"
 _PREDICTED: tuple[SplitName, SplitName] = ("valid", "test")
@@ -43,7 +42,7 @@ class SparkXGBoost:
         self._session = platform.session
         self._num_workers = platform.num_workers
 
-    def gets_on(self) -> bool:
+    def made_progress(self) -> bool:
         """Never: its work is tasks of Spark, which are counted as such."""
         return False
 
@@ -164,7 +163,7 @@ def _estimator(trial: TreesTrial, num_workers: int) -> Any:
 
 
 def _rows(session: SparkSession, trial: TreesTrial, split: str) -> DataFrame:
-    """The rows of a split as numbers: categories as codes, missing values as NaN."""
+    """The rows of a split."""
     from pyspark.sql import functions as F
 
     paths, schema, fold = trial.run, trial.schema, trial.spec.fold
@@ -173,26 +172,8 @@ def _rows(session: SparkSession, trial: TreesTrial, split: str) -> DataFrame:
     else:
         whole = session.read.parquet(str(paths.split("train")))
         found = whole.where(F.col(FOLD) != fold if split == "train" else F.col(FOLD) == fold)
-    columns: list[Column] = [
-        F.coalesce(
-            _code(feature.name, feature.levels)
-            if feature.kind == "categorical"
-            else F.col(quoted(feature.name)).cast("double"),
-            F.lit(float("nan")),
-        ).alias(feature.name)
-        for feature in schema.features
-    ]
     own = [ROW_ID, LABEL, *([WEIGHT] if schema.weighted else [])]
-    return found.select(*own, *columns)
-
-
-def _code(name: str, levels: tuple[str, ...]) -> Column:
-    """A category's position among its levels; null for a missing value."""
-    from pyspark.sql import functions as F
-
-    words = ", ".join(map(text_literal, levels))
-    place = F.expr(f"array_position(array({words}), cast({quoted(name)} AS string))")
-    return F.when(place > 0, (place - 1).cast("double"))
+    return found.select(*own, *(feature.name for feature in schema.features))
 
 
 def _marked(rows: DataFrame, *, valid: bool) -> DataFrame:

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from sparkgpu.engines.neural.nets.products import batched, linear
+from torch.nn import functional
 
 _FEW = 2  # so many outputs are added up one by one
 _FEW_IN_ALL = 64  # so many outputs of all members are one product
@@ -48,12 +47,13 @@ def _reduced_product(x_BMD: Tensor, weight_MDC: Tensor) -> Tensor:
     """The same in autocast's format, in which narrow products of each member take longer."""
     members, width, outputs = weight_MDC.shape
     if members * outputs > _FEW_IN_ALL:
-        return batched(x_BMD.transpose(0, 1), weight_MDC).transpose(0, 1)
+        x_MBD = x_BMD.transpose(0, 1).contiguous()  # oneDNN copies what is not in one piece
+        return (x_MBD @ weight_MDC).transpose(0, 1)
     # One product for all members, with zeros where one would meet another's values.
     weight_MCMD = weight_MDC.new_zeros(members, outputs, members, width)
     weight_MCMD.diagonal(dim1=0, dim2=2).copy_(weight_MDC.permute(2, 1, 0))
     weight_ND = weight_MCMD.view(members * outputs, members * width)
-    return linear(x_BMD.flatten(1), weight_ND, None).view(-1, members, outputs)
+    return functional.linear(x_BMD.flatten(1), weight_ND).view(-1, members, outputs)
 
 
 class _NarrowProduct(torch.autograd.Function):

@@ -10,7 +10,6 @@ from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import InputLayer
 from sparkgpu.engines.neural.nets.network import Network
-from sparkgpu.engines.neural.nets.products import Linear
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
 
@@ -20,7 +19,7 @@ class MLPBlock(nn.Module):
 
     def __init__(self, num_inputs: int, num_outputs: int, dropout: float) -> None:
         super().__init__()
-        self.linear = Linear(num_inputs, num_outputs)
+        self.linear = nn.Linear(num_inputs, num_outputs)
         self.activation = nn.ReLU()
         self.dropout = Dropout(dropout)
 
@@ -34,7 +33,7 @@ def build_mlp(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
     first = InputLayer(shape)
     widths = [first.num_outputs, *parameters.hidden]
     blocks = [MLPBlock(before, after, parameters.dropout) for before, after in pairwise(widths)]
-    return TabularNet(first, blocks, Members(Linear(widths[-1], shape.num_outputs)))
+    return TabularNet(first, blocks, Members(nn.Linear(widths[-1], shape.num_outputs)))
 
 
 NETWORK = Network(build=build_mlp)

@@ -1,8 +1,10 @@
-"""Piecewise-linear embeddings of numbers by look-ups: on a CPU, in a third of the time of the published form.
+"""Piecewise-linear embeddings of numbers (Gorishniy et al., NeurIPS 2022), in the form of the paper on TabM.
 
-The published form writes each number as a vector over all bins of its column and multiplies that with a
-matrix. But an embedding is a straight line within a bin, so the line's start and rise, looked up for the
-number's bin, give the same values up to rounding. The parameters stay those of the published module.
+An embedding is a straight line of the number plus lines that rise within one bin each. The published form
+(version "B" of the package ``rtdl_num_embeddings``, which loads scikit-learn and is not needed here) writes
+each number as a vector over all bins of its column and multiplies that with a matrix. On a CPU the value at
+the left edge of the number's bin and the rise within it are looked up instead, in a third of the time: the
+same values up to rounding.
 
 B rows, F columns, S bins of the column with the most, R = F * S, E embedding width.
 """
@@ -16,60 +18,74 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class PiecewiseLookup(nn.Module):
-    """Applies the published embeddings with these `bins` (edges of each column); has no parameters itself.
+class PiecewiseEmbeddings(nn.Module):
+    """Numbers (B, F) to embeddings (B, F, E); `bins` are the edges of each column, for at least two bins.
 
-    The published module keeps a column's last bin in place S - 1 and the others from place 0 on.
+    A column's last bin is in place S - 1 and the others from place 0 on: a column with fewer bins leaves
+    places between its last two unused.
     """
 
     inner_FS: Tensor
     used_FS: Tensor
-    left_R: Tensor
-    width_R: Tensor
+    left_FS: Tensor
+    width_FS: Tensor
     first_F: Tensor
 
-    def __init__(self, bins: Sequence[Tensor]) -> None:
+    def __init__(self, bins: Sequence[Tensor], embedding_dim: int) -> None:
         super().__init__()
-        places = max(len(edges) for edges in bins) - 1
-        # A column with fewer bins leaves places between its last two unused.
+        places, reach = max(len(edges) for edges in bins) - 1, embedding_dim**-0.5
+        self.slope = nn.Parameter(torch.empty(len(bins), embedding_dim).uniform_(-reach, reach))
+        self.bias = nn.Parameter(torch.empty(len(bins), embedding_dim).uniform_(-reach, reach))
+        # The published module draws these, too, before it sets them to 0, so a seed gives the same network.
+        self.rise = nn.Parameter(torch.empty(len(bins), places, embedding_dim).uniform_().zero_())
         inner_FS = torch.full((len(bins), places - 1), -torch.inf)
         left_FS, width_FS = torch.zeros(len(bins), places), torch.ones(len(bins), places)
         used_FS = torch.zeros(len(bins), places)
         for column, edges in enumerate(bins):
             before = len(edges) - 2  # the bins before the last one
-            if before:
-                inner_FS[column, :before] = edges[1:-1]
-                inner_FS[column, before:] = edges[-2]
+            inner_FS[column, :before] = edges[1:-1]
+            inner_FS[column, before:] = edges[-2]
             used_FS[column, :before], used_FS[column, -1] = 1.0, 1.0
             left_FS[column, :before], left_FS[column, -1] = edges[:-2], edges[-2]
             width_FS[column, :before], width_FS[column, -1] = edges.diff()[:-1], edges[-1] - edges[-2]
         self.register_buffer("inner_FS", inner_FS, persistent=False)
         self.register_buffer("used_FS", used_FS, persistent=False)
-        self.register_buffer("left_R", left_FS.flatten(), persistent=False)
-        self.register_buffer("width_R", width_FS.flatten(), persistent=False)
+        self.register_buffer("left_FS", left_FS, persistent=False)
+        self.register_buffer("width_FS", width_FS, persistent=False)
         self.register_buffer("first_F", torch.arange(len(bins)) * places, persistent=False)
         self.is_exported = False
         """Whether the published form is kept, whose operators any exporter knows."""
 
-    def serves(self, published: nn.Module) -> bool:
-        """On a CPU, with whole tensors: a GPU multiplies quickly and would add gradients in any order."""
-        weight = published.get_parameter("linear.weight")
-        return not self.is_exported and weight.device.type == "cpu" and type(weight) is nn.Parameter
+    def forward(self, x_BF: Tensor) -> Tensor:
+        # A GPU multiplies quickly, and would add a look-up's gradients in any order.
+        if self.is_exported or self.rise.device.type != "cpu" or type(self.rise) is not nn.Parameter:
+            return self._published(x_BF)
+        return self._looked_up(x_BF)
 
-    def forward(self, published: nn.Module, x_BF: Tensor) -> Tensor:
-        """Embeddings (B, F, E)."""
-        weight_FSE = published.get_parameter("linear.weight") * self.used_FS.unsqueeze(2)
-        slope_F1E = published.get_parameter("linear0.weight").unsqueeze(1)
-        bias_F1E = published.get_parameter("linear0.bias").unsqueeze(1)
-        places_FS1 = (*weight_FSE.shape[:2], 1)
+    def _published(self, x_BF: Tensor) -> Tensor:
+        x_BF1 = x_BF.unsqueeze(2)
+        share_BFS = torch.addcmul(-self.left_FS / self.width_FS, self.used_FS / self.width_FS, x_BF1)
+        # Before a column's first edge its line goes on, as it does after the last one.
+        first_BF1, inner_BFS, last_BF1 = (
+            share_BFS[..., :1].clamp_max(1.0),
+            share_BFS[..., 1:-1].clamp(0.0, 1.0),
+            share_BFS[..., -1:].clamp_min(0.0),
+        )
+        share_FBS = torch.cat([first_BF1, inner_BFS, last_BF1], dim=2).transpose(0, 1)
+        line_BFE = torch.addcmul(self.bias, self.slope, x_BF1)
+        return line_BFE + (share_FBS @ self.rise).transpose(0, 1)
+
+    def _looked_up(self, x_BF: Tensor) -> Tensor:
+        rise_FSE = self.rise * self.used_FS.unsqueeze(2)
+        slope_F1E, bias_F1E = self.slope.unsqueeze(1), self.bias.unsqueeze(1)
         # The value at the left edge of each bin: the bias, the straight part, and all bins before.
-        start_FSE = functional.pad(weight_FSE.cumsum(1)[:, :-1], (0, 0, 1, 0))
-        start_FSE = start_FSE + torch.addcmul(bias_F1E, self.left_R.view(places_FS1), slope_F1E)
-        rise_FSE = torch.addcmul(weight_FSE, self.width_R.view(places_FS1), slope_F1E)
+        start_FSE = functional.pad(rise_FSE.cumsum(1)[:, :-1], (0, 0, 1, 0))
+        start_FSE = start_FSE + torch.addcmul(bias_F1E, self.left_FS.unsqueeze(2), slope_F1E)
+        rise_FSE = torch.addcmul(rise_FSE, self.width_FS.unsqueeze(2), slope_F1E)
         bin_FB = torch.searchsorted(self.inner_FS, x_BF.t().contiguous(), right=True)
         place_N = (bin_FB.t() + self.first_F).flatten()
-        past_N = x_BF.flatten() - self.left_R.index_select(0, place_N)
-        share_N = past_N / self.width_R.index_select(0, place_N)
+        past_N = x_BF.flatten() - self.left_FS.flatten().index_select(0, place_N)
+        share_N = past_N / self.width_FS.flatten().index_select(0, place_N)
         found_NE = torch.addcmul(
             start_FSE.flatten(0, 1).index_select(0, place_N),
             share_N.unsqueeze(1),

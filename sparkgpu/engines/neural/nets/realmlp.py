@@ -20,7 +20,6 @@ from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, Columns
 from sparkgpu.engines.neural.nets.network import Network
-from sparkgpu.engines.neural.nets.products import linear
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
 from sparkgpu.engines.neural.preprocess import RobustClip, bend, middle_and_unit
@@ -50,7 +49,7 @@ class PeriodicEmbeddings(nn.Module):
 
     def forward(self, x_BG: Tensor) -> Tensor:
         wave_BGH = torch.cos(2 * math.pi * self.frequency * x_BG.unsqueeze(2) + self.phase)
-        with torch.autocast("cpu", enabled=False):  # too small to gain, and repeatable in float32
+        with torch.autocast("cpu", enabled=False):  # too small to gain
             mixed = torch.einsum("bgh,ghd->bgd", wave_BGH, self.weight) + self.shift
         return torch.cat([x_BG.unsqueeze(2), mixed], dim=2).flatten(1)
 
@@ -183,7 +182,7 @@ class NTKLinear(nn.Linear):
         self.bias.copy_(-(self(x_BD).t().gather(1, rows_DR) * share_DR).sum(dim=1))
 
     def forward(self, x_BD: Tensor) -> Tensor:
-        return linear(x_BD * self.in_features**-0.5, self.weight, self.bias)
+        return super().forward(x_BD * self.in_features**-0.5)
 
 
 class ParametricActivation(nn.Module):

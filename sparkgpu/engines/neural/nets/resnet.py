@@ -13,7 +13,6 @@ from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.neural.nets.dropout import Dropout
 from sparkgpu.engines.neural.nets.inputs import InputLayer
 from sparkgpu.engines.neural.nets.network import Network
-from sparkgpu.engines.neural.nets.products import Linear
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
 
@@ -26,10 +25,10 @@ class ResidualBlock(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.expand = Linear(width, _EXPANSION * width)
+        self.expand = nn.Linear(width, _EXPANSION * width)
         self.activation = nn.ReLU()
         self.dropout = Dropout(dropout)
-        self.reduce = Linear(_EXPANSION * width, width)
+        self.reduce = nn.Linear(_EXPANSION * width, width)
 
     def forward(self, x_BD: Tensor) -> Tensor:
         inner = self.dropout(self.activation(self.expand(self.norm(x_BD))))
@@ -43,7 +42,7 @@ class ResNetInput(nn.Module):
     def __init__(self, shape: InputShape, width: int) -> None:
         super().__init__()
         self.columns = InputLayer(shape)
-        self.linear = Linear(self.columns.num_outputs, width)
+        self.linear = nn.Linear(self.columns.num_outputs, width)
 
     def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
         out_BD: Tensor = self.linear(self.columns(numeric_BG, codes_BK))
@@ -54,7 +53,7 @@ def build_resnet(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
     """A block for each entry of `hidden`; all entries are the same width."""
     width = parameters.hidden[0]
     blocks = [ResidualBlock(width, parameters.dropout) for _ in parameters.hidden]
-    output = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), Linear(width, shape.num_outputs))
+    output = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, shape.num_outputs))
     return TabularNet(ResNetInput(shape, width), blocks, Members(output))
 
 

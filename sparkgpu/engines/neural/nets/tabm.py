@@ -1,8 +1,8 @@
 """TabM-mini (Gorishniy et al., "TabM", ICLR 2025): many predictions per row, numbers embedded.
 
 One network gives the predictions of M members. They share all weights except two: the factors of a member's
-inputs, and its output layer. The parts come from the packages ``tabm`` and ``rtdl_num_embeddings`` by the
-paper's authors. The dropout is ours, so that a mask depends only on the place in training.
+inputs, and its output layer. It starts as a network of the authors' package ``tabm`` does from the same seed.
+The dropout is ours, so that a mask depends only on the place in training.
 
 The paper gives every level of a category its own input. Here a column with many levels is embedded, since a
 hundred thousand levels would make a hundred thousand inputs.
@@ -12,14 +12,12 @@ B rows, G numeric inputs, K categorical columns, E embedding width, D width, M m
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.config.values import NumberEmbedding
@@ -30,42 +28,12 @@ from sparkgpu.engines.neural.nets.inputs import embedding_dim as category_dim
 from sparkgpu.engines.neural.nets.members_output import MembersOutput
 from sparkgpu.engines.neural.nets.mlp import MLPBlock
 from sparkgpu.engines.neural.nets.network import Network
-from sparkgpu.engines.neural.nets.piecewise import PiecewiseLookup
-from sparkgpu.engines.neural.nets.products import is_reduced, linear
+from sparkgpu.engines.neural.nets.piecewise import PiecewiseEmbeddings
 from sparkgpu.engines.neural.nets.shape import InputShape
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.training.optimizer import Recipe
 
 _MOST_ONE_HOT = 32  # a column with more levels is embedded
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Published:
-    """The parts that the paper's authors publish."""
-
-    embeddings: type[nn.Module]
-    affine: type[nn.Module]
-    view: type[nn.Module]
-
-
-@cache
-def _published() -> _Published:
-    # The embeddings' package loads scikit-learn, and with it pandas, for bins from decision trees, which are
-    # not used here: 1.6 s and 90 MB of every start. It does without where there is none.
-    absent = "sklearn" not in sys.modules
-    if absent:
-        sys.modules["sklearn"] = None  # type: ignore[assignment]
-    try:
-        from rtdl_num_embeddings import PiecewiseLinearEmbeddings
-        from tabm import ElementwiseAffine, EnsembleView
-    finally:
-        if absent:
-            del sys.modules["sklearn"]
-    return _Published(
-        embeddings=PiecewiseLinearEmbeddings,
-        affine=ElementwiseAffine,
-        view=EnsembleView,
-    )
 
 
 class TabMInput(nn.Module):
@@ -82,13 +50,10 @@ class TabMInput(nn.Module):
         many = [column for column, levels in enumerate(shape.num_levels) if levels > _MOST_ONE_HOT]
         self.embedded, self.plain, self.few, self.many = map(Columns, (embedded, plain, few, many))
         self.numeric: nn.Module | None = None
-        self.lookup: PiecewiseLookup | None = None
         if embedded and number_embedding == "cosine":
             self.numeric = CosineEmbeddings(len(embedded), embedding_dim)
         elif embedded:
-            bins = [shape.bins[column] for column in embedded]
-            self.numeric = _published().embeddings(bins, embedding_dim, activation=False, version="B")
-            self.lookup = PiecewiseLookup(bins)
+            self.numeric = PiecewiseEmbeddings([shape.bins[column] for column in embedded], embedding_dim)
         self.one_hot = OneHot([shape.num_levels[column] for column in few]) if few else None
         self.embeddings = CategoryEmbeddings([shape.num_levels[column] for column in many]) if many else None
         self.widths = (
@@ -103,12 +68,7 @@ class TabMInput(nn.Module):
     def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
         parts: list[Tensor] = []
         if self.numeric is not None:
-            embedded_BF = self.embedded(numeric_BG)
-            if self.lookup is not None and self.lookup.serves(self.numeric):
-                found_BFE = self.lookup(self.numeric, embedded_BF)
-            else:
-                found_BFE = self.numeric(embedded_BF)
-            parts.append(found_BFE.flatten(1))
+            parts.append(self.numeric(self.embedded(numeric_BG)).flatten(1))
         if self.plain.num_outputs:
             parts.append(self.plain(numeric_BG))
         if self.one_hot is not None:
@@ -116,6 +76,21 @@ class TabMInput(nn.Module):
         if self.embeddings is not None:
             parts.append(self.embeddings(self.many(codes_BK)))
         return torch.cat(parts, dim=1)
+
+
+class Adapter(nn.Module):
+    """A row (B, D) to its members' (B, M, D).
+
+    At the start, a member weighs all inputs from one column equally.
+    """
+
+    def __init__(self, widths: Sequence[int], *, members: int) -> None:
+        super().__init__()
+        factors = [torch.randn(members, 1).expand(-1, width) for width in widths]
+        self.weight = nn.Parameter(torch.cat(factors, dim=1))
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        return x_BD.unsqueeze(1) * self.weight
 
 
 class FirstBlock(MLPBlock):
@@ -128,11 +103,7 @@ class FirstBlock(MLPBlock):
 
     def __init__(self, widths: Sequence[int], num_outputs: int, dropout: float, *, members: int) -> None:
         super().__init__(sum(widths), num_outputs, dropout)
-        # At the start, a member weighs all inputs from one column equally.
-        self.adapter = _published().affine(
-            (members, sum(widths)), bias=False, scaling_init="normal", scaling_init_chunks=list(widths)
-        )
-        self.view = _published().view(k=members)
+        self.adapter = Adapter(widths, members=members)
         self.may_merge = True
         """Whether the layer's weights may be used without calling it; not if the layer is cut over ranks."""
 
@@ -140,22 +111,20 @@ class FirstBlock(MLPBlock):
         if self.may_merge and len(x_BD) > self.linear.out_features:
             hidden_BMD = self._merged(x_BD)
         else:
-            hidden_BMD = self.linear(self.adapter(self.view(x_BD)))
+            hidden_BMD = self.linear(self.adapter(x_BD))
         out_BMD: Tensor = self.dropout(self.activation(hidden_BMD))
         return out_BMD
 
     def _merged(self, x_BD: Tensor) -> Tensor:
         """Rows through the layers of all members, which stand side by side."""
-        factor_MD, layer_ED, bias_E = (
-            self.adapter.get_parameter("weight"),
-            self.linear.weight,
-            self.linear.bias,
-        )
+        factor_MD, layer_ED, bias_E = self.adapter.weight, self.linear.weight, self.linear.bias
         members, outputs = len(factor_MD), len(layer_ED)
-        if is_reduced(x_BD):
+        kind = x_BD.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
             # Added by itself, a float32 bias would make the members' values float32, too.
             weight_MED = factor_MD.unsqueeze(1) * layer_ED
-            return linear(x_BD, weight_MED.flatten(0, 1), bias_E.repeat(members)).view(-1, members, outputs)
+            hidden_BN = functional.linear(x_BD, weight_MED.flatten(0, 1), bias_E.repeat(members))
+            return hidden_BN.view(-1, members, outputs)
         weight_DME = factor_MD.t().unsqueeze(2) * layer_ED.t().unsqueeze(1)
         return (x_BD @ weight_DME.flatten(1)).view(-1, members, outputs) + bias_E
 

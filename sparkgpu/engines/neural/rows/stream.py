@@ -15,11 +15,10 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sparkgpu.engines.neural.nets.dropout import derived_seed
@@ -28,7 +27,7 @@ from sparkgpu.engines.neural.rows.resident import ResidentRows, raw_rows, sent
 from sparkgpu.engines.neural.rows.upload import Coming, Upload
 from sparkgpu.engines.neural.training.objective import Objective
 from sparkgpu.table.row_groups import RowGroups
-from sparkgpu.table.rows import Rows
+from sparkgpu.table.rows import Rows, joined
 
 _AHEAD = 2  # pools that wait, so that the next one is ready when one is used up
 
@@ -67,10 +66,10 @@ class StreamedSource:
         rest: ResidentRows | None = None
         passed = 0
         random = np.random.default_rng(derived_seed(seed, epoch))  # not in the thread: the first call imports
-        read = joined(self._groups.blocks(random), self._pool_rows)
-        with _Pools((self._begun(rows) for rows in read), self._upload) as pools:
+        read = pools(self._groups.blocks(random), self._pool_rows)
+        with _Pools((self._begun(rows) for rows in read), self._upload) as filled:
             for number in itertools.count():
-                fresh = pools.next()
+                fresh = filled.next()
                 if fresh is None:
                     return
                 if self._upload is not None:
@@ -84,7 +83,7 @@ class StreamedSource:
                     if passed // batch_size >= first:
                         yield pool.take(index_B[part(len(index_B))]), len(index_B)
                     passed += len(index_B)
-                    pools.look_ahead()
+                    filled.look_ahead()
                 rest = pool.take(order_P[end:]) if end < len(pool) else None
 
     def _begun(self, rows: Rows) -> ResidentRows:
@@ -155,29 +154,16 @@ class _Pools:
                 break
 
 
-def joined(blocks: Iterator[Rows], most: int) -> Iterator[Rows]:
+def pools(blocks: Iterator[Rows], most: int) -> Iterator[Rows]:
     """Blocks joined until they hold at least `most` rows; the last may hold fewer."""
     waiting: list[Rows] = []
     for block in blocks:
         waiting.append(block)
         if sum(len(rows.row_id_N) for rows in waiting) >= most:
-            yield _concatenated(waiting)
+            yield joined(waiting)
             waiting = []
     if waiting:
-        yield _concatenated(waiting)
-
-
-def _concatenated(parts: list[Rows]) -> Rows:
-    def together(name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    return Rows(
-        row_id_N=together("row_id_N"),
-        label_N=together("label_N"),
-        weight_N=None if parts[0].weight_N is None else together("weight_N"),
-        numeric_NF=together("numeric_NF"),
-        codes_NK=together("codes_NK"),
-    )
+        yield joined(waiting)
 
 
 def fit_transform(

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
-from sparkgpu.engines.neural.nets.products import products_on
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.rows.resident import ResidentRows
 from sparkgpu.engines.neural.training.memory import copied, retried
@@ -116,8 +115,7 @@ class Strategy:
         total = loss_B.sum()
         # To give `backward` the factor would save three small operations, but torch then loads sympy (0.4 s).
         mean = total * (self.gradient_scale / place.batch_rows)
-        with products_on(self.precision.threads):  # of activations that are computed again
-            torch.autograd.backward(mean if self.scaler is None else self.scaler.scale(mean))
+        torch.autograd.backward(mean if self.scaler is None else self.scaler.scale(mean))
         return total.detach()
 
     def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.registry.strategies import STRATEGIES
-from sparkgpu.engines.neural.nets.products import products_on, threads_set
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processor import has_amx
 from sparkgpu.plan.strategy import check_precision, reduces_on_cpu
@@ -26,15 +25,11 @@ _SMALL = 128  # rows and columns; a product of such matrices takes as long in fl
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """`dtype` None means float32 throughout. float16 needs scaled losses, or small gradients vanish.
-
-    `threads` compute a CPU's products in another format (`nets.products`).
-    """
+    """`dtype` None means float32 throughout. float16 needs scaled losses, or small gradients vanish."""
 
     device_type: str
     dtype: torch.dtype | None
     tf32: bool = False
-    threads: int = field(default_factory=torch.get_num_threads)
 
     def __str__(self) -> str:
         if self.dtype is None:
@@ -47,7 +42,7 @@ class Precision:
         if self.dtype is None:
             yield
             return
-        with torch.autocast(self.device_type, dtype=self.dtype), products_on(self.threads):
+        with torch.autocast(self.device_type, dtype=self.dtype):
             yield
 
     @contextmanager
@@ -63,10 +58,14 @@ class Precision:
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("medium")
         try:
-            with threads_set(self.threads):
-                yield
+            yield
         finally:
             torch.set_float32_matmul_precision(before)
+
+    @property
+    def keeps_threads(self) -> bool:
+        """Whether more threads would change digits: oneDNN sums products in another order then."""
+        return self.device_type == "cpu" and self.dtype is not None
 
     def scaler(self) -> torch.amp.GradScaler | None:
         return torch.amp.GradScaler(self.device_type) if self.dtype is torch.float16 else None

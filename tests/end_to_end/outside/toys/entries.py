@@ -15,6 +15,4 @@ LINEAR = NetworkEntry(
     },
 )
 
-FEATHER = FormatEntry(
-    name="feather", load="toys.feather:open_feather", endings=(".feather",), is_typed=True, by_spark=False
-)
+FEATHER = FormatEntry(name="feather", load="toys.feather:open_feather", endings=(".feather",))

@@ -1,0 +1,177 @@
+"""Rows of the prepared table as one file of whole columns, which H2O in this process's JVM reads in place.
+
+The columns lie one after the other in the bytes of H2O's chunks, and the file begins with the number of its
+rows. H2O reads a part whenever it needs it and keeps nothing, so the table takes no heap. One node only: this
+JVM. The rows stream through as they lie in the table's files, in the order of their ids.
+
+N rows of the file, R rows of the split's files.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sparkgpu.errors import DataError, DeviceError
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.rows import as_numpy, files_of
+from sparkgpu.table.schema import FOLD, SplitName
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JVMView
+
+ColumnKind = Literal["int32", "float32", "float64"]
+
+_BATCH_ROWS = 65_536
+_ALIGNED = 64  # bytes
+_ROWS = struct.Struct("<q")  # how the file begins
+# Written pages count as memory of this process until it lets go of them.
+_MOST_HELD_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedColumn:
+    """A column of the table as it is or, with `order`, the positions of its level codes in that order.
+
+    With `levels` the numbers are categories, and these are their texts.
+    """
+
+    name: str
+    kind: ColumnKind
+    order: tuple[int, ...] | None = None
+    levels: tuple[str, ...] = ()
+
+    def values(self, column: pa.Array) -> NDArray[Any]:
+        """The values of a batch; infinite ones, and levels that are not in `order`, are missing to H2O."""
+        value_N = as_numpy(column)
+        if self.order is not None:
+            return positions(value_N, self.order)
+        if self.kind == "float32" and np.isinf(value_N).any():
+            value_N = np.where(np.isinf(value_N), np.float32("nan"), value_N)
+        return value_N
+
+
+def positions(code_N: NDArray[np.float32], order: Sequence[int]) -> NDArray[np.float32]:
+    """Where each level code stands in `order`; NaN for a missing value and for a code that is not there."""
+    missing = max(order, default=-1) + 1
+    position_L = np.full(missing + 1, np.nan, dtype=np.float32)
+    position_L[list(order)] = np.arange(len(order))
+    found = np.where(code_N < missing, code_N, missing).astype(np.int64)  # NaN is not less
+    return position_L[found]
+
+
+def write_columns(
+    paths: RunPaths, split: SplitName, fold: int | None, wanted: Sequence[WantedColumn], target: Path
+) -> None:
+    """Write the rows of a split, or of split train inside or outside a fold, to the new file `target`.
+
+    Raises `DataError` if the table cannot be read, and `DeviceError` if `target` cannot be written.
+    """
+    folded = fold is not None and split != "test"
+    folder = paths.split("train" if folded else split)
+    files = files_of(folder)
+    names = [one.name for one in wanted]
+    try:
+        if folded:
+            fold_R = [as_numpy(batch.column(0)) for batch in _batches(files, [FOLD])]
+            kept_R = (np.concatenate(fold_R) == fold) == (split == "valid")
+            rows = int(kept_R.sum())
+        else:
+            rows = sum(pq.read_metadata(file).num_rows for file in files)
+        if rows == 0:
+            raise DataError(f"{paths.table}: the prepared table holds no rows of split {split}.")
+        offsets, size = _layout(wanted, rows)
+        mapped = _mapped(target, size)
+        _ROWS.pack_into(mapped, 0, rows)
+        column_N = [
+            np.frombuffer(mapped, one.kind, rows, begin) for one, begin in zip(wanted, offsets, strict=True)
+        ]
+        most_rows = max(1, _MOST_HELD_BYTES * rows // size)
+        read = begin = held = 0
+        for batch in _batches(files, names):
+            part = batch.filter(pa.array(kept_R[read : read + batch.num_rows])) if folded else batch
+            for value_N, one, column in zip(column_N, wanted, part.columns, strict=True):
+                value_N[begin : begin + part.num_rows] = one.values(column)
+            read, begin, held = read + batch.num_rows, begin + part.num_rows, held + part.num_rows
+            if held > most_rows:
+                mapped.madvise(mmap.MADV_DONTNEED)
+                held = 0
+    except (FileNotFoundError, pa.ArrowException) as error:
+        raise DataError(f"{folder}: the prepared table cannot be read ({error}).") from error
+    pa.default_memory_pool().release_unused()
+
+
+def num_rows(file: Path) -> int:
+    """The rows of a file that `write_columns` wrote."""
+    with file.open("rb") as opened:
+        (rows,) = _ROWS.unpack(opened.read(_ROWS.size))
+    return int(rows)
+
+
+def put_frame(
+    java: JVMView, name: str, file: Path, wanted: Sequence[WantedColumn], *, rows_per_chunk: int
+) -> None:
+    """Put the frame `name` with the columns of `file` into H2O's store; `file` must stay as long as it."""
+    rows = num_rows(file)
+    texts = java_texts(
+        java,
+        [
+            [column.name for column in wanted],
+            [column.kind for column in wanted],
+            [str(offset) for offset in _layout(wanted, rows)[0]],
+            *(column.levels for column in wanted),
+        ],
+    )
+    java.water.fvec.ColumnFile.frame(name, str(file), rows, rows_per_chunk, texts)
+
+
+def java_texts(java: JVMView, lists: Sequence[Sequence[str]]) -> Any:
+    """The texts as a Java ``String[][]``, in one call: py4j alone needs one for each text."""
+    mapper = java.com.fasterxml.jackson.databind.ObjectMapper()
+    return mapper.readValue(
+        json.dumps([list(texts) for texts in lists]), java.java.lang.Class.forName("[[Ljava.lang.String;")
+    )
+
+
+def _batches(files: Sequence[Path], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=list(names)):
+                yield batch.select(list(names))
+
+
+def _layout(wanted: Sequence[WantedColumn], rows: int) -> tuple[list[int], int]:
+    """Where each column begins, and the size of the file, in bytes."""
+    offsets = []
+    end = _ALIGNED
+    for one in wanted:
+        offsets.append(end)
+        end += -(-rows * np.dtype(one.kind).itemsize // _ALIGNED) * _ALIGNED
+    return offsets, end
+
+
+def _mapped(target: Path, size: int) -> mmap.mmap:
+    """A new file of this size, mapped. Its disk space is taken at once, since a mapping cannot fail later."""
+    descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        return mmap.mmap(descriptor, size)
+    except OSError as error:
+        target.unlink()
+        raise DeviceError(
+            f"{target.parent}: no room for {size / 2**30:.1f} GiB, the rows for H2O ({error.strerror}). Set "
+            "TMPDIR to a folder on a larger disk."
+        ) from error
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""H2O inside a Spark session (Sparkling Water), behind a login made for this run: a lane's, or a cloud's."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkgpu.errors import DeviceError
+from sparkgpu.h2o.login import DENIED_FILES, USER, make_login
+
+if TYPE_CHECKING:
+    from ai.h2o.sparkling.H2OConf import H2OConf
+    from ai.h2o.sparkling.H2OContext import H2OContext
+    from pyspark.sql import SparkSession
+
+
+def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int, threads: int) -> H2OContext:
+    """Start H2O in the session's JVM and connect its Python client.
+
+    H2O 3.46 has published remote code executions behind its REST interface, so nobody else may reach it. It
+    listens on loopback, asks for a random login (passed inside the JVM, never on a command line), and runs
+    without Flow, REPL, node port and Flow proxy (see ``h2o/jars``). Each process can do this only once: a
+    second context in one JVM ends the JVM.
+    """
+    for folder in ("h2o-log", "h2o-flows", "h2o-ice"):
+        (scratch / folder).mkdir(exist_ok=True)
+    conf = (
+        _guarded(name, scratch)
+        .setLogLevel("WARN")
+        .setLogDir(str(scratch / "h2o-log"))
+        .setFlowDir(str(scratch / "h2o-flows"))
+        .setBasePort(port_base)
+        .setNthreads(threads)
+        # -disable_net closes the port between nodes, which has no login; a single node does not need it.
+        .setExtraProperties(
+            "-ip 127.0.0.1 -web_ip 127.0.0.1 -disable_net -disable_flow "
+            f"-ice_root {scratch / 'h2o-ice'} -file_deny_glob {DENIED_FILES}"
+        )
+    )
+    return _connected(conf)
+
+
+def start_cloud(
+    session: SparkSession, *, name: str, scratch: Path, num_nodes: int, threads: int, loopback: bool
+) -> H2OContext:
+    """Start one H2O node in each of `num_nodes` executors and connect its Python client to the cloud.
+
+    Its REST interface asks for the login, and the nodes use TLS with keys made for this run. XGBoost's own
+    connections during training stay open, since H2O cannot protect them, so executors belong in a private
+    network (SECURITY.md). The driver is not a node of the cloud.
+    """
+    # A node's REST interface listens on all interfaces, unless all nodes are on this machine.
+    listening = "-web_ip 127.0.0.1 " if loopback else ""
+    conf = (
+        _guarded(name, scratch)
+        .setNumH2OWorkers(num_nodes)
+        .setNthreads(threads)
+        .setLogLevel("INFO")  # logs go to each executor's own working folder
+        .setInternalSecureConnectionsEnabled()
+        # The driver gives up a cloud that lost a node, with its application; Sparkling Water would end the
+        # JVM.
+        .setKillOnUnhealthyClusterDisabled()
+        .setExtraProperties(
+            f"{listening}-disable_flow -allow_insecure_xgboost -file_deny_glob {DENIED_FILES}"
+        )
+    )
+    return _connected(conf)
+
+
+_NEWEST = "3.46.0.6"  # inside Sparkling Water's last release
+
+
+def check_version(found: str) -> None:
+    """Raise `DeviceError` if h2o is newer than Sparkling Water's last release."""
+    numbers = [[int(digits) for digits in re.findall(r"\d+", name)] for name in (found, _NEWEST)]
+    if numbers[0] > numbers[1]:
+        raise DeviceError(
+            f"h2o {_NEWEST} was asked for, the last in Sparkling Water, but h2o {found} is installed; "
+            f"from 3.46.0.12 on H2O exports no MOJO. Run `pip install h2o=={_NEWEST}`, or train without H2O: "
+            'trees.engine = "xgboost" (docs/horizon.md).'
+        )
+
+
+def _guarded(name: str, scratch: Path) -> H2OConf:
+    """The settings of every H2O that we start: its own login, no REPL, files in `scratch`."""
+    # Not through the package `pysparkling`: its import starts another Python to compare versions.
+    from ai.h2o.sparkling.H2OConf import H2OConf
+
+    check_version(version("h2o"))
+    login = make_login(scratch)
+    return (
+        H2OConf()
+        .setInternalClusterMode()
+        .setCloudName(name)
+        .setReplDisabled()
+        .setHashLoginEnabled()
+        .setLoginConf(str(login.file))
+        .setUserName(USER)
+        .setPassword(login.password)
+    )
+
+
+def _connected(conf: H2OConf) -> H2OContext:
+    from ai.h2o.sparkling.H2OContext import H2OContext
+    from h2o.utils.progressbar import ProgressBar
+
+    # The client first polls each job every 0.2 s; a trial has a dozen shorter jobs.
+    ProgressBar.MIN_PROGRESS_CHECK_INTERVAL = 0.02
+    # The connection's banner goes to the lane's log, like all output of this process.
+    return H2OContext.getOrCreate(conf)
+
+
+@contextlib.contextmanager
+def stopping(context: H2OContext) -> Iterator[H2OContext]:
+    """Stop H2O at the end of the block, before its session ends."""
+    try:
+        yield context
+    finally:
+        context.stop()

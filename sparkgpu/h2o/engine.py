@@ -1,0 +1,235 @@
+"""Trains and applies H2O XGBoost inside a lane's H2O or a cloud of executors (Sparkling Water, XGBoost 1.6).
+
+A lane's H2O reads the table in place (`frames`), a cloud of nodes parses it (`cloud_frames`).
+Categories become H2O's, or the positions of their levels in an order (`trees.categorical_encoding`), and
+missing values stay missing. On one node the rows are in the order of their ids, because subsampling picks by
+position. What H2O saved predicts (`predictions`). H2O silently trains on the CPU if it cannot use the GPU.
+Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h2o
+from h2o.estimators import H2OXGBoostEstimator
+
+from sparkgpu.engines.engine import Model, Platform, PrunedError, TreesTrial
+from sparkgpu.engines.trees.time_limit import fit_until
+from sparkgpu.errors import DeviceError
+from sparkgpu.h2o.cloud import Cloud
+from sparkgpu.h2o.cloud_frames import H2OTables
+from sparkgpu.h2o.frames import LocalTables
+from sparkgpu.h2o.history import WatchedHistory, learning_curve, native_parameters, num_trees
+from sparkgpu.h2o.jobs import H2OJob, StalledError, refusals_of
+from sparkgpu.h2o.mojo import MOJO, load_mojo
+from sparkgpu.h2o.mojo_file import complete
+from sparkgpu.h2o.parameters import estimator_parameters, level_order
+from sparkgpu.h2o.predictions import by_saved_model, verify_saved_model
+from sparkgpu.host.collector import importing
+from sparkgpu.host.processes import peak_resident_bytes
+from sparkgpu.rundir.files import write_text
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.table.predictions import write_predictions
+from sparkgpu.table.schema import LABEL, TableSchema
+
+if TYPE_CHECKING:
+    from h2o import H2OFrame
+    from py4j.java_gateway import JVMView
+
+_POLL_S = 0.15
+_MOST_POLL_S = 1.0
+_LEAST_S = 0.5
+_LAST_TREE_S = 2.0
+
+
+class H2OXGBoost:
+    """An engine (`sparkgpu.engines.engine.Engine`) inside the H2O to which this process is connected.
+
+    On a cluster a training that stalls is found, and all later trials fail at once.
+    """
+
+    def __init__(self, platform: Platform) -> None:
+        java = platform.java
+        if java is None:  # on a cluster, whose driver is no node of the cloud, but has H2O's classes
+            assert platform.session is not None
+            java = platform.session.sparkContext._jvm
+        self._java: JVMView = java
+        self._cloud = Cloud() if platform.on_cluster else None
+        self._tables: H2OTables | LocalTables | None = None
+        self._stalled: StalledError | None = None
+
+    def made_progress(self) -> bool:
+        """Whether the cloud's nodes have computed since this was asked before."""
+        return self._cloud is not None and self._cloud.made_progress()
+
+    def run(self, trial: TreesTrial) -> FitRecord:
+        if self._stalled is not None:  # and so would this one
+            raise self._stalled
+        try:
+            return self._run(trial)
+        except StalledError as error:
+            self._stalled = error
+            raise
+
+    @staticmethod
+    def load(folder: Path, schema: TableSchema) -> Model:
+        return load_mojo(folder, schema)
+
+    def _run(self, trial: TreesTrial) -> FitRecord:
+        schema, events, paths = trial.schema, trial.events, trial.paths
+        paths.root.mkdir(parents=True, exist_ok=True)
+        parameters = estimator_parameters(trial)
+        fold = trial.spec.fold
+        with events.phase("handing the table to H2O", trial.name):
+            tables = self._tables = self._tables or self._tables_of(trial)
+            order = level_order(trial)
+            train, valid = tables.coded("train", fold, order), tables.coded("valid", fold, order)
+            if one_node := tables.why_one_node(train, valid):
+                parameters["build_tree_one_node"] = True
+        start = time.perf_counter()
+        with events.phase("training", trial.name):
+            until = fit_until(trial)
+            if until is not None:
+                parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
+            model = _start(trial, parameters, train, valid)
+            job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
+            _import_for_the_end(schema)
+            is_scoring = _grow(job, trial, until, WatchedHistory(model, trial))
+        if is_scoring:
+            # H2O stores the trees and sums up what each column gained; it scores no row (``h2o/jars``).
+            with events.phase("H2O's own scoring", trial.name):
+                while job.done() is not None:
+                    time.sleep(_POLL_S)
+        with refusals_of(trial.name):
+            model.join()
+        fit_s = time.perf_counter() - start
+        output = model._model_json["output"]
+        native = native_parameters(output)
+        check_device(trial, native)
+        best, curve = learning_curve(output, schema)
+        WatchedHistory(model, trial).tell(output["scoring_history"])
+        notes = [one_node] if one_node else []
+        grown = num_trees(output)
+        out_of_time = until is not None and _ended_by_time(grown, best, trial)
+        stopped = trial.parameters.early_stopping_rounds and 0 < best < grown
+        with events.phase("saving the model", trial.name):
+            model.download_mojo(path=str(paths.root / MOJO))
+            levels = {feature.name: feature.levels for feature in schema.categorical}
+            complete(
+                paths.root / MOJO,
+                {name: [levels[name][code] for code in codes] for name, codes in order.items()},
+                rounds=best if stopped else None,
+                trees_per_round=len(schema.classes) if schema.task == "multiclass" else 1,
+            )
+        with events.phase("predicting", trial.name):
+            start = time.perf_counter()
+            predictions = by_saved_model(trial, self._java)
+            predict_s = time.perf_counter() - start
+            verified = verify_saved_model(predictions["valid"], trial, self._java)
+            write_predictions(paths.predictions, predictions, schema)
+        write_text(paths.learning_curve, curve)
+        h2o.remove(model.model_id)
+        actual = model.actual_params
+        rows = train.nrows
+        return FitRecord(
+            trial=trial.name,
+            engine=trial.spec.engine,
+            fit_s=fit_s,
+            predict_s=predict_s,
+            train_rows=rows,
+            train_rows_per_s=rows * num_trees(output) / fit_s,
+            peak_host_bytes=peak_resident_bytes(),
+            best_iteration=best,
+            most_steps=trial.parameters.ntrees,
+            out_of_time=out_of_time,
+            native_parameters=native,
+            device_proof={
+                "tree_method": native.get("tree_method"),
+                "backend": actual.get("backend"),
+                "gpu_id": actual.get("gpu_id"),
+                "cuda_visible_devices": trial.lane.cuda_visible_devices,
+            },
+            on_gpu=native.get("tree_method") == "gpu_hist",
+            parameters=parameters,
+            notes=tuple(notes),
+            saved_model=verified,
+        )
+
+    def _tables_of(self, trial: TreesTrial) -> H2OTables | LocalTables:
+        if self._cloud is not None:
+            return H2OTables(trial.run, trial.schema, trial.scratch)
+        return LocalTables(
+            self._java,
+            trial.run,
+            trial.schema,
+            trial.scratch,
+            threads=trial.lane.threads,
+        )
+
+
+def _start(
+    trial: TreesTrial, parameters: Mapping[str, Any], train: H2OFrame, valid: H2OFrame
+) -> H2OXGBoostEstimator:
+    model = H2OXGBoostEstimator(model_id=trial.name, **parameters)
+    with refusals_of(trial.name):
+        model.start(
+            x=[feature.name for feature in trial.schema.features],
+            y=LABEL,
+            training_frame=train,
+            validation_frame=valid,
+        )
+    return model
+
+
+def _import_for_the_end(schema: TableSchema) -> None:
+    """Import what predicts and what scales probabilities while the trees grow: this process has time then."""
+    with importing():
+        if find_spec("xgboost"):
+            import_module("sparkgpu.h2o.mojo_booster")
+        if schema.classes:
+            import_module("scipy.optimize")
+
+
+def _ended_by_time(grown: int, best: int, trial: TreesTrial) -> bool:
+    patience = trial.parameters.early_stopping_rounds
+    return grown < trial.parameters.ntrees and not (patience and grown - best >= patience)
+
+
+def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedHistory) -> bool:
+    """Report the number of trees until all are grown. Returns whether H2O still works on the model then.
+
+    This is unknown for a model that stops early: its progress does not change any more.
+    """
+    told, grown = -1.0, time.monotonic()
+    while (done := job.done()) is not None:
+        try:
+            watched.look()
+        except PrunedError:
+            job.cancel()
+            raise
+        if done != told:
+            # With a time limit, H2O tells the share of the time.
+            step = round(done * trial.parameters.ntrees) if until is None else None
+            metric = ("log_loss" if trial.schema.classes else "rmse") if watched.newest is not None else None
+            trial.events.progress(trial.name, done, step=step, metric=metric, value=watched.newest)
+            told, grown = done, time.monotonic()
+        if done >= 1.0 or (until is not None and time.time() > until + _LAST_TREE_S):
+            return True
+        # Ask less often about slow trees: each question is work for the node that trains.
+        time.sleep(max(_POLL_S, min(_MOST_POLL_S, (time.monotonic() - grown) / 10)))
+    return False
+
+
+def check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
+    """Raise `DeviceError` where a GPU was asked for and the native library says that it did not use one."""
+    if trial.parameters.on_gpu and native.get("tree_method") != "gpu_hist":
+        raise DeviceError(
+            f"{trial.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
+            "Search the lane's log for the GPU library; to train on the CPU, set trees.tree_method to hist."
+        )

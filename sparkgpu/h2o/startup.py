@@ -1,0 +1,271 @@
+"""How a lane's JVM is started: the only place with its flags and their reasons.
+
+It does not use Spark's own launcher, a shell script that starts a JVM to print a command that starts a JVM.
+The command is built here. So the class path is always exactly the same (the class archive needs that), the
+JVM ends with its parent, and no second JVM is started. docs/performance.md has the measured effect of the
+flags.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparkgpu.errors import DeviceError
+from sparkgpu.h2o.native_library import library_options
+from sparkgpu.host.java import find_java
+from sparkgpu.host.processes import die_with_parent, reap
+
+_START_TIMEOUT_S = 120.0
+_LOOK_S = 0.01
+_JDBC_DRIVERS = ("derby-", "hive-jdbc-")
+
+# JDK packages that Spark 3.5 opens by reflection on Java 17 (JavaModuleOptions of its launcher).
+_OPENED = (
+    "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
+    "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)  # fmt: skip
+
+NO_H2O_BENCHMARK = "-Dsys.ai.h2o.heartbeat.benchmark.enabled=false"
+"""Stops H2O from measuring the machine's speed on all cores during its first half minute."""
+
+UTF8 = "-Dfile.encoding=UTF-8"
+"""The letters of files whose reader names none, such as H2O's ``PredictCsv``, in every locale."""
+
+FASTER_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+"""Skips Arrow's bounds checks, which take a tenth of the time; Spark already respects the bounds."""
+
+
+FRONT_JAR = Path(__file__).parent / "jars" / "front.jar"
+"""Our own classes, which `sparkgpu.h2o.build_jar` compiles from the sources beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JvmSettings:
+    """One JVM: heap in bytes, the number of processors it may use, and a private folder for its files."""
+
+    heap_bytes: int
+    threads: int
+    scratch: Path
+    class_path: Sequence[str] = field(default=())
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise DeviceError(f"the Python package {name} is not installed; run `pip install sparkgpu`.")
+    return Path(spec.origin).parent
+
+
+def class_path() -> list[str]:
+    """Our own classes, Sparkling Water's assembly, then Spark's jars, always in the same order.
+
+    Because the assembly is here, Sparkling Water does not copy its 240 MB into Spark's file server at each
+    start. JDBC drivers are left out, since H2O's published holes need them.
+    """
+    jars = sorted(
+        str(path)
+        for path in (_package_folder("pyspark") / "jars").glob("*.jar")
+        if not path.name.startswith(_JDBC_DRIVERS)
+    )
+    return [str(FRONT_JAR), *jars, str(assembly_jar())]
+
+
+def assembly_jar() -> Path:
+    """The jar of Sparkling Water with all its dependencies."""
+    return _package_folder("sparkling_water") / "sparkling_water_assembly.jar"
+
+
+def catalog_class_path() -> list[str]:
+    """More class path for a local table catalog: its database, and the user's site configuration."""
+    jars = sorted((_package_folder("pyspark") / "jars").glob("*.jar"))
+    found = [str(path) for path in jars if path.name.startswith(_JDBC_DRIVERS)]
+    return [*found, os.environ["SPARK_CONF_DIR"]] if os.environ.get("SPARK_CONF_DIR") else found
+
+
+def archive_path(java_home: Path) -> Path:
+    """The path of the class archive for this Java and class path (it may not exist)."""
+    return _kept(f"classes-{_digest(java_home, *map(Path, class_path()))}.jsa")
+
+
+def library_folder() -> Path:
+    """The folder in which `sparkgpu.h2o.cds` keeps H2O's XGBoost library (it may not exist)."""
+    return _kept(f"library-{_digest(assembly_jar())}")
+
+
+def _digest(*files: Path) -> str:
+    """Of everything that must match, so that what was made for another version is never found."""
+    digest = hashlib.sha256()
+    for file in files:
+        stat = file.stat()
+        digest.update(f"{file}:{stat.st_size}:{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _kept(name: str) -> Path:
+    """Where later starts find it: beside its packages if that folder is writable, else in a cache."""
+    shared = Path(sys.prefix) / "share" / "sparkgpu" / name
+    if shared.exists() or os.access(sys.prefix, os.W_OK):
+        return shared
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "sparkgpu" / name
+
+
+def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list[str]:
+    """The command line of a JVM. It never contains a secret, since other users can read command lines."""
+    options = [
+        f"-Xmx{settings.heap_bytes // 2**20}m",
+        # On few processors the serial collector: it has no threads that compete with XGBoost and torch.
+        "-XX:+UseSerialGC" if settings.threads <= 2 else "-XX:+UseParallelGC",
+        f"-XX:ActiveProcessorCount={settings.threads}",
+        # Only the quick compiler: a lane lives for seconds to minutes, and its hot loops are native.
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-Xss4m",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        # Sparkling Water's REST client uses this package of the JDK.
+        "--add-exports=java.base/sun.net.www.protocol.http=ALL-UNNAMED",
+        NO_H2O_BENCHMARK,
+        f"-Djava.io.tmpdir={settings.scratch}",
+        "-Djava.net.preferIPv4Stack=true",
+        *FASTER_ARROW,
+        UTF8,
+        "-Duser.timezone=UTC",
+        f"-Dlog4j2.configurationFile={Path(__file__).parent / 'jars' / 'log4j2.properties'}",
+        f"-Dh2o.log4j.configuration=file:{Path(__file__).parent / 'jars' / 'log4j.properties'}",
+    ]
+    archive = archive_path(java_home)
+    if archive.exists():
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
+    options += library_options(library_folder())
+    # For experts, and for building the archive; lanes do not get Java's own variables.
+    options += os.environ.get("SPARKGPU_JVM_OPTIONS", "").split()
+    path = os.pathsep.join([*class_path(), *settings.class_path])
+    return [str(java_home / "bin" / "java"), *options, "-cp", path, main_class]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gateway:
+    """A running JVM and the connection to it (py4j on loopback, with a secret)."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    secret: str
+
+    def close(self) -> None:
+        """End the JVM: close its standard input, and kill it if it does not end then."""
+        if self.process.stdin:
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            reap(self.process)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartingJvm:
+    """A JVM with Spark's py4j server that is starting; it writes its port to the file `info`."""
+
+    process: subprocess.Popen[bytes]
+    info: Path
+    java_home: Path
+
+    def ready(self) -> Gateway:
+        """Wait until it has started. Raises `DeviceError` if it ends early or does not start in time."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self.info.exists():
+            if self.process.poll() is not None:
+                raise DeviceError(
+                    f"the Java in {self.java_home} ended with status {self.process.returncode} before Spark "
+                    "was up; its last output is in the lane's log."
+                )
+            if time.monotonic() > deadline:
+                raise DeviceError(
+                    f"the Java in {self.java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s."
+                )
+            time.sleep(_LOOK_S)
+        data = self.info.read_bytes()  # complete, since Spark writes it under another name and renames it
+        self.info.unlink()
+        port, length = struct.unpack_from("!ii", data)
+        return Gateway(process=self.process, port=port, secret=data[8 : 8 + length].decode())
+
+    def kill(self) -> None:
+        self.process.kill()
+        reap(self.process)
+
+
+@contextmanager
+def jvm(
+    settings: JvmSettings,
+    *,
+    address: str = "127.0.0.1",
+    environ: Mapping[str, str] = os.environ,
+    meanwhile: Callable[[], None] = lambda: None,
+    starting: StartingJvm | None = None,
+) -> Iterator[Gateway]:
+    """A JVM (see `launch_jvm`) that ends with the block; `meanwhile` is called while it starts.
+
+    `starting` is one that was launched before with these settings.
+    """
+    starting = starting or launch_jvm(settings, address, environ)
+    try:
+        meanwhile()
+        gateway = starting.ready()
+    except BaseException:
+        starting.kill()
+        raise
+    try:
+        yield gateway
+    finally:
+        gateway.close()
+
+
+def launch_jvm(
+    settings: JvmSettings, address: str = "127.0.0.1", environ: Mapping[str, str] = os.environ
+) -> StartingJvm:
+    """Start a JVM with Spark's py4j server, without waiting for it; Spark binds to `address`.
+
+    Call it from the main thread: the kernel ends the JVM with the thread that started it. The JVM prints to
+    this process's output. Raises `DeviceError` if Java is missing.
+    """
+    java_home = find_java(environ)
+    settings.scratch.mkdir(parents=True, exist_ok=True)
+    info = settings.scratch / f"gateway-{os.getpid()}"
+    process = subprocess.Popen(
+        jvm_command(java_home, settings, "org.apache.spark.api.python.PythonGatewayServer"),
+        stdin=subprocess.PIPE,
+        env={
+            **environ,
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
+            "JAVA_HOME": str(java_home),
+            "SPARK_HOME": str(_package_folder("pyspark")),
+            "SPARK_LOCAL_IP": address,
+        },
+        preexec_fn=_follow_parent,  # noqa: PLW1509  no other thread forks here, and it only sets signals
+    )
+    return StartingJvm(process=process, info=info, java_home=java_home)
+
+
+def _follow_parent() -> None:
+    """Runs in the child before Java: ignore Ctrl-C, which the parent handles, and end with the parent.
+
+    The JVM also ends when its standard input closes, but a forked sibling can keep that pipe open.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()

@@ -1,1 +1,0 @@
-"""How Spark opens a table: one file for each format."""

@@ -1,0 +1,64 @@
+"""A hash of a row and of a value: the same in Spark's processes, in threads, and on every machine.
+
+A run is known by its rows' hashes (the fingerprint), and a split by group puts equal values on one side.
+
+N rows, D different values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pandas.util import hash_array
+
+from sparkgpu.prepare.column_values import decoded, moments
+from sparkgpu.prepare.columns import own_columns
+from sparkgpu.table.rows import as_numpy
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_NULL_HASH = np.uint64(0x8F5A6C1D2B7E9043)
+
+
+def row_hashes(batch: pa.RecordBatch) -> NDArray[np.uint64]:
+    """A hash of each row's content (N,), whatever the order of the columns; sums wrap on purpose."""
+    hash_N = np.zeros(batch.num_rows, dtype=np.uint64)
+    for name in sorted(own_columns(batch.schema.names)):
+        hash_N = hash_N * _MIX + value_hashes(batch.column(name))
+    return hash_N
+
+
+def value_hashes(column: pa.Array) -> NDArray[np.uint64]:
+    """A hash of each value (N,), by pandas: the same in every process and on every machine."""
+    column = decoded(column)
+    if pa.types.is_uint64(column.type):  # which Spark reads as decimals
+        column = column.cast(pa.decimal128(20, 0))
+    if column.null_count == len(column):
+        return np.full(len(column), _NULL_HASH)
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        column = moments(column).view(pa.int64())
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.int64())
+    elif pa.types.is_integer(kind):
+        column = column.cast(pa.int64(), safe=False)
+    elif pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+    else:  # each different value once
+        coded = column.dictionary_encode() if not pa.types.is_nested(kind) else _coded(column.to_pylist())
+        texts = np.array([str(value) for value in coded.dictionary.to_pylist()], dtype=object)
+        hash_D = np.append(hash_array(texts, categorize=False), _NULL_HASH)
+        hash_N: NDArray[np.uint64] = hash_D[as_numpy(coded.indices.fill_null(len(texts)).cast(pa.int64()))]
+        return hash_N
+    valid_N = as_numpy(column.is_valid().cast(pa.uint8())) if column.null_count else None
+    value_N = as_numpy(column.fill_null(0))
+    if pa.types.is_floating(column.type):
+        value_N = np.where(np.isnan(value_N), np.nan, value_N + 0.0)  # -0 becomes 0, and there is one NaN
+    hash_N = hash_array(value_N)
+    return hash_N if valid_N is None else np.where(valid_N, hash_N, _NULL_HASH)
+
+
+def _coded(values: list[Any]) -> pa.DictionaryArray:
+    return pa.array([None if value is None else str(value) for value in values]).dictionary_encode()

@@ -1,0 +1,194 @@
+"""The rows of a table that lies on this machine as Parquet: threads run a function over parts of it.
+
+The other executor of the same functions is `sparkgpu.prepare.spark_rows`. pyarrow only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparkgpu.errors import DataError
+from sparkgpu.host.cores import usable_cores
+from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
+from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet
+from sparkgpu.table.source import Source
+from sparkgpu.words import listed
+
+ResultT = TypeVar("ResultT")
+Work = Callable[[Iterator[pa.RecordBatch]], ResultT]
+"""A function of the batches of one part of a table, each with the column `ROW_ID`, then those asked for."""
+
+_READABLE = ("boolean", "string", *TIME_TYPES)
+_PART_ROWS = 1_048_576
+_BATCH_ROWS = 131_072
+_BATCH_VALUES = 8_000_000
+_MOST_THREADS = 8  # each holds a batch and what its function makes of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Consecutive rows from row id `first` on: some row groups of one file after the other."""
+
+    first: int
+    groups: Sequence[tuple[Path, Sequence[int]]]
+
+
+class LocalRows:
+    """The rows of a local Parquet table. A row's id is its position, with files in the order of their names.
+
+    `origin` is the source of which `source` is a copy in Parquet, if it is one. Raises `DataError` if a file
+    cannot be read, if it names a column twice, or if files disagree on a type.
+    """
+
+    def __init__(self, source: Source, origin: Source | None = None) -> None:
+        self.source = source
+        self._origin = origin or source
+        self._metadata: dict[Path, pq.FileMetaData] = {}
+        self._schemas: dict[Path, pa.Schema] = {}
+        kinds: dict[str, pa.DataType] = {}
+        for file in files_of(source):
+            with self._refusing():
+                self._metadata[file] = metadata = pq.read_metadata(file)
+                schema = self._schemas[file] = open_parquet(file, metadata).schema_arrow
+            twice = [name for name, times in Counter(schema.names).items() if times > 1]
+            if twice:
+                raise DataError(
+                    f"{source.name}: cannot be read as parquet: it has duplicate column names "
+                    f"({listed(twice)}). Give each column one name."
+                )
+            for field in schema:
+                if _spark_kind(kinds.setdefault(field.name, field.type)) != _spark_kind(field.type):
+                    raise DataError(
+                        f"{source.name}: cannot be read as parquet: its files disagree on the type of a "
+                        f"column ({field.name!r}). Write them again with one schema."
+                    )
+        self.schema = pa.schema(list(kinds.items()))
+
+    @property
+    def num_rows(self) -> int:
+        return sum(metadata.num_rows for metadata in self._metadata.values())
+
+    @cached_property
+    def types(self) -> Mapping[str, str]:
+        """The columns' types in Spark's spelling."""
+        return {field.name: spark_type(field.type) for field in self.schema}
+
+    @property
+    def files(self) -> list[Path]:
+        """The files in the order of their row ids."""
+        return list(self._metadata)
+
+    @cached_property
+    def nanoseconds(self) -> list[str]:
+        """The timestamps that are stored in nanoseconds."""
+        return [field.name for field in self.schema if _spark_kind(field.type)[1]]
+
+    @property
+    def spark_types(self) -> dict[str, str]:
+        """The columns that Spark can read, with the types in which it does."""
+        return {
+            name: "bigint" if name in self.nanoseconds else self._int96.get(name, kind)
+            for name, kind in self.types.items()
+            if kind in _READABLE or is_number(kind)
+        }
+
+    @cached_property
+    def _int96(self) -> dict[str, str]:
+        """Timestamps of 96 bits, which for Spark have a time zone."""
+        schemas = [metadata.schema for metadata in self._metadata.values()]
+        columns = [schema.column(place) for schema in schemas for place in range(len(schema))]
+        return {column.path: "timestamp" for column in columns if column.physical_type == "INT96"}
+
+    @cached_property
+    def absent(self) -> Mapping[str, int]:
+        """The columns that some files of the origin lack, and the number of those files."""
+        found = file_columns(self._origin)
+        return {} if found is None else found.absent
+
+    @property
+    def num_groups(self) -> int:
+        """The number of row groups of all files."""
+        return sum(metadata.num_row_groups for metadata in self._metadata.values())
+
+    @property
+    def num_files(self) -> int:
+        return len(files_of(self._origin))
+
+    def map(self, work: Work[ResultT], columns: Sequence[str]) -> list[ResultT]:
+        """What `work` makes of each part of the table, in their order; threads run it."""
+        parts = self._parts()
+        with ThreadPoolExecutor(min(len(parts), usable_cores(), _MOST_THREADS)) as threads:
+            return list(threads.map(lambda part: work(self._batches(part, columns)), parts))
+
+    def _parts(self) -> list[_Part]:
+        """All rows in parts of about `_PART_ROWS`, and of at least one row group."""
+        parts: list[_Part] = []
+        waiting: list[tuple[Path, list[int]]] = []
+        first = end = 0
+        for file, metadata in self._metadata.items():
+            waiting.append((file, []))
+            for index in range(metadata.num_row_groups):
+                rows = metadata.row_group(index).num_rows
+                if end > first and end - first + rows > _PART_ROWS:
+                    parts.append(_Part(first=first, groups=waiting))
+                    waiting, first = [(file, [])], end
+                waiting[-1][1].append(index)
+                end += rows
+        return [*parts, _Part(first=first, groups=waiting)]
+
+    def _batches(self, part: _Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The part's rows in the order of their ids; a column is null in files that lack it."""
+        rows = max(1_024, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(columns))))
+        first = part.first
+        for file, groups in part.groups:
+            own = [name for name in columns if name in self._schemas[file].names]
+            with self._refusing(), open_parquet(file, self._metadata[file]) as opened:
+                for batch in opened.iter_batches(rows, row_groups=groups, columns=own, use_threads=False):
+                    ids = pa.array(np.arange(first, first + batch.num_rows))
+                    first += batch.num_rows
+                    found = [
+                        batch.column(name)
+                        if name in own
+                        else pa.nulls(batch.num_rows, self.schema.field(name).type)
+                        for name in columns
+                    ]
+                    yield pa.RecordBatch.from_arrays([ids, *found], names=[ROW_ID, *columns])
+
+    def _refusing(self) -> _Refusing:
+        return _Refusing(self.source.name)
+
+
+class _Refusing:
+    """Turns pyarrow's errors while it reads into one sentence."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, PermissionError):
+            raise DataError(
+                f"{self._name}: cannot be read as parquet: you have no permission to read it. Ask its owner."
+            ) from error
+        if isinstance(error, (OSError, pa.ArrowException)) and not isinstance(error, MemoryError):
+            raise DataError(
+                f"{self._name}: cannot be read as parquet: it is damaged, cut short, or in another format. "
+                "Check the file, or write it again."
+            ) from error
+
+
+def _spark_kind(kind: pa.DataType) -> tuple[str, bool]:
+    """The type in Spark's spelling, and whether it is a timestamp in nanoseconds."""
+    return spark_type(kind), bool(pa.types.is_timestamp(kind) and kind.unit == "ns")

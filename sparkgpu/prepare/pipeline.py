@@ -1,0 +1,133 @@
+"""The feature pipeline: a `pyspark.ml` PipelineModel from the user's columns to the vector of features.
+
+Its stages are Spark's own: a SQLTransformer (typed columns, parts of timestamps), a StringIndexerModel with
+the levels found in the training rows, a SQLTransformer (codes; missing is null), a VectorAssembler (missing
+is NaN). Saved by Spark's own writer, it gives the same vectors in plain Spark, in a session whose time zone
+is UTC. Mean targets of levels enter as columns before the VectorAssembler.
+
+`sparkgpu.prepare.encoding` gives the same features for new rows without Spark; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sparkgpu.prepare.column_types import BROKEN_TYPES
+from sparkgpu.prepare.column_values import FINITE_NUMBER, TIMESTAMP
+from sparkgpu.prepare.moments import TIME_PARTS
+from sparkgpu.prepare.roles import FLOAT32_MAX
+from sparkgpu.prepare.sql import quoted
+from sparkgpu.table.schema import OTHER_LEVEL, Feature
+
+if TYPE_CHECKING:
+    from pyspark.ml import PipelineModel, Transformer
+    from pyspark.sql import SparkSession
+
+_BLANKS = r"[\\x00-\\x20]*"
+VECTOR = "features"
+
+
+def pipeline_model(
+    session: SparkSession, features: Sequence[Feature], types: Mapping[str, str]
+) -> PipelineModel:
+    """The fitted pipeline of `features` over a table with columns of these `types`."""
+    from pyspark.ml import PipelineModel
+    from pyspark.ml.feature import SQLTransformer, StringIndexerModel, VectorAssembler
+
+    own = [feature for feature in features if feature.means_of is None]
+    typed = [f"{_typed(feature)} AS {feature.pipeline}" for feature in own]
+    stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {', '.join(typed)} FROM __THIS__")]
+    indexed = [feature for feature in own if _is_indexed(feature)]
+    if indexed:
+        java = session.sparkContext._jvm
+        assert java is not None
+        # As one text of JSON: with a list of labels pyspark crosses to the JVM once for each of them.
+        texts = json.dumps([_labels(feature) for feature in indexed])
+        mapper = java.com.fasterxml.jackson.databind.ObjectMapper()
+        labels = mapper.readValue(texts, java.java.lang.Class.forName("[[Ljava.lang.String;"))
+        model = StringIndexerModel(java.org.apache.spark.ml.feature.StringIndexerModel(labels))
+        model.setInputCols([feature.pipeline for feature in indexed])
+        model.setOutputCols([f"{feature.pipeline}_index" for feature in indexed])
+        stages.append(model.setHandleInvalid("keep"))  # null and unknown texts get the code after the last
+        codes = [f"{_code(feature)} AS {feature.pipeline}_code" for feature in indexed]
+        stages.append(SQLTransformer(statement=f"SELECT *, {', '.join(codes)} FROM __THIS__"))
+    slots = [f"{feature.pipeline}_code" if _is_indexed(feature) else feature.pipeline for feature in features]
+    stages.append(VectorAssembler(inputCols=slots, outputCol=vector_name(types), handleInvalid="keep"))
+    return PipelineModel(stages)
+
+
+def vector_name(columns: Mapping[str, str]) -> str:
+    """The name of the assembled column: ``features``, unless the user's table has that column."""
+    name = VECTOR
+    while name.casefold() in map(str.casefold, columns):  # Spark's names may ignore case
+        name = f"assembled_{name}"
+    return name
+
+
+def _is_indexed(feature: Feature) -> bool:
+    """Whether its texts are indexed; floats have other texts in Spark than in Arrow, so they are compared."""
+    return feature.kind == "categorical" and feature.type not in BROKEN_TYPES
+
+
+def _labels(feature: Feature) -> list[str]:
+    return [level for level in feature.levels if level != OTHER_LEVEL]
+
+
+def _code(feature: Feature) -> str:
+    """The level code from the index; the levels beyond the cap share the last code."""
+    index = f"{feature.pipeline}_index"
+    if OTHER_LEVEL in feature.levels:
+        return f"CASE WHEN {feature.pipeline} IS NOT NULL THEN {index} END"
+    return f"CASE WHEN {index} < {len(feature.levels)} THEN {index} END"
+
+
+def _typed(feature: Feature) -> str:
+    """The SQL that reads a feature from its column."""
+    column, kind = quoted(feature.source), feature.type or ""
+    if feature.reading == "moment":
+        return TIME_PARTS[feature.part or ""].format(_timestamp(column, kind))
+    if feature.reading == "words":
+        return _float_code(feature, column) if kind in BROKEN_TYPES else f"cast({column} AS string)"
+    if feature.reading == "truth":
+        return f"cast(cast({column} AS boolean) AS int)"
+    if kind in BROKEN_TYPES:
+        return _finite(column)
+    if kind == "string":
+        is_number = f"{column} RLIKE '^{_BLANKS}({_escaped(FINITE_NUMBER)}){_BLANKS}$'"
+        return _finite(f"(CASE WHEN {is_number} THEN cast({column} AS double) END)")
+    if kind == "boolean":
+        return f"cast({column} AS int)"
+    return f"cast({column} AS double)" if kind.startswith("decimal") else column
+
+
+def _timestamp(column: str, kind: str) -> str:
+    if kind == "string":
+        is_timestamp = f"{column} RLIKE '^{_BLANKS}({_escaped(TIMESTAMP)}){_BLANKS}$'"
+        return f"(CASE WHEN {is_timestamp} THEN try_cast(trim({column}) AS timestamp) END)"
+    return f"try_cast({column} AS timestamp)"
+
+
+def _finite(number: str) -> str:
+    """The SQL of a number that is null if it is not finite in 32 bits, which all engines learn from.
+
+    In Spark, NaN is above infinity.
+    """
+    return f"CASE WHEN abs({number}) <= {FLOAT32_MAX!r}D THEN {number} END"
+
+
+def _float_code(feature: Feature, column: str) -> str:
+    """The level code of floats: the position among the levels, and for others that of `OTHER_LEVEL`."""
+    values = [f"cast({float(level)!r}D AS {feature.type})" for level in _labels(feature)]
+    other = float(len(values)) if OTHER_LEVEL in feature.levels else "NULL"
+    found = f"array_position(array({', '.join(values)}), {column})"
+    return (
+        f"CASE WHEN NOT abs({column}) < double('infinity') OR {column} IS NULL THEN NULL "
+        f"WHEN {found} = 0 THEN {other} ELSE cast({found} - 1 AS double) END"
+    )
+
+
+def _escaped(pattern: str) -> str:
+    """A regular expression in a text of SQL."""
+    return pattern.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,150 @@
+"""The rows that a Spark session holds: its tasks run a function over their parts (`mapInArrow`).
+
+The other executor of the same functions is `sparkgpu.prepare.local_rows`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from sparkgpu.prepare.columns import ROW_ID, own_columns
+from sparkgpu.prepare.local_rows import LocalRows, Work
+from sparkgpu.prepare.row_id import numbered_by_footers
+from sparkgpu.prepare.sql import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ResultT = TypeVar("ResultT")
+
+_LEAST_BYTES_OF_A_TASK = 4 * 2**20
+_MOST_TASKS = 64
+
+
+def open_local(session: SparkSession, rows: LocalRows) -> DataFrame:
+    """A local Parquet table as a DataFrame with the row id, read with the types that pyarrow found.
+
+    Timestamps in nanoseconds, which Spark does not have, become microseconds.
+    """
+    session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    # By the table alone, not by the cores: the parts of the prepared table follow from those of the source. A
+    # task without a row group would still compile its code, seconds of work with thousands of columns.
+    tasks = sum(file.stat().st_size for file in rows.files) // _LEAST_BYTES_OF_A_TASK
+    tasks = max(1, min(tasks, rows.num_groups, _MOST_TASKS))
+    session.conf.set("spark.sql.files.minPartitionNum", str(tasks))
+    columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in rows.spark_types.items())
+    files = (literal(str(file)) for file in rows.files)
+    table = session.read.schema(columns).parquet(*files)
+    return with_timestamps(numbered_by_footers(table), {name: rows.types[name] for name in rows.nanoseconds})
+
+
+def with_timestamps(table: DataFrame, kinds: Mapping[str, str]) -> DataFrame:
+    """The table with timestamps of these types in place of nanoseconds, which Spark reads as integers."""
+    micros = "cast(timestamp_micros({0} div 1000) AS {1}) AS {0}"
+    return table.selectExpr(
+        *(
+            micros.format(quoted(name), kinds[name]) if name in kinds else quoted(name)
+            for name in table.columns
+        )
+    )
+
+
+def mapped(table: DataFrame, function: Work[Iterator[pa.RecordBatch]], schema: StructType | str) -> DataFrame:
+    """`mapInArrow` for columns of any name; pyspark 3.5 would take a dot in a name for a field."""
+    names = table.columns
+    plain = table.toDF(*(f"c{place}" for place in range(len(names))))
+    return plain.mapInArrow(
+        lambda batches: function(batch.rename_columns(names) for batch in batches), schema
+    )
+
+
+def limit_batches(session: SparkSession, width: int) -> None:
+    """Let a batch of rows with `width` values stay below some 64 MB in the JVM and here."""
+    rows = max(256, min(65_536, 8_000_000 // max(1, width)))
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+
+
+def collected(table: DataFrame) -> list[pa.RecordBatch]:
+    """All rows of a small table as Arrow batches, in the order of its partitions.
+
+    `toPandas` makes a frame of the same batches, which loses types; Spark 4 has `toArrow`. Read in 3.5.9.
+    """
+    return list(table._collect_as_arrow())
+
+
+def literal(location: str) -> str:
+    """A path without wildcards: Spark would read the brackets in ``sales[1].csv`` as a pattern."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", location) if Path(location).exists() else location
+
+
+class SparkRows:
+    """The rows of a DataFrame with the user's columns and the row id."""
+
+    absent: Mapping[str, int] = {}
+    num_files = 0
+
+    def __init__(self, table: DataFrame) -> None:
+        self.table = table
+        own = own_columns(table.columns)
+        self.types = {name: kind for name, kind in table.dtypes if name in own}
+        self.schema = pa.schema([(name, _arrow_type(table, name)) for name in own])
+
+    def map(self, work: Work[ResultT], columns: Sequence[str]) -> list[ResultT]:
+        """What `work` makes of the rows of each task, in the order of the tasks."""
+        read = [self._readable(name) for name in columns]
+        rows = self.table.selectExpr(quoted(ROW_ID), *read)
+        limit_batches(self.table.sparkSession, len(columns))
+        found = mapped(rows, _pickling(work), "part int, result binary").collect()
+        return [pickle.loads(row["result"]) for row in sorted(found, key=lambda row: row["part"])]
+
+    def _readable(self, name: str) -> str:
+        """The SQL of a column; Arrow has no type for some, which hold no single value."""
+        kind = self.types[name]
+        if kind == "void" or kind.startswith(("interval", "map<")):
+            return f"cast({quoted(name)} AS string) AS {quoted(name)}"
+        return quoted(name)
+
+
+def _arrow_type(table: DataFrame, name: str) -> pa.DataType:
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import StringType
+
+    kind = table.schema[name].dataType
+    try:
+        return to_arrow_type(kind)
+    except TypeError:
+        return to_arrow_type(StringType())
+
+
+def _pickling(
+    work: Callable[[Iterator[pa.RecordBatch]], ResultT],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        result = pickle.dumps(work(iter(batches)))
+        yield pa.RecordBatch.from_pydict(
+            {"part": pa.array([context.partitionId()], pa.int32()), "result": pa.array([result], pa.binary())}
+        )
+
+    return run
+
+
+def warm_up(session: SparkSession) -> None:
+    """Start Spark's Python worker and load its imports, so that the first task finds it ready."""
+    session.range(1).mapInArrow(_unchanged, "id long").collect()
+
+
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import sparkgpu.prepare.table_rows  # noqa: F401  what the tasks import that write the table
+
+    yield from batches

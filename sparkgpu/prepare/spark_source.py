@@ -1,0 +1,295 @@
+"""Opens tables that Spark holds: files of a cluster, tables of the catalog, folders such as ``year=2024``.
+
+Text tables are parsed by `sparkgpu.prepare.text`, in Spark's Python workers, from the lines that Spark reads.
+What cannot be read is refused with one sentence; a damaged row is never skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkgpu.config.registry.formats import FORMATS
+from sparkgpu.errors import DataError
+from sparkgpu.prepare.columns import ROW_ID, own_columns
+from sparkgpu.prepare.file_columns import FileColumns, file_columns
+from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
+from sparkgpu.prepare.spark_rows import literal
+from sparkgpu.prepare.sql import quoted
+from sparkgpu.prepare.text import JsonParser, LineError, Parser, Types, csv_parser, no_rows, settled, unified
+from sparkgpu.table.rows import as_numpy
+from sparkgpu.table.source import Source
+from sparkgpu.words import listed, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_LINE = "value"
+"""The column of `session.read.text`."""
+
+
+class Opener(Protocol):
+    """Opens a source of one format; its entry is in `sparkgpu.config.registry.formats`."""
+
+    def __call__(self, session: SparkSession, source: Source) -> DataFrame:
+        """The user's columns. If the row id is not among them, rows are ordered by their content.
+
+        Raises `DataError`, or Spark's error, if it cannot be read.
+        """
+
+
+def open_numbered(session: SparkSession, source: Source, scratch: Path) -> DataFrame:
+    """The user's columns and the row id.
+
+    A table without positions (of the catalog, or in a format of another package) is first written to
+    `scratch`, in the order of its content. Lines of text are parsed in each job over the result, so write or
+    persist it. Raises `DataError`; jobs over the result belong into `refusing_unreadable`.
+    """
+    with refusing_unreadable(source):
+        table = _open(session, source)
+        if ROW_ID in table.columns:
+            return table
+        staged = str(scratch / "staged.parquet")
+        shutil.rmtree(staged, ignore_errors=True)
+        _storable(table).orderBy(_content_hash(table)).write.parquet(staged)
+        return open_typed(session, Source(name=source.name, location=staged, format="parquet"))
+
+
+def open_table(session: SparkSession, source: Source) -> DataFrame:
+    """The user's columns, for predictions: those of CSV as texts, like `sparkgpu.predict.readers.text`."""
+    with refusing_unreadable(source):
+        table = open_csv(session, source, as_texts=True) if source.format == "csv" else _open(session, source)
+        return table.drop(ROW_ID)
+
+
+def _open(session: SparkSession, source: Source) -> DataFrame:
+    if source.format is None:
+        return _open_catalog_table(session, source)
+    opener: Opener = FORMATS.find(source.format).loaded()
+    return opener(session, source)
+
+
+def _open_catalog_table(session: SparkSession, source: Source) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return session.table(source.location)
+    except AnalysisException:  # also for a text that is not a valid name
+        names = [table.name for table in session.catalog.listTables()]
+        raise DataError(
+            f"{source.name}: the catalog has no such table.{nearest(source.location, names)} It has "
+            f"{listed(names) or 'no tables'} in the database {session.catalog.currentDatabase()}; "
+            "name one as table:NAME or table:DATABASE.NAME."
+        ) from None
+
+
+def _storable(table: DataFrame) -> DataFrame:
+    """The table, with columns of types that files cannot store (no type, intervals) as text."""
+    from pyspark.sql import functions as F
+
+    return table.select(
+        *(
+            F.col(quoted(name)).cast("string").alias(name)
+            if kind == "void" or kind.startswith("interval")
+            else F.col(quoted(name))
+            for name, kind in table.dtypes
+        )
+    )
+
+
+def _content_hash(table: DataFrame) -> Column:
+    """A 64-bit hash of a row's content (columns sorted by name, so that their order does not matter)."""
+    from pyspark.sql import functions as F
+
+    types = dict(table.dtypes)
+    hashable = [name for name in own_columns(types) if "map<" not in types[name]]
+    return F.xxhash64(*(F.col(quoted(name)) for name in sorted(hashable)))
+
+
+def open_typed(session: SparkSession, source: Source) -> DataFrame:
+    """Parquet and ORC: the columns of all files, null in files that lack a column.
+
+    In Parquet, Spark reads pandas' timestamps in nanoseconds as whole numbers; here they become timestamps.
+    """
+    from pyspark.sql import functions as F
+
+    assert source.format is not None
+    session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    files = file_columns(source)
+    reader = session.read.format(source.format)
+    if files is None or files.absent:  # it costs a job
+        reader = reader.option("mergeSchema", "true")
+    table = reader.load(literal(source.location))
+    is_local_parquet = source.format == "parquet" and Path(source.location).exists()
+    numbered = numbered_by_footers(table) if is_local_parquet else numbered_by_blocks(table)
+    zones = _nanoseconds(source, files) if files is not None and is_local_parquet else {}
+    micros = "cast(timestamp_micros({} div 1000) AS {})"
+    return numbered.select(
+        *(
+            F.expr(micros.format(quoted(name), zones[name]) if name in zones else quoted(name)).alias(name)
+            for name in numbered.columns
+        )
+    )
+
+
+def _nanoseconds(source: Source, files: FileColumns) -> dict[str, str]:
+    """Spark's types for columns of nanoseconds, by their names."""
+    kinds = {
+        name: found
+        for name, found in files.kinds.items()
+        if any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in found)
+    }
+    if any(len(found) > 1 for found in kinds.values()):  # Spark would mistake one unit for the other
+        raise DataError(f"{source.name}: cannot be read as parquet: {_DISAGREEING}")
+    return {name: "timestamp" if found[0].tz else "timestamp_ntz" for name, found in kinds.items()}
+
+
+def open_csv(session: SparkSession, source: Source, as_texts: bool = False) -> DataFrame:
+    """The columns with the types that all rows show, or as texts."""
+    lines = _lines(session, source)
+    blocks = blocks_of(lines, first_of=_LINE)
+    header_of = {block.file: block.text for block in reversed(blocks)}
+    headers = ((Path(unquote(file)).name, header_of[file]) for file in reversed(header_of))
+    parser = csv_parser(source.name, headers)
+    types = dict.fromkeys(parser.names, pa.string()) if as_texts else None
+    return _parsed(shifted(lines, blocks, with_header=True), parser, source, types)
+
+
+def open_json(session: SparkSession, source: Source) -> DataFrame:
+    """The columns with the types that all rows show."""
+    lines = _lines(session, source)
+    return _parsed(shifted(lines, blocks_of(lines)), JsonParser(), source)
+
+
+def _lines(session: SparkSession, source: Source) -> DataFrame:
+    """The lines that are not empty, with the columns that folders name."""
+    lines = session.read.option("lineSep", "\n").text(literal(source.location))
+    return placed(lines.where(f"{_LINE} NOT IN ('', '\\r')"))
+
+
+def _parsed(numbered: DataFrame, parser: Parser, source: Source, types: Types | None = None) -> DataFrame:
+    """Typed columns for the column of lines; the others stay."""
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    if types is None:
+        found = numbered.select(_LINE, ROW_ID).mapInArrow(
+            partial(_found_types, parser, source.name), "first long, schema binary"
+        )
+        parts = sorted((row.first, bytes(row.schema)) for row in found.collect())
+        if not parts:
+            raise no_rows(source.name)
+        schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for _, schema in parts]
+        types = settled(unified(*({field.name: field.type for field in schema} for schema in schemas)))
+    fields = [StructField(name, from_arrow_type(kind)) for name, kind in types.items()]
+    others = [field for field in numbered.schema if field.name != _LINE]
+    return numbered.mapInArrow(
+        partial(_typed_rows, parser, source.name, types), StructType([*fields, *others])
+    )
+
+
+def _found_types(parser: Parser, name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first row id and the types of consecutive lines: a task may read files in any order."""
+    for batch in batches:
+        row_id_N = as_numpy(batch.column(ROW_ID))
+        jumps = (np.flatnonzero(np.diff(row_id_N) != 1) + 1).tolist()
+        for begin, end in pairwise([0, *jumps, batch.num_rows]):
+            lines = batch.slice(begin, end - begin)
+            if lines.num_rows:
+                with _refusing_lines(name, lines):
+                    types = parser.infer(_block(lines))
+                schema = pa.schema(list(types.items())).serialize().to_pybytes()
+                yield pa.RecordBatch.from_pydict({"first": row_id_N[begin : begin + 1], "schema": [schema]})
+
+
+def _typed_rows(
+    parser: Parser, name: str, types: Types, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            with _refusing_lines(name, batch):
+                table = parser.read(_block(batch), types)
+            assert table is not None, "a line does not fit the types of all lines"
+            others = [own for own in batch.schema.names if own != _LINE]
+            yield pa.RecordBatch.from_arrays(
+                [column.combine_chunks() for column in table.columns] + [batch.column(own) for own in others],
+                names=[*types, *others],
+            )
+
+
+def _block(batch: pa.RecordBatch) -> bytes:
+    lines = batch.column(_LINE).cast(pa.binary())
+    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    return bytes(pc.binary_join(whole, b"\n")[0].as_py())
+
+
+@contextmanager
+def _refusing_lines(name: str, batch: pa.RecordBatch) -> Iterator[None]:
+    try:
+        yield
+    except LineError as error:
+        row = batch.column(ROW_ID)[error.place].as_py() + 1
+        raise DataError(f"{name}: row {row:,} (in the order of the files) {error.fault}") from None
+
+
+_CHECK = "Check the file, or write it again."
+_DISAGREEING = "its files disagree on the type of a column. Write them again with one schema."
+_MEANINGS = (
+    (
+        # The last is what Spark says where the two have different types.
+        r"COLUMN_ALREADY_EXISTS|Found duplicate column|AMBIGUOUS_REFERENCE"
+        r"|requested schema is not compatible with the file schema",
+        "it has duplicate column names. Give each column one name.",
+    ),
+    (r"Permission denied|AccessControlException", "you have no permission to read it. Ask its owner."),
+    (
+        r"Illegal Parquet type: (.+?)\.?\s*$",
+        "it has a column of type {0}, which Spark does not support. Leave that column out, or convert it.",
+    ),
+    (
+        r"Parquet column cannot be converted|SchemaColumnConvertNotSupported|MERGE_SCHEMA|merging schema",
+        _DISAGREEING,
+    ),
+    (
+        r"library not available|UnsatisfiedLinkError",
+        "this Spark cannot read its compression. Compress it with gzip.",
+    ),
+    (
+        r"not a Parquet file|can not read|Could not read footer|CANNOT_READ_FILE_FOOTER|Malformed ORC"
+        r"|Unexpected end of .*input stream|incorrect header check|error while reading file|FAILED_READ_FILE",
+        f"it is damaged, cut short, or in another format. {_CHECK}",
+    ),
+    (r"UNABLE_TO_INFER_SCHEMA", f"it contains no data files. {_CHECK}"),
+)
+
+
+@contextmanager
+def refusing_unreadable(source: Source) -> Iterator[None]:
+    """Turn Spark's failures while reading `source` into one sentence with the fault."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError, pa.ArrowInvalid) as error:
+        text = str(error)
+        if own := re.search(r"sparkgpu\.errors\.DataError: (.+)", text):  # of a Python worker
+            raise DataError(own[1]) from None
+        for pattern, sentence in _MEANINGS:
+            if match := re.search(pattern, text, re.IGNORECASE | re.MULTILINE):
+                stored = source.format or "a table"
+                raise DataError(
+                    f"{source.name}: cannot be read as {stored}: {sentence.format(*match.groups())}"
+                ) from error
+        raise  # our defect, or the machine's: keep its traceback

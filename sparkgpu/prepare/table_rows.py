@@ -1,0 +1,249 @@
+"""Writes the rows of ``table/``: what VectorAssembler gave, or the same by Arrow, beside split and label.
+
+Both ways end in `RowWriter`. In Spark's tasks it runs in `mapInArrow`: pyarrow writes several times faster
+than Spark's own writer, which makes an object of every value. Each task writes its own files under temporary
+names and renames them; only counts return to the driver.
+
+N rows, F features.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparkgpu.config.keys import DataConfig
+from sparkgpu.prepare.column_values import as_words
+from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.encoding import Encoder
+from sparkgpu.prepare.labels import training_weights
+from sparkgpu.prepare.level_means import ColumnMeans, LevelMeans
+from sparkgpu.prepare.local_rows import LocalRows
+from sparkgpu.prepare.spark_rows import collected, limit_batches, mapped
+from sparkgpu.prepare.split import SPLITS, SplitRule
+from sparkgpu.prepare.sql import quoted
+from sparkgpu.prepare.target_means import parts_of
+from sparkgpu.table.rows import as_numpy
+from sparkgpu.table.schema import SPLIT, Feature
+from sparkgpu.table.writer import SplitFile, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+_MOST_VALUES_HERE = 2_000_000
+
+
+def writes_here(rows: int, features: int) -> bool:
+    """Whether so few values are written by the driver itself."""
+    return rows * features <= _MOST_VALUES_HERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWriter:
+    """Writes rows to ``folder/split=<name>/``, which must have the same path on every executor.
+
+    `balance` is what the weight of each class's rows is multiplied by, if classes are balanced.
+    """
+
+    folder: Path
+    features: tuple[Feature, ...]
+    rule: SplitRule
+    data: DataConfig
+    balance: tuple[float, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The user's columns that label, split and weight come from."""
+        return tuple(dict.fromkeys([*self.rule.columns, *([self.data.weight] if self.data.weight else [])]))
+
+    def write(self, batches: Iterable[tuple[pa.RecordBatch, NDArray[np.float32]]]) -> dict[str, int]:
+        """Write batches with the row id and `columns`, each with its slots (N, F); the rows of each split.
+
+        Consecutive rows are in one file of each split, named by the first of them. So whoever reads the files
+        in the order of their names has the rows in the order of their ids, though a task of Spark reads small
+        files in the order of their sizes.
+        """
+        rows: Counter[str] = Counter()
+        files: dict[str, SplitFile] = {}
+        first, expected = -1, -1
+        for batch, slot_NF in batches:
+            row_id_N = as_numpy(batch.column(ROW_ID))
+            jumps = np.flatnonzero(np.diff(row_id_N, prepend=expected - 1) != 1).tolist()
+            for begin, end in pairwise([*dict.fromkeys([0, *jumps]), batch.num_rows]):
+                if begin in jumps:
+                    rows.update(_closed(files))
+                    files, first = {}, int(row_id_N[begin])
+                part = slice(begin, end)
+                self._add(batch.slice(begin, end - begin), slot_NF[part], files, f"part-{first:012d}.parquet")
+            expected = int(row_id_N[-1]) + 1 if batch.num_rows else expected
+        rows.update(_closed(files))
+        return dict(rows)
+
+    def _add(
+        self, batch: pa.RecordBatch, slot_NF: NDArray[np.float32], files: dict[str, SplitFile], name: str
+    ) -> None:
+        """Add rows to the file called `name` of each split."""
+        assigned = self.rule.assigned(batch)
+        _, class_N = self.rule.target.classes_of(assigned.label_N)
+        rows = table_rows(
+            self.features,
+            row_id_N=as_numpy(batch.column(ROW_ID)),
+            label_N=assigned.label_N,
+            weight_N=training_weights(self.data, self.balance, batch, class_N),
+            fold_N=assigned.fold_N,
+            slot_NF=slot_NF,
+        )
+        for split, code in SPLITS.items():
+            is_own_N = assigned.split_N == code
+            if is_own_N.any():
+                if split not in files:
+                    files[split] = SplitFile(self.folder / f"{SPLIT}={split}", name)
+                files[split].add(rows if is_own_N.all() else rows.filter(pa.array(is_own_N)))
+
+
+def _closed(files: Mapping[str, SplitFile]) -> dict[str, int]:
+    return {split: file.close() for split, file in files.items()}
+
+
+def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter, *, rows: int) -> dict[str, int]:
+    """Write rows with the row id, the user's columns of `writer` and a `vector`; the rows of each split.
+
+    A table of few `rows` comes to this process as Arrow batches: Python workers would take longer to start.
+    """
+    columns = [quoted(name) for name in (ROW_ID, *writer.columns, vector)]
+    if writes_here(rows, len(writer.features)):
+        batches = collected(assembled.selectExpr(*columns))
+        return writer.write((batch, vectors(batch.column(vector), len(writer.features))) for batch in batches)
+    limit_batches(assembled.sparkSession, len(writer.features))
+    found = mapped(assembled.selectExpr(*columns), _task(writer, vector), "split string, rows long").collect()
+    return _summed(dict([row]) for row in found)
+
+
+def write_encoded(
+    rows: LocalRows, encoder: Callable[[], Encoder], writer: RowWriter, means: Sequence[ColumnMeans]
+) -> dict[str, int]:
+    """Write the rows of a local table with the features that an encoder makes; the rows of each split.
+
+    This is what predictions do with new rows, so no JVM is needed.
+    """
+    columns = tuple(dict.fromkeys([*writer.columns, *encoder().columns]))
+
+    def work(batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
+        own = encoder()
+        added = MeansOfRows(rule=writer.rule, features=writer.features, means=tuple(means))
+        return writer.write((batch, _slots(own, batch, writer.features, added)) for batch in batches)
+
+    return _summed(rows.map(work, columns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeansOfRows:
+    """The mean targets of levels, as columns for rows whose split is known."""
+
+    rule: SplitRule
+    features: tuple[Feature, ...]
+    means: tuple[ColumnMeans, ...]
+
+    def columns(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.float32]]:
+        """By the name of the new feature, its values (N,)."""
+        if not self.means:
+            return {}
+        assigned = self.rule.assigned(batch)
+        by_name = {feature.name: feature for feature in self.features}
+        found: dict[str, NDArray[np.float32]] = {}
+        for means in self.means:
+            feature = by_name[means.column]
+            texts = as_words(batch.column(feature.source), feature.type or "string")
+            part_N = parts_of(means, as_numpy(batch.column(ROW_ID)), assigned)
+            looked_up = _looked_up(means).columns(texts, part_N)
+            found |= {name: as_numpy(values) for name, values in looked_up.items()}
+        return found
+
+
+def with_mean_columns(table: DataFrame, means: MeansOfRows) -> DataFrame:
+    """The table with the columns of mean targets, under their names in the pipeline."""
+    from pyspark.sql.types import DoubleType, StructField, StructType
+
+    names = {feature.name: feature.pipeline for feature in means.features if feature.means_of is not None}
+    added = [StructField(name, DoubleType()) for name in names.values()]
+
+    def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            values = means.columns(batch)
+            columns = [pa.array(values[name].astype(np.float64)) for name in names]
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, *columns], names=[*batch.schema.names, *names.values()]
+            )
+
+    return mapped(table, add, StructType([*table.schema.fields, *added]))
+
+
+def vectors(column: pa.StructArray, width: int) -> NDArray[np.float32]:
+    """The values (N, F) of a column of Spark's vectors, dense and sparse ones; no value is -0."""
+    kind_N = as_numpy(column.field("type"))
+    values = column.field("values")
+    value_V = as_numpy(values.flatten())
+    if (kind_N == 1).all():
+        return value_V.reshape(len(column), width).astype(np.float32) + np.float32(0)
+    size_N = as_numpy(pa.compute.list_value_length(values)).astype(np.int64)
+    row_V = np.repeat(np.arange(len(column)), size_N)
+    is_dense_V = kind_N[row_V] == 1
+    place_V = np.empty(len(value_V), dtype=np.int64)
+    place_V[is_dense_V] = np.tile(np.arange(width), int((kind_N == 1).sum()))
+    place_V[~is_dense_V] = as_numpy(column.field("indices").flatten())
+    found_NF = np.zeros((len(column), width), dtype=np.float32)
+    found_NF[row_V, place_V] = value_V
+    return found_NF + np.float32(0)
+
+
+def _task(writer: RowWriter, vector: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        width = len(writer.features)
+        found = writer.write((batch, vectors(batch.column(vector), width)) for batch in batches)
+        yield pa.RecordBatch.from_pydict({"split": list(found), "rows": pa.array(found.values(), pa.int64())})
+
+    return write
+
+
+def _slots(
+    encoder: Encoder, batch: pa.RecordBatch, features: Sequence[Feature], means: MeansOfRows
+) -> NDArray[np.float32]:
+    """The values (N, F) of the features in their order."""
+    rows, added = encoder.rows(batch), means.columns(batch)
+    slot_NF = np.empty((batch.num_rows, len(features)), dtype=np.float32)
+    numeric = coded = 0
+    for place, feature in enumerate(features):
+        if feature.kind == "categorical":
+            code_N = rows.codes_NK[:, coded]
+            slot_NF[:, place] = np.where(code_N < 0, np.nan, code_N)
+            coded += 1
+        else:
+            slot_NF[:, place] = added.get(feature.name, rows.numeric_NF[:, numeric])
+            numeric += 1
+    return slot_NF + np.float32(0)
+
+
+_LOOKED_UP: dict[str, LevelMeans] = {}
+
+
+def _looked_up(means: ColumnMeans) -> LevelMeans:
+    """The means of a column, read once in a process."""
+    if means.file not in _LOOKED_UP:
+        _LOOKED_UP[means.file] = LevelMeans(means)
+    return _LOOKED_UP[means.file]
+
+
+def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    rows: Counter[str] = Counter()
+    for part in parts:
+        rows.update(part)
+    return dict(rows)

@@ -1,0 +1,306 @@
+"""The one parser of text tables: blocks of whole lines of CSV or JSON lines become typed tables of Arrow.
+
+It serves local files, rows that Spark holds, and new rows. "Types of text tables" in docs/configuration.md is
+the contract. A type accepts all texts of the types that it widens, so the types of the parts of a table,
+found in any order, give those of the whole. Parsers and types can be pickled.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+
+from sparkgpu.errors import DataError
+from sparkgpu.prepare.column_values import MISSING_TEXTS
+from sparkgpu.words import listed
+
+"""The texts that mean missing in every column of a CSV table, in quotes or not."""
+
+Types = Mapping[str, pa.DataType]
+"""Columns in order: integers, floats, booleans, dates, timestamps, text; null if no value was seen yet."""
+
+_TIMESTAMP, _ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
+_OF_INFERRED: dict[pa.DataType, pa.DataType] = {
+    **{kind: kind for kind in (pa.null(), pa.int64(), pa.float64(), pa.bool_(), pa.date32())},
+    **{pa.timestamp(unit): _TIMESTAMP for unit in ("s", "us", "ns")},
+    **{pa.timestamp(unit, "UTC"): _ZONED for unit in ("s", "us", "ns")},
+}
+"""What becomes of a type that pyarrow infers; all others (times of day, lists, objects) become text."""
+_WIDER = {
+    frozenset({pa.int64(), pa.float64()}): pa.float64(),
+    frozenset({pa.date32(), _TIMESTAMP}): _TIMESTAMP,
+}
+_UNSURE = (pa.date32(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+"""Here pyarrow takes texts that no wider type accepts: dates between blanks, nanoseconds."""
+_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+_DELIMITERS = ",;\t|"
+
+
+class LineError(Exception):
+    """A fault of one line; `place` counts the lines of the block, with the empty ones, from 0."""
+
+    def __init__(self, place: int, fault: str) -> None:
+        super().__init__(place, fault)
+        self.place = place
+        self.fault = fault
+
+
+def unified(*found: Types) -> dict[str, pa.DataType]:
+    """The types of the whole from those of its parts: the narrowest that accept all texts."""
+    types: dict[str, pa.DataType] = {}
+    for part in found:
+        for name, kind in part.items():
+            both = frozenset({types.get(name, kind), kind})
+            one, *other = both - {pa.null()} or both
+            types[name] = _WIDER.get(both, pa.string()) if other else one
+    return types
+
+
+def settled(types: Types) -> dict[str, pa.DataType]:
+    """The types of a whole table: a column without a value is text."""
+    return {name: pa.string() if kind == pa.null() else kind for name, kind in types.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvParser:
+    """CSV as in RFC 4180, but each row in one line, with any of the usual delimiters.
+
+    Parsers take blocks of whole lines without a header, and raise `LineError`.
+    """
+
+    delimiter: str
+    names: tuple[str, ...]
+
+    def infer(self, block: bytes) -> dict[str, pa.DataType]:
+        """The types of the columns, from the rows of the block alone."""
+        table = self._table(block, {}, self.names)
+        types = {column.name: _OF_INFERRED.get(column.type, pa.string()) for column in table.schema}
+        unsure = (*_UNSURE, pa.int64()) if _has_hexadecimal(block) else _UNSURE
+        for column in table.schema:
+            own = types[column.name]
+            if column.type in unsure or (
+                column.type == pa.string() and _begins_with_date(table[column.name])
+            ):
+                tried = (_TIMESTAMP, _ZONED) if own == pa.string() else (own,)
+                fitting = (kind for kind in tried if self.read(block, {column.name: kind}) is not None)
+                types[column.name] = next(fitting, pa.string())
+        return types
+
+    def read(self, block: bytes, types: Types) -> pa.Table | None:
+        """Columns in these types; None if one does not fit: then `infer` finds a wider type."""
+        if not types:  # no line was sampled
+            return None
+        # Dates are cast from texts, since pyarrow's parser would ignore the blanks around them.
+        read = {name: pa.string() if kind == pa.date32() else kind for name, kind in types.items()}
+        whole = {name: pa.float64() for name, kind in types.items() if kind == pa.int64()}
+        try:
+            if whole and _has_hexadecimal(block):
+                self._table(block, whole, whole)
+            return self._table(block, read, types).cast(pa.schema(list(types.items())))
+        except pa.ArrowInvalid:
+            return None
+
+    def _table(self, block: bytes, types: Types, names: Iterable[str]) -> pa.Table:
+        """Raises `LineError`, and `pyarrow.ArrowInvalid` if a value is not of its type."""
+        _check_utf8(block)
+        ragged: list[pyarrow.csv.InvalidRow] = []
+
+        def refuse(row: pyarrow.csv.InvalidRow) -> str:
+            ragged.append(row)
+            return "error"
+
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.py_buffer(block),
+                read_options=pyarrow.csv.ReadOptions(
+                    column_names=self.names, use_threads=False, block_size=len(block)
+                ),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=refuse),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=types,
+                    include_columns=list(names),
+                    null_values=MISSING_TEXTS,
+                    strings_can_be_null=True,
+                    true_values=_TRUE,
+                    false_values=_FALSE,
+                ),
+            )
+        except pa.ArrowInvalid:
+            if not ragged:
+                raise
+            row = ragged[0]
+            values = f"{row.actual_columns} value{'s' if row.actual_columns != 1 else ''}"
+            raise LineError(
+                next(islice(_filled(block), row.number - 1, None)),
+                f"has {values}, the header has {row.expected_columns}. Give each row as many, and write no "
+                "line break inside a quoted value.",
+            ) from None
+        _check_lines(block, table.num_rows)
+        return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonParser:
+    """One object in each line; a column of lists, objects or mixed values becomes JSON text."""
+
+    def infer(self, block: bytes) -> dict[str, pa.DataType]:
+        """As of `CsvParser`. Texts stay texts, also those of dates."""
+        try:
+            types = {column.name: column.type for column in self._table(block, {}).schema}
+        except pa.ArrowInvalid:
+            rows = _objects(block)
+            names = dict.fromkeys(name for row in rows for name in row)
+            types = {name: _type_of([row.get(name) for row in rows]) for name in names}
+        plain = (pa.null(), pa.int64(), pa.float64(), pa.bool_())
+        return {name: kind if kind in plain else pa.string() for name, kind in types.items()}
+
+    def read(self, block: bytes, types: Types) -> pa.Table | None:
+        """As of `CsvParser`; None as well for a block with further columns."""
+        try:
+            table = self._table(block, types)
+            return table if table.column_names == list(types) else None
+        except pa.ArrowInvalid:
+            if unified(types, self.infer(block)) != types:
+                return None
+        rows, schema = _objects(block), pa.schema(list(types.items()))
+        return pa.table([_column([row.get(own.name) for row in rows], own.type) for own in schema], schema)
+
+    @staticmethod
+    def _table(block: bytes, types: Types) -> pa.Table:
+        """Raises `pyarrow.ArrowInvalid` if pyarrow finds other types, or may find other rows."""
+        _check_utf8(block)
+        block = block.rstrip(b"\r\n")
+        lines = block.count(b"\n") + 1
+        ends = block.count(b"}\n{") + block.count(b"}\r\n{")
+        if not block.startswith(b"{") or lines != ends + 1:  # pyarrow crashes where the first is null
+            raise pa.ArrowInvalid("lines that may not be one object each")
+        table = pyarrow.json.read_json(
+            pa.BufferReader(block),
+            pyarrow.json.ReadOptions(use_threads=False, block_size=len(block)),
+            pyarrow.json.ParseOptions(explicit_schema=pa.schema(list(types.items()))),
+        )
+        if table.num_rows != lines:
+            raise pa.ArrowInvalid("other rows than lines")
+        return table
+
+
+Parser = CsvParser | JsonParser
+
+
+def csv_parser(name: str, headers: Iterable[tuple[str, str]]) -> CsvParser:
+    """The parser for files with these headers, each with its file's name.
+
+    Raises `DataError` for duplicate column names and for files with different headers.
+    """
+    first: CsvParser | None = None
+    first_file = ""
+    for file, text in headers:
+        line = text.removeprefix("\ufeff").rstrip("\r\n")
+        outside = re.sub(r'"[^"]*"', "", line)
+        delimiter = max(_DELIMITERS, key=outside.count)  # a comma, if there is none
+        names = next(csv.reader([line], delimiter=delimiter), [])
+        # A column without a name is called by its place.
+        found = CsvParser(
+            delimiter=delimiter, names=tuple(own or f"_c{place}" for place, own in enumerate(names))
+        )
+        if first is None:
+            first, first_file = found, file
+            twice = [own for own, count in Counter(found.names).items() if count > 1]
+            if twice:
+                raise DataError(
+                    f"{name}: duplicate column names: {listed(twice)}. Give each column one name."
+                )
+        elif found != first:
+            raise DataError(
+                f"{name}: the header of {file} differs from {first_file}. Give all files the same columns in "
+                "the same order."
+            )
+    if first is None:
+        raise no_rows(name)
+    return first
+
+
+def no_rows(name: str) -> DataError:
+    return DataError(f"{name}: the table has no rows. Give a table with rows.")
+
+
+def _filled(block: bytes) -> Iterator[int]:
+    """The places of the lines that are not empty."""
+    return (place for place, line in enumerate(block.split(b"\n")) if line.strip(b"\r"))
+
+
+def _has_hexadecimal(block: bytes) -> bool:
+    """Whether there may be integers such as 0x1F, which pyarrow takes for integers but not for floats."""
+    return (b"x" in block or b"X" in block) and re.search(rb"0[xX]", block) is not None
+
+
+def _begins_with_date(texts: pa.ChunkedArray) -> bool:
+    first = "".join(texts.drop_null()[:1].to_pylist())
+    return re.match(r"\d{4}-\d\d-\d\d", first) is not None
+
+
+def _check_utf8(block: bytes) -> None:
+    if block.isascii():
+        return
+    try:
+        block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise LineError(
+            block.count(b"\n", 0, error.start), "is not UTF-8 text. Save the file as UTF-8."
+        ) from None
+
+
+def _check_lines(block: bytes, rows: int) -> None:
+    """Raise `LineError` unless each line that is not empty is a row."""
+    if rows == block.count(b"\n") + (not block.endswith(b"\n")) or rows == sum(1 for _ in _filled(block)):
+        return
+    lines = [line.rstrip(b"\r") for line in block.split(b"\n")]
+    odd = (place for place, line in enumerate(lines) if line.count(b'"') % 2 or b"\r" in line)
+    raise LineError(
+        next(odd, 0),
+        "has a line break inside a quoted value, or a carriage return alone. Write each row in one line.",
+    )
+
+
+def _objects(block: bytes) -> list[dict[str, Any]]:
+    """The objects of the lines, by Python: slower than pyarrow, but it knows the line of a fault."""
+    lines, objects = block.split(b"\n"), []
+    for place in _filled(block):
+        try:
+            found = json.loads(lines[place])
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise LineError(place, "is not one JSON object. Write one object in each line.")
+        objects.append(found)
+    return objects
+
+
+def _type_of(values: list[Any]) -> pa.DataType:
+    try:
+        return pa.array(values).type
+    except OverflowError:  # integers beyond 64 bits, as pyarrow's parser has it
+        return pa.float64()
+    except pa.ArrowException:
+        return pa.string()
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if kind == pa.string():
+        values = [
+            value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for value in values
+        ]
+    return pa.array(
+        [None if v is None else float(v) for v in values] if kind == pa.float64() else values, kind
+    )

@@ -1,0 +1,169 @@
+"""Local text tables (CSV and JSON lines, plain or compressed): their files in blocks of whole lines."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import pyarrow as pa
+
+from sparkgpu.errors import DataError
+from sparkgpu.host.cores import usable_cores
+from sparkgpu.prepare.file_columns import files_of
+from sparkgpu.prepare.text import CsvParser, JsonParser, LineError, Parser, csv_parser, unified
+from sparkgpu.table.source import Source
+
+BLOCK_BYTES = 1 << 23
+SAMPLE_BYTES = 1 << 16
+SAMPLE_PLACES = 16
+_HEADER_BYTES = 1 << 22
+_LONGEST_LINE = 1 << 26
+_MOST_THREADS = 8  # each holds a block as bytes and as a table
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_OPENERS: dict[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Whole lines of a file; `line` is the number of the first one, from 1."""
+
+    file: Path
+    line: int
+    data: bytes
+
+
+class TextFiles:
+    """The files of a local CSV or JSON lines table, in the order of their names.
+
+    Raises `DataError`, here and in each method, for what cannot be read.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._files = [file for file in files_of(source) if file.stat().st_size]
+        self.parser: Parser = JsonParser()
+        if source.format == "csv":
+            self.parser = csv_parser(source.name, self._headers())
+
+    def parsed(self, parse: Callable[[bytes], Result]) -> Iterator[Result]:
+        """The results of `parse` for all blocks, in order, by threads that are a few blocks ahead."""
+        workers = min(usable_cores(), _MOST_THREADS)
+        waiting: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(workers) as threads:
+            try:
+                for block in self._blocks():
+                    waiting.append(threads.submit(self._parsed, parse, block))
+                    if len(waiting) > workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def sampled(self) -> dict[str, pa.DataType]:
+        """The types of lines from up to `SAMPLE_PLACES` places, or from the beginning of compressed files."""
+        types = unified()
+        for lines in self._sample():
+            try:
+                types = unified(types, self.parser.infer(lines))
+            except LineError:
+                continue  # who reads all lines knows the number of this one
+        return types
+
+    def _sample(self) -> Iterator[bytes]:
+        places = max(1, SAMPLE_PLACES // max(1, len(self._files)))
+        for file in self._files[:: max(1, len(self._files) // SAMPLE_PLACES)]:
+            with self._opened(file) as opened:
+                first = opened.read(SAMPLE_BYTES)
+            lines = Block(file=file, line=1, data=first[: first.rfind(b"\n") + 1])
+            if rest := self._without_header(lines).data:
+                yield rest
+            size = 0 if file.suffix.lower() in _OPENERS else file.stat().st_size
+            for place in range(1, places if size > SAMPLE_BYTES else 1):
+                with file.open("rb") as opened:
+                    opened.seek(max(size * place // places, SAMPLE_BYTES))
+                    data = opened.read(SAMPLE_BYTES)
+                if lines_there := data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]:
+                    yield lines_there
+
+    def _headers(self) -> Iterator[tuple[str, str]]:
+        for file in self._files:
+            with self._opened(file) as opened:
+                lines = opened.read(_HEADER_BYTES)
+            begin, end = _first_line(lines)
+            if begin < end:
+                try:
+                    yield file.name, lines[begin:end].decode("utf-8")
+                except UnicodeDecodeError:
+                    raise self._refusal(file, 1, "is not UTF-8 text. Save the file as UTF-8.") from None
+
+    def _blocks(self) -> Iterator[Block]:
+        for file in self._files:
+            line, pending, before_header = 1, b"", True
+            with self._opened(file) as opened:
+                data = b"more"
+                while data:
+                    data = opened.read(BLOCK_BYTES)
+                    end = data.rfind(b"\n") + 1
+                    if data and not end:
+                        pending += data
+                        if len(pending) > _LONGEST_LINE:
+                            raise self._refusal(
+                                file, line, "is longer than 64 MiB. End each row with a line."
+                            )
+                        continue
+                    block = Block(file=file, line=line, data=pending + data[:end])
+                    pending = data[end:]
+                    line += block.data.count(b"\n")
+                    if before_header and block.data.strip(b"\r\n"):
+                        block, before_header = self._without_header(block), False
+                    if block.data.strip(b"\r\n"):
+                        yield block
+
+    def _without_header(self, block: Block) -> Block:
+        if not isinstance(self.parser, CsvParser):
+            return block
+        _, end = _first_line(block.data)
+        lines = block.data.count(b"\n", 0, end)
+        return Block(file=block.file, line=block.line + lines, data=block.data[end:])
+
+    def _parsed(self, parse: Callable[[bytes], Result], block: Block) -> Result:
+        try:
+            return parse(block.data)
+        except LineError as error:
+            raise self._refusal(block.file, block.line + error.place, error.fault) from None
+
+    @contextmanager
+    def _opened(self, file: Path) -> Iterator[IO[bytes]]:
+        try:
+            with _OPENERS.get(file.suffix.lower(), open)(file, "rb") as opened:
+                mark = opened.read(len(_BYTE_ORDER_MARK))
+                if mark != _BYTE_ORDER_MARK:
+                    opened.seek(0)
+                yield opened
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(
+                f"{self._source.name}: {file.name} cannot be read ({error}). Check the file, or write it "
+                "again."
+            ) from None
+
+    def _refusal(self, file: Path, line: int, fault: str) -> DataError:
+        of = f" of {file.name}" if len(self._files) > 1 else ""
+        return DataError(f"{self._source.name}: line {line}{of} {fault}")
+
+
+def _first_line(lines: bytes) -> tuple[int, int]:
+    """Where the first line that is not empty begins, and where the next one does."""
+    begin = len(lines) - len(lines.lstrip(b"\r\n"))
+    return begin, lines.find(b"\n", begin) + 1 or len(lines)

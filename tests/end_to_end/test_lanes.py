@@ -1,0 +1,80 @@
+"""Every lane has a Spark session with H2O in it, on loopback; a run of other trees has no JVM."""
+
+from __future__ import annotations
+
+import signal
+import stat
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from running import COMMAND, SMALL, finished, started, until
+
+from sparkgpu.rundir.files import read_json
+
+pytestmark = pytest.mark.spark
+
+
+def jvms(run: Any) -> list[psutil.Process]:
+    """The JVMs of the tree workers, by lane."""
+    workers = [run.worker(lane, "trees") for lane in range(2)]
+    return [next(child for child in worker.children() if child.name() == "java") for worker in workers]
+
+
+def test_each_lane_has_its_spark_session_with_h2o_in_it(wine: Path, tmp_path: Path) -> None:
+    command = [
+        *COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "2", *SMALL, "--set", "trees.ntrees=5000",
+        "--set", "trees.learn_rate=0.0001", "--set", "trees.early_stopping_rounds=0",
+    ]  # fmt: skip
+    with started(command, tmp_path / "out", tmp_path) as run:
+        for lane in range(2):
+            run.wait_for_phase("training", lane, "trees")
+        for process in jvms(run):
+            process.send_signal(signal.SIGQUIT)  # Java then prints its threads
+        for lane in range(2):
+            log = run.paths.lane(lane).log
+            until(
+                lambda log=log: all(
+                    thread in log.read_text(encoding="utf-8")
+                    for thread in ('"dag-scheduler-event-loop"', '"FJ-', "hex.tree.xgboost")
+                ),
+                f"the threads of Spark and H2O in {log}", 30.0, run.process,
+            )  # fmt: skip
+        plan = read_json(run.paths.plan)
+        assert [lane["context"] for lane in plan["lanes"]] == ["spark + h2o"] * 2
+        assert [read_json(run.paths.lane(lane).lane)["context"] for lane in range(2)] == ["spark + h2o"] * 2
+        assert (plan["prepared_by"], "Spark's pipeline" in plan["reasons"]["prepare"]) == ("spark", True)
+
+
+def test_lanes_are_on_loopback_and_behind_a_login_each(wine: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "2", *SMALL]
+    run = finished(command, tmp_path / "out", tmp_path)
+    assert {trial["status"] for trial in run.metrics["trials"]} == {"done"}
+    bases = set(run.port_bases)
+    assert len(bases) == 2
+    for port in (0, 3):  # of H2O, and of Spark's driver
+        assert any({base + port for base in bases} <= ports for ports in run.seen.together)
+    assert {address for address, _ in run.seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert run.seen.answers == dict.fromkeys(run.port_bases, 401)
+    passwords = {password for _, password in run.seen.logins.values()}
+    assert len(passwords) == len(run.seen.logins) == 2
+    for mode, password in run.seen.logins.values():
+        assert mode == stat.S_IRUSR | stat.S_IWUSR
+        assert len(password) >= 32
+        assert not any(password in line for line in run.seen.commands)
+        for file in (path for path in run.paths.root.rglob("*") if path.is_file()):
+            assert password.encode() not in file.read_bytes(), file
+    assert (run.paths.pipeline / "stages").is_dir()
+    assert run.left_behind() == []
+
+
+def test_a_run_of_xgboost_needs_no_jvm(wine: Path, tmp_path: Path) -> None:
+    pytest.importorskip("xgboost")
+    command = [*COMMAND, "run", wine, "--target", "target", "--set", "trees.engine=xgboost", *SMALL]
+    run = finished(command, tmp_path / "out", tmp_path)
+    plan = read_json(run.paths.plan)
+    assert (plan["prepared_by"], plan["lanes"][0]["context"]) == ("arrow", "none")
+    assert not any("java" in line.split("\\0")[0] for line in run.seen.commands)
+    assert not run.paths.pipeline.exists()
+    assert run.left_behind() == []
