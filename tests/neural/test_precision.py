@@ -139,7 +139,7 @@ def test_a_network_takes_the_cores_of_its_trees_only_where_that_changes_no_digit
 
 
 _RANK = """
-import sys, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 from sparkgpu.engines.neural.training.precision import Precision, agreed
 rank, folder = int(sys.argv[1]), sys.argv[2]
 alone = Precision(device_type="cpu", dtype=torch.bfloat16)
@@ -147,7 +147,8 @@ assert agreed(alone) is alone
 dist.init_process_group("gloo", store=dist.FileStore(folder + "/store", 2), rank=rank, world_size=2)
 assert agreed(alone) is alone
 mixed = Precision(device_type="cpu", dtype=torch.bfloat16 if rank else None)
-print(agreed(mixed))
+print(agreed(mixed), flush=True)
+os._exit(0)  # as ranks of a run end: what tears down gloo's threads at exit may abort the process
 """
 
 
