@@ -34,7 +34,7 @@ from sparkgpu.plan.trial_spec import TrialSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """Seconds on the machine of docs/performance.md, and bytes.
+    """Seconds on the machine of benchmarks/results/2026-11-whole-runs.md, and bytes.
 
     `begin_s` pass there until the trees of a small table begin; this machine's own time over it tells how
     much slower it is. `prepare_s` and `hand_over_s` are for a value, `score_s` for a row and a level of a

@@ -2,8 +2,8 @@
 
 It does not use Spark's own launcher, a shell script that starts a JVM to print a command that starts a JVM.
 The command is built here. So the class path is always exactly the same (the class archive needs that), the
-JVM ends with its parent, and no second JVM is started. docs/performance.md has the measured effect of the
-flags.
+JVM ends with its parent, and no second JVM is started. The measured effect of the flags is in
+benchmarks/results/2026-11-start-up.md.
 """
 
 from __future__ import annotations

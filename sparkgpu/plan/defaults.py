@@ -25,7 +25,7 @@ SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
 _MANY_ROWS = 100_000
 _SMALL_REGRESSION = 32_000  # training rows; on diamonds cosines and Muon win with 7,000 and lose with 38,000
 # Steps of TabM with preset "fast" on a smaller table without early stopping: 30 epochs are too few for tables
-# of 14,000 to 40,000 rows (docs/performance.md).
+# of 14,000 to 40,000 rows (benchmarks/results/2026-11-networks.md).
 _FAST_STEPS = 6_500
 _MUON_SHARE = 0.75  # a step of Muon takes longer, and brings more
 _FAST_EPOCHS = (30, 120)

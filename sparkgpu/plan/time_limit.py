@@ -1,6 +1,6 @@
 """How a run divides the seconds of its time limit: between its start, its models and its end.
 
-Pure arithmetic on measurements of one server core (docs/performance.md, "A time limit").
+Pure arithmetic on measurements of one server core (benchmarks/results/2026-11-whole-runs.md).
 """
 
 from __future__ import annotations

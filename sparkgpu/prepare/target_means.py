@@ -3,7 +3,7 @@
 A column with more than `data.max_categories` levels loses the rarer ones to one level. For users or items
 that is most rows, and the levels hold what can be known, so such a column also gets its levels' mean targets
 as numeric features: one, or one per class if there are more than two. Where most rows keep their level, the
-means made both models worse (docs/performance.md).
+means made both models worse (benchmarks/results/2026-11-trees.md).
 
 No row sees its own label. A training row gets the mean of the level's rows in the other tenths of the
 training rows (in the other folds, if there are folds); all other rows get the mean of all training rows.

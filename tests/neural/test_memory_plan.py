@@ -1,6 +1,7 @@
 """What a network takes on a GPU is planned before it trains; torch's own tracker confirms it, without a GPU.
 
-All architectures, presets, tables and cards: ``python tests/neural/memory_cases.py`` (docs/gpu.md).
+All architectures, presets, tables and cards: ``python tests/neural/memory_cases.py``
+(benchmarks/results/2026-11-gpu-memory.md).
 """
 
 from __future__ import annotations

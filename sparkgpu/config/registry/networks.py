@@ -54,7 +54,7 @@ _WIDTHS = Choice(((64, 64), (128, 128), (256, 256), (128, 128, 128), (256, 256, 
 # minute. For large tables it has fewer members and no dropout, since the network then lacks capacity and
 # epochs, not rows. Muon learns faster there, and with many classes; on other small tables it overfits sooner.
 # Only where few rows have a number to predict and there is time, cosines and Muon together do better
-# (docs/performance.md has the figures).
+# (benchmarks/results/2026-11-networks.md has the figures).
 _TABM = NetworkEntry(
     name="tabm",
     load="sparkgpu.engines.neural.nets.tabm:NETWORK",

@@ -24,7 +24,7 @@ from sparkgpu.table.rows import as_numpy
 from sparkgpu.table.schema import FOLD, LABEL, Feature, TableSchema
 
 _PRIOR_ROWS = 10.0  # so many rows with the mean label stand beside each level's own
-_FEWEST_ROWS = 10  # levels with fewer stand together (docs/performance.md, "Tables that chose nothing")
+_FEWEST_ROWS = 10  # levels with fewer stand together (benchmarks/results/2026-11-against-others.md)
 
 
 def ordered_levels(folder: Path, schema: TableSchema, fold: int | None) -> dict[str, tuple[int, ...]]:

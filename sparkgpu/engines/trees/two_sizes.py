@@ -1,8 +1,8 @@
 """Grows a trial's trees in two sizes if it asks for that, and keeps those that the validation rows prefer.
 
 Where rows are few, noise decides how fine trees may be: on some tables trees of eight leaves are better by a
-tenth of the loss, on others worse by as much (docs/performance.md). Each size is a training of its own, in
-a folder beside the trial's; the better one's files become the trial's.
+tenth of the loss, on others worse by as much (benchmarks/results/2026-11-against-others.md). Each size is a
+training of its own, in a folder beside the trial's; the better one's files become the trial's.
 """
 
 from __future__ import annotations
