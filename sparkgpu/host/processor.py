@@ -1,8 +1,8 @@
 """Whether this machine's processor multiplies bfloat16 matrices in a unit of its own, Intel's AMX.
 
 Only that unit is worth it: AVX512_BF16 alone measured slower than float32
-(benchmarks/results/2026-11-networks.md). torch is not asked, since the parent process does not load it. Limits: Linux on x86-64. Nothing is timed: a choice by speed
-would depend on what else the machine does.
+(benchmarks/results/2026-11-networks.md). torch is not asked, since the parent process does not load it.
+Limits: Linux on x86-64. Nothing is timed: a choice by speed would depend on what else the machine does.
 """
 
 from __future__ import annotations

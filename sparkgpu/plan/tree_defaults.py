@@ -1,7 +1,8 @@
 """Default parameters of trees, by preset, table and device: how large a tree, how many, and how large a step.
 
-The choices were made on validation rows (benchmarks/results/2026-11-trees.md). The number of trees has a limit: what
-one core grows in the preset's seconds, from a model of the cost of a round that was fitted to measurements.
+The choices were made on validation rows (benchmarks/results/2026-11-trees.md). The number of trees has a
+limit: what one core grows in the preset's seconds, from a model of the cost of a round that was fitted to
+measurements.
 So it depends on the table and not on the machine or its load, and the same run gives the same trees
 everywhere. The seconds are about those that the network takes beside the trees. Early stopping usually ends
 before. Where the limit is near, fewer and larger steps make the most of it.
