@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkgpu.advise.calibrate import Calibration, calibrate
+from sparkgpu.advise.calibration import Calibration, calibrate
 from sparkgpu.advise.options import Facts, options
-from sparkgpu.advise.place import Place, find_place, queue_is_here
+from sparkgpu.advise.place import Place, find_place
 from sparkgpu.advise.predict import Prediction, predict
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
-from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
+from sparkgpu.host.devices import choose_devices, find_machine
 from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.rundir.advice import AdviceRecord
@@ -49,66 +50,37 @@ def advise(
     if config.search is not None:
         raise ConfigError("search: how long it takes depends on what it tries. Leave it out of the advice.")
     check_engines(config)
-    source, config = _found(config)
+    source, config = source_of(config)
     machine = find_machine()
     devices = choose_devices(
         machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
     )
-    place = find_place(environ, sys.modules, master=config.cluster.master, has_queue=queue_is_here())
-    plan = _plan(config, machine, devices)
+    has_queue = shutil.which("sbatch") is not None
+    place = find_place(environ, sys.modules, master=config.cluster.master, has_queue=has_queue)
+    on_gpu = devices[0].kind == "cuda"
+    plan = make_plan(  # as the run will make it, but that no port is taken for it
+        config, machine, devices, tuple(range(len(devices))),
+        cuda_engine=engine_with_cuda() if on_gpu else None, started=began,
+    )  # fmt: skip
     tell("a small run on some of the rows: about 20 s on a quiet machine, more on a busy one")
     with scratch_folder() as folder:
         here = resolve_demo(source, folder)
         found = calibrate(config, here.model_copy(update={"name": source.name}), plan, folder)
     predicted = predict(found, plan)
-    return Advice(
-        record=_record(config, source, machine, devices, place, plan, found, predicted, words, began),
-        plan=plan,
-    )
-
-
-def _found(config: RunConfig) -> tuple[Source, RunConfig]:
-    text = config.data.source
-    if text is not None and text != DEMO:
-        return find_source(text), config
-    return DEMO_SOURCE, with_demo_target(config)
-
-
-def _plan(config: RunConfig, machine: Machine, devices: tuple[Device, ...]) -> Plan:
-    """The plan that a run would make; no port is taken for it."""
-    cuda_engine = engine_with_cuda() if devices[0].kind == "cuda" else None
-    return make_plan(
-        config, machine, devices, tuple(range(len(devices))), cuda_engine=cuda_engine, started=time.time()
-    )
-
-
-def _record(
-    config: RunConfig,
-    source: Source,
-    machine: Machine,
-    devices: tuple[Device, ...],
-    place: Place,
-    plan: Plan,
-    found: Calibration,
-    predicted: Prediction,
-    words: Sequence[str],
-    began: float,
-) -> AdviceRecord:
     price = config.cost.price_per_hour
     hours = predicted.wall_s / 3600 * len(plan.lanes)
-    known = [device.memory_bytes for device in devices if device.memory_bytes is not None]
-    on_gpu = devices[0].kind == "cuda"
     facts = Facts(
         parameters=found.observed.parameters,
         batch=found.resolved.neural.batch_size,
         train_rows=found.size.train_rows,
         devices=len(machine.gpus) if on_gpu else machine.cores,
-        cores=machine.cores,
         memory_bytes=machine.memory_bytes,
-        device_bytes=min(known, default=0) if on_gpu else None,
+        device_bytes=min((one.memory_bytes for one in devices if one.memory_bytes), default=0)
+        if on_gpu
+        else None,
         price_per_hour=price,
     )
-    return AdviceRecord(
+    record = AdviceRecord(
         source=source.name,
         rows=found.sample.whole_rows,
         num_features=found.size.num_features,
@@ -130,6 +102,15 @@ def _record(
         options=options(predicted, plan, place, facts),
         command=command(words, place),
     )
+    return Advice(record=record, plan=plan)
+
+
+def source_of(config: RunConfig) -> tuple[Source, RunConfig]:
+    """The source that `config` names, and the configuration with the target of the demo if that is it."""
+    text = config.data.source
+    if text is not None and text != DEMO:
+        return find_source(text), config
+    return DEMO_SOURCE, with_demo_target(config)
 
 
 def _assumptions(found: Calibration, predicted: Prediction, plan: Plan) -> tuple[str, ...]:
@@ -139,20 +120,13 @@ def _assumptions(found: Calibration, predicted: Prediction, plan: Plan) -> tuple
         f"{sample.whole_rows:,} rows with {found.rounds} rounds and {found.epochs} epochs, "
         f"in {seconds_text(observed.wall_s)}",
     ]
+    neural, trees, shares = resolved.neural, resolved.trees, predicted.shares
     if "neural" in observed.pieces:
-        epochs = max(1, round(resolved.neural.epochs * predicted.shares.epochs))
-        lines.append(
-            f"early stopping leaves the network {epochs} of {resolved.neural.epochs} epochs"
-            if resolved.neural.patience and epochs < resolved.neural.epochs
-            else f"the network trains {resolved.neural.epochs} epochs"
-        )
+        stops = bool(neural.patience)
+        lines.append(_length("the network", "trains", neural.epochs, "epochs", shares.epochs, stops=stops))
     if "trees" in observed.pieces:
-        rounds = max(1, round(resolved.trees.ntrees * predicted.shares.rounds))
-        lines.append(
-            f"early stopping leaves the trees {rounds} of {resolved.trees.ntrees} rounds"
-            if resolved.trees.early_stopping_rounds and rounds < resolved.trees.ntrees
-            else f"the trees grow {resolved.trees.ntrees} rounds"
-        )
+        stops = bool(trees.early_stopping_rounds)
+        lines.append(_length("the trees", "grow", trees.ntrees, "rounds", shares.rounds, stops=stops))
     lines.append("the machine stays as busy with other work as it was while this was measured")
     if len(plan.lanes) > 1 and plan.lanes[0].device == "cpu":
         lines.append(
@@ -161,12 +135,17 @@ def _assumptions(found: Calibration, predicted: Prediction, plan: Plan) -> tuple
     return tuple(lines)
 
 
+def _length(who: str, does: str, most: int, unit: str, share: float, *, stops: bool) -> str:
+    left = max(1, round(most * share))
+    if stops and left < most:
+        return f"early stopping leaves {who} {left} of {most} {unit}"
+    return f"{who} {does} {most} {unit}"
+
+
 def command(words: Sequence[str], place: Place) -> str:
     """The command to copy, for the place where this was asked."""
     if place.kind == "slurm queue":
         return "sparkgpu slurm write " + shlex.join(words)
     if place.kind == "spark":
         return "spark-submit jobs/train.py " + shlex.join(words)
-    if place.kind == "notebook":
-        return "!sparkgpu run " + shlex.join([*words, "--advise"])
-    return "sparkgpu run " + shlex.join([*words, "--advise"])
+    return f"{'!' if place.kind == 'notebook' else ''}sparkgpu run {shlex.join([*words, '--advise'])}"

@@ -55,20 +55,29 @@ def advise(
         _show(advice, found)
 
 
-def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceRecord:
-    """What the run of `config` is predicted to take, shown in one line unless `quiet`."""
+def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceRecord | str:
+    """What the run of `config` is predicted to take, or why there is no prediction; shown unless `quiet`.
+
+    Advice never ends a run: whatever makes it fail becomes a sentence.
+    """
     from sparkgpu.advise.advice import advise as ask
+    from sparkgpu.errors import described
     from sparkgpu.runs.new_folder import check_folder
     from sparkgpu.terminal.advising import telling
     from sparkgpu.words import gibibytes, seconds_text
 
     check_folder(out)  # before the seconds of the advice
-    with telling() as tell:
-        record = ask(config, (), (lambda text: None) if quiet else tell).record
+    found: AdviceRecord | str
+    try:
+        with telling() as tell:
+            found = ask(config, (), (lambda text: None) if quiet else tell).record
+        memory = gibibytes(found.peak_rss_bytes)
+        text = f"predicted: about {seconds_text(found.wall_s)} and {memory} of memory"
+    except Exception as error:
+        text = found = f"no prediction of this run: {described(error)['message'].rstrip('.')}"
     if not quiet:
-        memory = gibibytes(record.peak_rss_bytes)
-        typer.echo(f"predicted: about {seconds_text(record.wall_s)} and {memory} of memory")
-    return record
+        typer.echo(text)
+    return found
 
 
 def _words(

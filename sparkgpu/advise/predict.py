@@ -8,12 +8,11 @@ scaled with the rows:
     a round         by `plan.tree_defaults.round_s` of the whole table over that of the sample
     reading         with the rows
     preparing, handing over, predicting by trees: fixed as measured, and so many seconds a value (or a row
-                    and level of a tree), from `REFERENCE`, times how much slower this machine is
+                    and level of a tree), times how much slower this machine is than the one of the constants
 
 How many rounds and epochs early stopping leaves is not known before the run: `expected_shares` states
-what is expected.
-
-n rows of the sample, N of the table.
+what is expected. The constants were fitted to whole runs of covertype and nycflights_delay with one and two
+lanes, on the machine of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -22,37 +21,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sparkgpu.advise.calibrate import Calibration
+from sparkgpu.advise.calibration import Calibration
 from sparkgpu.advise.sample import Sample
-from sparkgpu.advise.small_run import Piece
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import BRANCHES, Branch
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.tree_defaults import TableSize, each_round_s
-from sparkgpu.plan.trial_spec import TrialSpec
 
-
-@dataclass(frozen=True, kw_only=True)
-class Reference:
-    """Seconds on the machine of benchmarks/results/2026-11-whole-runs.md, and bytes.
-
-    `begin_s` pass there until the trees of a small table begin; this machine's own time over it tells how
-    much slower it is. `prepare_s` and `hand_over_s` are for a value, `score_s` for a row and a level of a
-    tree, `end_row_s` for a scored row, bytes for a value by its kind. All were fitted to whole runs of
-    covertype and nycflights_delay with one and two lanes.
-    """
-
-    begin_s: float = 6.5
-    prepare_s: float = 3e-8
-    hand_over_s: float = 3e-8
-    score_s: float = 1e-8
-    end_row_s: float = 3e-6
-    word_bytes: float = 60.0
-    number_bytes: float = 24.0
-    flag_bytes: float = 7.0
-
-
-REFERENCE = Reference()
+_BEGIN_S = 6.5  # until the trees of a small table begin: this machine's own time over it tells its speed
+_PREPARE_S = _HAND_OVER_S = 3e-8  # for a value
+_SCORE_S = 1e-8  # for a row and a level of a tree
+_END_ROW_S = 3e-6  # for a scored row
+_WORD_BYTES, _NUMBER_BYTES, _FLAG_BYTES = 60.0, 24.0, 7.0  # for a value of that kind
+_MANY_ROWS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +42,6 @@ class Shares:
 
     rounds: float
     epochs: float
-
-
-_MANY_ROWS = 100_000
 
 
 def expected_shares(size: TableSize) -> Shares:
@@ -100,19 +78,13 @@ def branch_ends(
 
     While both are at work a step takes `step_s`; when one has ended, the other's steps take `free_step_s`.
     """
-    alone = {branch: _length(works[branch], begins[branch], math.inf) for branch in works}
-    if len(alone) < 2:
-        return {branch: _length(works[branch], begins[branch], begins[branch]) for branch in works}
-    first = min(alone, key=lambda branch: alone[branch])
-    return {
-        branch: end if branch == first else _length(works[branch], begins[branch], alone[first])
-        for branch, end in alone.items()
-    }
+    shared = [_end(works[branch], begins[branch], math.inf) for branch in works]
+    free_at = min(shared) if len(shared) > 1 else 0.0
+    return {branch: _end(works[branch], begins[branch], free_at) for branch in works}
 
 
-def _length(works: Sequence[Work], begin: float, free_at: float) -> float:
+def _end(works: Sequence[Work], now: float, free_at: float) -> float:
     """The end of trials one after the other; from `free_at` on, steps take less."""
-    now = begin
     for work in works:
         now += work.before_s
         shared = min(work.steps, max(0.0, free_at - now) / max(work.step_s, 1e-9))
@@ -135,102 +107,77 @@ class Prediction:
     peak_rss_bytes: int
     peak_device_bytes: int | None
     epoch_s: float
-    steps_per_epoch: int
     shares: Shares
 
 
 def predict(found: Calibration, plan: Plan) -> Prediction:
     """The whole run of `plan`, whose small run is `found`."""
     observed, sample = found.observed, found.sample
-    reference = REFERENCE
-    slower = min(max((observed.ready_s + observed.jvm_s) / reference.begin_s, 0.3), 4.0)
+    slower = min(max((observed.ready_s + observed.jvm_s) / _BEGIN_S, 0.3), 4.0)
     more_rows = max(0, sample.whole_rows - sample.rows)
-    cells = more_rows * found.size.num_features
+    more_values = more_rows * found.size.num_features
     shares = expected_shares(found.size)
-    ready_s = observed.ready_s + slower * reference.prepare_s * cells
+    ready_s = observed.ready_s + slower * _PREPARE_S * more_values
+    begins = {"trees": ready_s + observed.jvm_s, "neural": ready_s}
     ends: list[dict[Branch, float]] = []
     for lane in plan.lanes:
-        works: dict[Branch, Sequence[Work]] = {}
+        works: dict[Branch, list[Work]] = {}
         for branch in BRANCHES:
-            trials = plan.of(lane.index, branch)
-            own = [_work(found, spec, shares, slower, first=place == 0) for place, spec in enumerate(trials)]
-            if own:
-                works[branch] = own
-        begins = {branch: ready_s + (observed.jvm_s if branch == "trees" else 0.0) for branch in works}
-        ends.append(branch_ends(works, begins))
+            for spec in plan.of(lane.index, branch):
+                works.setdefault(branch, []).append(_work(found, spec.model, shares, slower))
+        if "trees" in works:  # the first of them waits for the rows
+            first, *further = works["trees"]
+            handed = first.before_s + slower * _HAND_OVER_S * more_values
+            works["trees"] = [replace(first, before_s=handed), *further]
+        ends.append(branch_ends(works, {branch: begins[branch] for branch in works}))
     busiest = max(ends, key=lambda end: max(end.values(), default=0.0))
-    scored = more_rows * (1 - _train_share(found))
-    end_s = observed.end_s + slower * reference.end_row_s * scored
+    end_s = observed.end_s + slower * _END_ROW_S * more_rows * _scored_share(found)
     wall_s = max(busiest.values(), default=ready_s) + end_s
-    if plan.time_limit is not None:
-        wall_s = plan.time_limit
-    more_bytes = (1 + len(plan.lanes)) * more_rows * row_bytes(sample)
-    network = observed.pieces.get("neural")
-    epoch_s = 0.0
-    if network is not None:
-        epoch_s = (network.free_step_s or network.step_s) * _train_ratio(found)
-    steps = -(-found.size.train_rows // found.resolved.neural.batch_size)
+    network, on_gpu = observed.pieces.get("neural"), observed.peak_device_bytes
     return Prediction(
-        wall_s=wall_s,
+        wall_s=wall_s if plan.time_limit is None else plan.time_limit,
         ready_s=ready_s,
         branches_s=busiest,
         end_s=end_s,
-        peak_rss_bytes=observed.peak_rss_bytes + int(more_bytes),
-        peak_device_bytes=_device_bytes(found),
-        epoch_s=epoch_s,
-        steps_per_epoch=max(1, steps),
+        peak_rss_bytes=observed.peak_rss_bytes + int((1 + len(plan.lanes)) * more_rows * row_bytes(sample)),
+        peak_device_bytes=None if on_gpu is None else on_gpu + 4 * more_values,  # rows stay on the GPU
+        epoch_s=0.0 if network is None else network.free_step_s * found.train_ratio,
         shares=shares,
     )
 
 
-def _work(found: Calibration, spec: TrialSpec, shares: Shares, slower: float, *, first: bool) -> Work:
-    piece = found.observed.pieces[spec.model]
-    parameters = found.resolved.of(spec.model)
+def _work(found: Calibration, model: str, shares: Shares, slower: float) -> Work:
+    """One trial of the whole table."""
+    piece, parameters = found.observed.pieces[model], found.resolved.of(model)
+    whole, rows = found.sample.whole_rows, found.sample.rows
     if isinstance(parameters, NeuralParameters):
-        return _network(found, piece, parameters, shares)
-    return _trees(found, piece, parameters, shares, slower, first=first)
-
-
-def _network(found: Calibration, piece: Piece, parameters: NeuralParameters, shares: Shares) -> Work:
-    ratio = _train_ratio(found)
-    rows = found.sample.whole_rows / found.sample.rows
-    epochs = parameters.epochs * (shares.epochs if parameters.patience else 1.0)
+        steps = max(1, round(parameters.epochs * (shares.epochs if parameters.patience else 1.0)))
+        before_s, ratio = piece.before_s * whole / rows, found.train_ratio
+        more_s = piece.predict_s * (whole / rows - 1)
+    else:
+        steps = max(
+            1, round(parameters.ntrees * (shares.rounds if parameters.early_stopping_rounds else 1.0))
+        )
+        before_s, ratio = piece.before_s, _round_ratio(found, parameters)
+        levels = math.log2(max(parameters.max_leaves or 2 ** (parameters.max_depth or 6), 2))
+        scored = (steps * whole - found.rounds * rows) * _scored_share(found)
+        more_s = max(0.0, slower * _SCORE_S * levels * found.size.trees_per_round * scored)
     return Work(
-        before_s=piece.before_s * rows + piece.overhead_s,
-        steps=max(1, round(epochs)),
+        before_s=before_s + piece.overhead_s,
+        steps=steps,
         step_s=piece.step_s * ratio,
-        free_step_s=(piece.free_step_s or piece.step_s) * ratio,
-        after_s=piece.after_s + piece.predict_s * (rows - 1),
+        free_step_s=piece.free_step_s * ratio,
+        after_s=piece.after_s + more_s,
     )
 
 
-def _trees(
-    found: Calibration,
-    piece: Piece,
-    parameters: TreesParameters,
-    shares: Shares,
-    slower: float,
-    *,
-    first: bool,
-) -> Work:
-    whole, sample, size = found.sample.whole_rows, found.sample.rows, found.size
-    schema = found.observed.schema
-    small = replace(size, train_rows=schema.splits["train"])
-    ratio = each_round_s(parameters, size) / each_round_s(parameters, small)
-    rounds = max(1, round(parameters.ntrees * (shares.rounds if parameters.early_stopping_rounds else 1.0)))
-    per_round = len(schema.classes) if size.task == "multiclass" else 1
-    levels = math.log2(max(parameters.max_leaves or 2 ** (parameters.max_depth or 6), 2))
-    scored = (rounds * whole - found.rounds * sample) * (1 - _train_share(found))
-    scoring = slower * REFERENCE.score_s * levels * per_round * scored
-    handing = slower * REFERENCE.hand_over_s * (whole - sample) * size.num_features if first else 0.0
-    free = piece.free_step_s if piece.free_step_s is not None else piece.step_s
-    return Work(
-        before_s=piece.before_s + piece.overhead_s + handing,
-        steps=rounds,
-        step_s=piece.step_s * ratio,
-        free_step_s=free * ratio,
-        after_s=piece.after_s + max(0.0, scoring),
-    )
+def _round_ratio(found: Calibration, parameters: TreesParameters) -> float:
+    """A round of the whole table over one of the sample; small trees that are tried as well come on top."""
+    small = replace(found.size, train_rows=found.observed.schema.splits["train"])
+    each_s = each_round_s(parameters, found.size)
+    if parameters.try_smaller:
+        each_s += each_round_s(parameters.model_copy(update={"max_leaves": 0, "max_depth": 3}), found.size)
+    return each_s / each_round_s(parameters, small)
 
 
 def row_bytes(sample: Sample) -> float:
@@ -239,24 +186,9 @@ def row_bytes(sample: Sample) -> float:
     A lane holds it in Java, in XGBoost and in torch.
     """
     numbers = max(0, sample.size.num_features - sample.num_words - sample.num_flags)
-    return (
-        REFERENCE.word_bytes * sample.num_words
-        + REFERENCE.flag_bytes * sample.num_flags
-        + REFERENCE.number_bytes * numbers
-    )
+    return _WORD_BYTES * sample.num_words + _FLAG_BYTES * sample.num_flags + _NUMBER_BYTES * numbers
 
 
-def _train_ratio(found: Calibration) -> float:
-    return found.size.train_rows / max(1, found.observed.schema.splits["train"])
-
-
-def _train_share(found: Calibration) -> float:
-    return found.size.train_rows / max(1, found.sample.whole_rows)
-
-
-def _device_bytes(found: Calibration) -> int | None:
-    """Of a GPU: what the small run took, and the rows that stay there."""
-    measured = found.observed.peak_device_bytes
-    if measured is None:
-        return None
-    return measured + 4 * found.size.num_features * max(0, found.sample.whole_rows - found.sample.rows)
+def _scored_share(found: Calibration) -> float:
+    """The share of rows that are not trained on."""
+    return 1 - found.size.train_rows / max(1, found.sample.whole_rows)

@@ -17,10 +17,9 @@ VLDB 2023: each rank gathers the weights forward and backward, and scatters the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Modelled = Literal["single", "lanes", "dp", "ddp", "fsdp"]
-MODELLED: tuple[Modelled, ...] = ("single", "lanes", "dp", "ddp", "fsdp")
+MODELLED = ("lanes", "dp", "ddp", "fsdp")
+"""The ways to use several devices that the model knows; ``lanes`` train one network each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,64 +32,43 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepCost:
-    """A step on one device: `fixed_s`, and `row_s` for each row of the batch."""
+class Step:
+    """A step of `batch` rows on one device: `fixed_s`, and `row_s` for each row.
+
+    With `shared_cores` several devices are lanes of the same cores.
+    """
 
     fixed_s: float
     row_s: float
+    batch: int
+    weight_bytes: int
+    link: Link
+    shared_cores: bool = False
 
-    @classmethod
-    def of(cls, large: tuple[int, float], small: tuple[int, float]) -> StepCost:
-        """From two measured steps, as (rows, seconds). Neither part is negative, whatever the noise."""
-        (many, many_s), (few, few_s) = large, small
-        row_s = (many_s - few_s) / (many - few) if many > few else many_s / many
-        row_s = min(max(row_s, 0.0), many_s / many)
-        return cls(fixed_s=max(0.0, many_s - row_s * many), row_s=row_s)
+    def seconds(self, strategy: str = "lanes", devices: int = 1) -> float:
+        """The seconds of one step over so many devices; each of the lanes takes steps of its own."""
+        divided = strategy != "lanes" and not self.shared_cores
+        rows = -(-self.batch // devices) if divided else self.batch
+        return self.fixed_s + self.row_s * rows + self.communication_s(strategy, devices)
 
-    def step_s(self, rows: int) -> float:
-        return self.fixed_s + self.row_s * rows
+    def communication_s(self, strategy: str, devices: int) -> float:
+        """The seconds of a step in which devices exchange weights."""
+        if devices < 2 or strategy == "lanes":
+            return 0.0
+        passes = 3 if strategy == "fsdp" else 2
+        volume = passes * (devices - 1) * self.weight_bytes / (1 if strategy == "dp" else devices)
+        return passes * (devices - 1) * self.link.latency_s + volume / self.link.bytes_per_s
 
-
-def communication_s(strategy: Modelled, weight_bytes: int, devices: int, link: Link) -> float:
-    """The seconds that a step of `strategy` spends on communication."""
-    if devices < 2 or strategy in ("single", "lanes"):
-        return 0.0
-    passes = 3 if strategy == "fsdp" else 2
-    volume = passes * (devices - 1) * weight_bytes / (1 if strategy == "dp" else devices)
-    return passes * (devices - 1) * link.latency_s + volume / link.bytes_per_s
-
-
-def step_s(
-    strategy: Modelled,
-    cost: StepCost,
-    *,
-    batch: int,
-    weight_bytes: int,
-    devices: int,
-    link: Link,
-    shared_cores: bool = False,
-) -> float:
-    """One step of a batch of `batch` rows. With `shared_cores` the devices are lanes of the same cores."""
-    alone = strategy in ("single", "lanes") or devices < 2
-    rows = batch if alone or shared_cores else -(-batch // devices)
-    return cost.step_s(rows) + communication_s(strategy, weight_bytes, devices, link)
+    def speed_up(self, strategy: str, devices: int) -> float:
+        """Rows per second over those of one device; between 0 and `devices`."""
+        if strategy == "lanes":
+            return 1.0 if self.shared_cores else float(devices)
+        return self.seconds() / self.seconds(strategy, devices)
 
 
-def speed_up(
-    strategy: Modelled,
-    cost: StepCost,
-    *,
-    batch: int,
-    weight_bytes: int,
-    devices: int,
-    link: Link,
-    shared_cores: bool = False,
-) -> float:
-    """Rows per second over those of one device; between 0 and `devices`. Lanes train one network each."""
-    one = cost.step_s(batch)
-    if strategy == "lanes":
-        return 1.0 if shared_cores else float(devices)
-    return one / step_s(
-        strategy, cost, batch=batch, weight_bytes=weight_bytes, devices=devices, link=link,
-        shared_cores=shared_cores,
-    )  # fmt: skip
+def fitted(large: tuple[int, float], small: tuple[int, float]) -> tuple[float, float]:
+    """`fixed_s` and `row_s` from two measured steps (rows, seconds): not negative, whatever the noise."""
+    (many, many_s), (few, few_s) = large, small
+    row_s = (many_s - few_s) / (many - few) if many > few else many_s / many
+    row_s = min(max(row_s, 0.0), many_s / many)
+    return max(0.0, many_s - row_s * many), row_s

@@ -8,7 +8,7 @@ of row weights, it weights every figure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sparkgpu.host.telemetry import Sample
@@ -47,6 +47,11 @@ class Evaluation:
     models: tuple[ModelResult, ...]
     trials: tuple[DoneTrial | FailedTrial, ...]
     comparison: ComparisonResult
+
+    def with_caveat(self, text: str) -> Evaluation:
+        """A copy whose verdict has one more caveat."""
+        caveats = (*self.comparison.caveats, text)
+        return replace(self, comparison=self.comparison.model_copy(update={"caveats": caveats}))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,13 +67,13 @@ def run(
     dry_run: bool = False,
     resume: bool = False,
     title: str | None = None,
-    advice: AdviceRecord | None = None,
+    advice: AdviceRecord | str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> RunOutcome:
     """Carry out one run or, with `resume`, the rest of the run in `out`.
 
     `title` names a source that is not one of the user's files; `advice` was predicted of this run, and stays
-    in its folder.
+    in its folder, or says why nothing was.
 
     Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
@@ -113,11 +113,11 @@ class _Asked:
     started: float
     dry_run: bool
     resume: bool
-    advice: AdviceRecord | None
+    advice: AdviceRecord | str | None
 
     def folder(self) -> RunPaths:
         paths = run_folder(self.config, self.out, self.source, self.started, self.machine, resume=self.resume)
-        if self.advice is not None:
+        if isinstance(self.advice, AdviceRecord):
             write_json(paths.advice, self.advice)
         return paths
 
@@ -127,6 +127,8 @@ class _Asked:
     def finished(self, paths: RunPaths, plan: Plan, trained: Trained) -> RunOutcome:
         """Write and show the results, then the report, and say how the run ended."""
         with looking_after_myself(self.config.hang_after_s or math.inf, paths.hang_log):
+            if isinstance(self.advice, str):
+                trained = replace(trained, found=trained.found.with_caveat(self.advice))
             results = finish(paths, plan, trained, self.started, self.machine)
             self.display.finish(results, paths)
             self._report(paths, results)

@@ -14,21 +14,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkgpu.advise.bench.command import _carry_out
-from sparkgpu.advise.bench.page import as_csv, as_markdown, draw, lines
+from sparkgpu.advise.bench.page import lines
 from sparkgpu.advise.bench.rows import assumptions, measured_rows, simulated_rows
 from sparkgpu.advise.bench.train import Case, Measured
-from sparkgpu.advise.scaling import Link, StepCost
+from sparkgpu.advise.scaling import Link, Step
 from sparkgpu.rundir.bench import BenchRecord
 from sparkgpu.rundir.files import read_record
 
-LINK = Link(bytes_per_s=2e9, latency_s=5e-6, origin="as given")
-COST = StepCost(fixed_s=1e-3, row_s=1e-5)
+STEP = Step(
+    fixed_s=1e-3, row_s=1e-5, batch=256, weight_bytes=4_000,
+    link=Link(bytes_per_s=2e9, latency_s=5e-6, origin="as given"),
+)  # fmt: skip
 
 
 def measured(
     name: str, devices: int, epoch_s: float, networks: int = 1, threads: int = 1, other_cores: float = 0.0
 ) -> Measured:
-    case = Case(name=name, strategy="single", devices=devices, keys={})
+    case = Case(name=name, devices=devices)
     return Measured(
         case=case, rows_per_s=networks * 10_000 / epoch_s, epoch_s=epoch_s, networks=networks,
         threads=threads, epochs=4, batch=256, parameters=1_000, train_rows=10_000,
@@ -73,42 +75,35 @@ def test_figures_that_other_work_disturbed_have_a_question_mark() -> None:
 
 
 def test_simulated_rows_say_so_and_lanes_are_ideal() -> None:
-    rows = simulated_rows(FOUND, [8, 64], ["ddp", "tp"], cost=COST, link=LINK, cores=2, price=None)
+    rows = simulated_rows(FOUND[0], [8, 64], ["ddp", "tp"], step=STEP, cores=2, price=None)
     assert [(row.name, row.devices) for row in rows] == [("lanes", 8), ("ddp", 8), ("lanes", 64), ("ddp", 64)]
     assert all(row.is_simulated and row.note == "simulated" for row in rows)
     assert [row.efficiency for row in rows if row.name == "lanes"] == [1.0, 1.0]
     assert all(row.speed_up <= row.devices for row in rows)
-    said = " ".join(assumptions(COST, LINK, FOUND[0]))
+    said = " ".join(assumptions(STEP))
     assert "1,000 weights" in said and "2.00 GB/s with 5 µs of latency, as given" in said
 
 
-def test_the_page_the_file_and_the_picture_hold_every_row(tmp_path: Path) -> None:
-    rows = measured_rows(FOUND, cores=2, on_cpu=True, price=None)
-    text = as_markdown("Scaling on CPU", rows, ["two cores"])
-    assert text.splitlines()[4].startswith("| single | 1 | 1 | 4.0 s | 2,500 | 1.00 | 100% |")
-    assert text.endswith("\n- Two cores.\n")
-    assert [row["configuration"] for row in csv.DictReader(as_csv(rows).splitlines())] == [
-        "single", "ddp", "lanes",
-    ]  # fmt: skip
-    assert lines(rows)[1][0][8] == "–"
-    draw("Scaling on CPU", rows, tmp_path / "bench.png")
-    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_bench_that_is_stopped_leaves_what_it_finished(
+def test_a_bench_that_is_stopped_leaves_what_it_finished_as_page_file_and_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    row = measured_rows(FOUND[:1], cores=2, on_cpu=True, price=None)
+    rows = tuple(measured_rows(FOUND, cores=2, on_cpu=True, price=None))
+    folder = tmp_path / "here"
 
     def work(tell: object) -> Iterator[BenchRecord]:
-        yield BenchRecord(title="Scaling", rows=tuple(row), notes=("not finished: 2 of 3",))
+        yield BenchRecord(title="Scaling", rows=rows, notes=("not finished: 2 of 5",))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _carry_out(tmp_path / "here", work)
-    assert "- Not finished: 2 of 3." in (tmp_path / "here" / "bench.md").read_text()
-    assert read_record(tmp_path / "here" / "bench.json", BenchRecord).rows == tuple(row)
-    assert "single" in capsys.readouterr().out and (tmp_path / "here" / "bench.png").exists()
+        _carry_out(folder, work)
+    text = (folder / "bench.md").read_text()
+    assert text.splitlines()[4].startswith("| single | 1 | 1 | 4.0 s | 2,500 | 1.00 | 100% |")
+    assert text.endswith("\n- Not finished: 2 of 5.\n")
+    listed = csv.DictReader((folder / "bench.csv").open())
+    assert [row["configuration"] for row in listed] == ["single", "ddp", "lanes"]
+    assert read_record(folder / "bench.json", BenchRecord).rows == rows
+    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+    assert "single" in capsys.readouterr().out
 
 
 def test_a_bench_that_is_stopped_before_its_first_row_leaves_no_folder(tmp_path: Path) -> None:
@@ -148,23 +143,18 @@ def flowers(tmp_path: Path) -> Path:
         (["scaling", "absent.parquet"], 4, "absent.parquet: there is no such file"),
         (["loading", "--workers", "x"], 2, "--workers x: give whole numbers from 0 on"),
         (["loading", "flowers.parquet"], 4, "no target is named"),
+        (["scaling", "--out", "."], 2, "--out .: it is not an empty folder"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_no_folder(
     flowers: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    if "scaling" in arguments and "--devices" not in arguments:
-        arguments = [*arguments, "--devices", "1"]
-    ended = bench(*arguments, "--out", "here", cwd=flowers.parent)
+    command, *options = arguments
+    devices = [] if command == "loading" else ["--devices", "1"]
+    ended = bench(command, *devices, "--out", "here", *options, cwd=flowers.parent)
     assert ended.returncode == code, ended.stderr
     assert message in ended.stderr.splitlines()[-1] and "Traceback" not in ended.stderr
     assert not (flowers.parent / "here").exists()
-
-
-@pytest.mark.process
-def test_a_folder_that_is_not_empty_is_left_alone(flowers: Path) -> None:
-    ended = bench("scaling", "--out", ".", cwd=flowers.parent)
-    assert ended.returncode == 2 and "--out .: it is not an empty folder" in ended.stderr
 
 
 @pytest.mark.process

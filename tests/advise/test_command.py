@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparkgpu.advise import advice
+from sparkgpu.advise.command import predicted_of
+from sparkgpu.config import toml
 from sparkgpu.rundir.advice import AdviceRecord
 
 
@@ -33,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 SMALL = (
-    "--target", "kind", "--cpu-lanes", "1", "--set", "trees.engine=lightgbm", "--set", "trees.ntrees=60",
+    "--target", "kind", "--cpu-lanes", "1", "--set", "trees.engine=lightgbm",
     "--set", "neural.hidden=[16]", "--set", "neural.architecture=mlp", "--set", "neural.epochs=12",
     "--set", "report.level=short",
 )  # fmt: skip
@@ -87,3 +90,26 @@ def test_a_run_that_is_predicted_keeps_the_prediction_and_reports_it(java: Path,
     record = AdviceRecord.model_validate_json((folder / "here" / "advice.json").read_text())
     assert record.task == "binary"
     assert "measured over predicted" in (folder / "here" / "report" / "report.md").read_text()
+
+
+@pytest.mark.spark
+def test_advice_that_fails_is_a_sentence_in_the_report_and_the_run_goes_on(java: Path, folder: Path) -> None:
+    ended = sparkgpu(
+        "run", "flowers.parquet", *SMALL, "--search", "2", "--advise", "--out", "here", cwd=folder
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = "no prediction of this run: search: how long it takes depends on what it tries"
+    assert said in ended.stdout and not (folder / "here" / "advice.json").exists()
+    assert said[1:] in (folder / "here" / "report" / "report.md").read_text()
+
+
+def test_a_defect_of_the_advice_is_a_sentence_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*_: object) -> None:
+        raise StopIteration
+
+    monkeypatch.setattr(advice, "advise", failing)
+    found = predicted_of(toml.load(options={"data.target": "y"}), quiet=False, out=None)
+    assert found == "no prediction of this run: StopIteration: no message"
+    assert capsys.readouterr().out == f"{found}\n"

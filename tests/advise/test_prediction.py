@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.advise.advice import command
-from sparkgpu.advise.calibrate import Calibration
+from sparkgpu.advise.calibration import Calibration, Observed, Piece, shortened
 from sparkgpu.advise.options import Facts, options
 from sparkgpu.advise.place import Place
 from sparkgpu.advise.predict import Prediction, Work, branch_ends, expected_shares, predict
 from sparkgpu.advise.sample import Sample
-from sparkgpu.advise.small_run import Observed, Piece, shortened
 from sparkgpu.config import toml
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.plan import Plan, make_plan
@@ -61,31 +60,22 @@ def calibration(plan: Plan, whole_rows: int, sample_rows: int = 10_000) -> Calib
     )  # fmt: skip
     each = {"before_s": 0.5, "overhead_s": 0.5, "after_s": 1.0, "predict_s": 0.2}
     pieces = {
-        "trees": Piece(model="trees", step_s=0.01, free_step_s=None, **each),
-        "neural": Piece(model="neural", step_s=0.4, free_step_s=0.25, **each),
+        "trees": Piece(step_s=0.01, free_step_s=0.01, **each),
+        "neural": Piece(step_s=0.4, free_step_s=0.25, **each),
     }
     observed = Observed(
-        schema=schema, plan=plan, ready_s=6.0, jvm_s=1.0, pieces=pieces, end_s=0.5, wall_s=14.0,
+        schema=schema, ready_s=6.0, jvm_s=1.0, pieces=pieces, end_s=0.5, wall_s=14.0,
         peak_rss_bytes=GIB, peak_device_bytes=None, parameters=40_000,
     )  # fmt: skip
     config = toml.load(options={"data.target": "y"})
     sample = Sample(
-        file=Path("s"),
-        rows=sample_rows,
-        whole_rows=whole_rows,
-        is_exact=True,
-        size=size,
-        num_words=2,
+        file=Path("s"), rows=sample_rows, whole_rows=whole_rows, is_exact=True, size=size, num_words=2,
         num_flags=3,
-    )
+    )  # fmt: skip
     return Calibration(
-        sample=sample,
-        observed=observed,
-        size=size,
-        resolved=plan.resolved(config, size),
-        rounds=30,
+        sample=sample, observed=observed, size=size, resolved=plan.resolved(config, size), rounds=30,
         epochs=10,
-    )
+    )  # fmt: skip
 
 
 def test_time_and_memory_grow_with_the_rows() -> None:
@@ -132,11 +122,12 @@ def test_the_small_run_trains_the_same_models_for_a_few_steps() -> None:
     short = shortened(config, 30, 5, 1)
     assert (short.trees.ntrees, short.neural.epochs, short.time_limit, short.repeats) == (30, 5, None, 1)
     assert short.section("lightgbm").ntrees == 30  # type: ignore[union-attr]
+    assert not short.trees.try_smaller, "one training is measured"
     assert short.model_names == config.model_names
 
 
 FACTS = Facts(
-    parameters=40_000, batch=512, train_rows=35_000, devices=1, cores=4, memory_bytes=32 * GIB,
+    parameters=40_000, batch=512, train_rows=35_000, devices=1, memory_bytes=32 * GIB,
     device_bytes=None, price_per_hour=2.0,
 )  # fmt: skip
 

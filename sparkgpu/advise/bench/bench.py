@@ -1,4 +1,8 @@
-"""Carries out the cases of a bench, one after the other, and writes what they brought."""
+"""Carries out the cases of a bench, one after the other, and writes what they brought.
+
+Limit: the time before the first case is an estimate from arithmetic alone; later ones take that case as their
+measure.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,32 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sparkgpu.advise.advice import source_of
 from sparkgpu.advise.bench import page
-from sparkgpu.advise.bench.rows import assumptions, simulated_rows
-from sparkgpu.advise.bench.series import Series, Tell
-from sparkgpu.advise.bench.table import write_bench_table
-from sparkgpu.advise.bench.train import Case, Measured, Prepared, settings
-from sparkgpu.advise.scaling import Link, StepCost
+from sparkgpu.advise.bench.rows import assumptions, measured_rows, simulated_rows
+from sparkgpu.advise.bench.train import Case, Measured, Setting, settings, train
+from sparkgpu.advise.sample import take_sample
+from sparkgpu.advise.scaling import Link, Step, fitted
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import DataLoaderConfig
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
+from sparkgpu.host.other_work import DISTURBING_SHARE
 from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.plan.strategy import check_strategy
 from sparkgpu.rundir.bench import BenchRecord
 from sparkgpu.rundir.files import write_json, write_text
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
+from sparkgpu.runs.new_folder import check_folder
 from sparkgpu.table.demo_table import resolve_demo
-from sparkgpu.table.source import find_source
-from sparkgpu.words import counted
+from sparkgpu.words import counted, seconds_text
+
+Tell = Callable[[str], None]
 
 _ALL_REDUCE_S = 120.0
 _SMALLER = 4
@@ -47,6 +53,17 @@ class Asked:
     rows: int
     epochs: int | None
 
+    def setting(self, machine: Machine, devices: Sequence[Device], folder: Path, tell: Tell) -> Setting:
+        """What the cases share, with some rows of the table in `folder`."""
+        source, config = source_of(self.config)
+        tell("preparing some rows of the table")
+        here = resolve_demo(source, folder).model_copy(update={"name": source.name})
+        sample = take_sample(here, config, self.rows, folder)
+        return Setting(
+            source=here, sample=sample, config=settings(config, sample, devices[0].name, self.epochs),
+            machine=machine, devices=devices, folder=folder,
+        )  # fmt: skip
+
 
 def scaling(
     asked: Asked,
@@ -61,39 +78,43 @@ def scaling(
     Yields the table after each configuration, the whole of it last. Raises `ConfigError` for an unknown
     strategy or no devices, and `DeviceError` for more than there are.
     """
-    _check_strategies(strategies)
+    for name in strategies:
+        try:
+            STRATEGIES.find(name)
+        except ValueError as error:
+            raise ConfigError(f"--strategies {name}: {error}") from None
     machine, devices = _devices(asked.config, counts)
-    on_cpu = devices[0].kind == "cpu"
-    cases = [Case(name="single", strategy="single", devices=1, keys={})]
+    cases = [Case(name="single")]
     for count in sorted({count for count in counts if count > 1}):
-        cases += [
-            Case(name=name, strategy=name, devices=count, keys={}) for name in strategies if name != "single"
-        ]
-        cases.append(Case(name="lanes", strategy="single", devices=count, keys={}))
-    price = asked.config.cost.price_per_hour
+        spread = [name for name in strategies if name != "single"]
+        cases += [Case(name=name, strategy=name, devices=count) for name in spread]
+        cases.append(Case(name="lanes", devices=count))
     notes = []
-    if "dp" in strategies and on_cpu and len(cases) > 1:
+    if "dp" in strategies and devices[0].kind == "cpu" and len(cases) > 1:
         notes.append("on the CPU, dp is one process that trains as single does: it copies to GPUs only")
-    title = f"Scaling on {devices[0].title}"
     with scratch_folder() as folder:
-        prepared, config = _prepared(asked, devices[0], folder, tell)
+        setting = asked.setting(machine, devices, folder, tell)
         for case in cases:  # refuse what cannot be before anything trains
-            _check_case(case, config)
-        series = Series(config, prepared, devices, machine, folder, tell)
-        yield from series.tables(title, cases, price, notes)
-        if simulate:
-            found, batch = series.found, series.found[0].batch
-            small = Case(name=f"single, batch {batch // _SMALLER}", strategy="single", devices=1,
-                         keys={"batch_size": max(1, batch // _SMALLER)})  # fmt: skip
-            second = series.trained(small)
-            cost = StepCost.of(_step(found[0]), _step(second))
+            if STRATEGIES.find(case.strategy).is_gang:
+                neural = setting.config.neural
+                check_strategy(neural, neural.hidden or (), case.strategy, case.devices)
+        found: list[Measured] = []
+        table = None
+        for table in _tables(f"Scaling on {devices[0].title}", setting, cases, found, notes, tell):
+            yield table
+        if simulate and table is not None:
+            first = found[0]
+            batch = first.batch // _SMALLER
+            small = Case(name=f"single, batch {batch}", keys={"batch_size": max(1, batch)})
+            fixed_s, row_s = fitted(first.step, train(small, setting).step)
             link = given or _measured_link(devices, tell)
-            whole = series.table(title, cases, price, notes)
-            rows = simulated_rows(
-                found, simulate, strategies, cost=cost, link=link, cores=machine.cores, price=price
+            step = Step(
+                fixed_s=fixed_s, row_s=row_s, batch=first.batch, weight_bytes=4 * first.parameters, link=link
             )
-            said = [f"simulated: {sentence}" for sentence in assumptions(cost, link, found[0])]
-            yield whole.model_copy(update={"rows": (*whole.rows, *rows), "notes": (*whole.notes, *said)})
+            price = asked.config.cost.price_per_hour
+            rows = simulated_rows(first, simulate, strategies, step=step, cores=machine.cores, price=price)
+            said = [f"simulated: {sentence}" for sentence in assumptions(step)]
+            yield table.model_copy(update={"rows": (*table.rows, *rows), "notes": (*table.notes, *said)})
 
 
 def loading(asked: Asked, workers: Sequence[int], tell: Tell) -> Iterator[BenchRecord]:
@@ -103,10 +124,7 @@ def loading(asked: Asked, workers: Sequence[int], tell: Tell) -> Iterator[BenchR
     """
     machine, devices = _devices(asked.config, [1])
     on_gpu = devices[0].kind == "cuda"
-    cases = [
-        Case(name="resident", strategy="single", devices=1, keys={"data": "resident"}),
-        Case(name="stream", strategy="single", devices=1, keys={"data": "stream"}),
-    ]
+    cases = [Case(name=name, keys={"data": name}) for name in ("resident", "stream")]
     for number in workers:
         for pin in (False, True) if on_gpu else (False,):
             for prefetch in (2, 4) if number else (2,):
@@ -114,31 +132,73 @@ def loading(asked: Asked, workers: Sequence[int], tell: Tell) -> Iterator[BenchR
                 name = f"DataLoader, {counted(number, 'worker')}"
                 name += f", prefetch {prefetch}" if number else ""
                 name += ", pinned" if pin else ""
-                keys = {"data": "dataloader", "dataloader": loader}
-                cases.append(Case(name=name, strategy="single", devices=1, keys=keys))
+                cases.append(Case(name=name, keys={"data": "dataloader", "dataloader": loader}))
     notes = []
     if not on_gpu:
         notes.append("pinned memory speeds up copies to a GPU; there is none here, so it was not tried")
     with scratch_folder() as folder:
-        prepared, config = _prepared(asked, devices[0], folder, tell)
-        series = Series(config, prepared, devices, machine, folder, tell)
-        price = asked.config.cost.price_per_hour
-        yield from series.tables(f"Loading on {devices[0].title}", cases, price, notes)
+        setting = asked.setting(machine, devices, folder, tell)
+        yield from _tables(f"Loading on {devices[0].title}", setting, cases, [], notes, tell)
+
+
+def _tables(
+    title: str,
+    setting: Setting,
+    cases: Sequence[Case],
+    found: list[Measured],
+    notes: Sequence[str],
+    tell: Tell,
+) -> Iterator[BenchRecord]:
+    """Train every case, add it to `found`, and yield the table after each of them."""
+
+    def expected_s(case: Case) -> float:
+        networks = 1 if STRATEGIES.find(case.strategy).is_gang or not setting.on_cpu else case.devices
+        return networks * (found[0].wall_s if found else setting.planned_s())
+
+    for place, case in enumerate(cases):
+        left = seconds_text(sum(map(expected_s, cases[place:])))
+        when = f"{place + 1} of {len(cases)}, about {left} left"
+        if not place:
+            when = f"{counted(len(cases), 'configuration')}, about {left} in all"
+        tell(f"training: {case.name} on {counted(case.devices, 'device')} ({when})")
+        found.append(train(case, setting))
+        price, cores = setting.config.cost.price_per_hour, setting.machine.cores
+        rows = measured_rows(found, cores=cores, on_cpu=setting.on_cpu, price=price)
+        said = [*_notes(setting, found[0]), *notes]
+        if any(row.is_disturbed for row in rows):
+            said.append(
+                f"figures with a question mark are not to be believed: other work took more than "
+                f"{DISTURBING_SHARE:.0%} of the cores while they, or the first row, were timed"
+            )
+        if missing := len(cases) - len(rows):
+            said.append(f"not finished: {missing} of {counted(len(cases), 'configuration')} are missing")
+        yield BenchRecord(title=title, rows=tuple(rows), notes=tuple(said))
+
+
+def _notes(setting: Setting, first: Measured) -> list[str]:
+    where = "no GPU was used" if setting.on_cpu else setting.devices[0].title
+    return [
+        f"{setting.source.name}: {first.train_rows:,} training rows, {setting.sample.size.num_features} "
+        f"columns; time is one pass over them, the median of {first.epochs - 1} after a first one",
+        f"the network has {first.parameters:,} weights and trains in batches of {first.batch:,} rows, "
+        "which the devices of one network share; lanes train one network each, and their rows per second "
+        "are added",
+        f"{counted(setting.machine.cores, 'core')}, {where}",
+    ]
 
 
 def write_bench(bench: BenchRecord, folder: Path) -> None:
     """Write ``bench.md``, ``bench.csv`` and ``bench.json`` to `folder`."""
-    write_text(folder / "bench.md", page.as_markdown(bench.title, bench.rows, bench.notes))
+    write_text(folder / "bench.md", page.as_markdown(bench))
     write_text(folder / "bench.csv", page.as_csv(bench.rows))
     write_json(folder / "bench.json", bench)
 
 
 def new_folder(out: Path | None, started: float) -> Path:
     """The folder of a bench. Raises `ConfigError` if it is not a new or an empty folder."""
+    check_folder(out)
     folder = out or Path("reports") / f"bench-{datetime.fromtimestamp(started, UTC):%Y%m%dT%H%M%SZ}"
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError(f"--out {folder}: it is not an empty folder. Choose a new one.")
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Choose another.") from None
@@ -158,21 +218,6 @@ def counts_of(option: str, text: str, least: int = 1) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _check_strategies(strategies: Sequence[str]) -> None:
-    for name in strategies:
-        try:
-            STRATEGIES.find(name)
-        except ValueError as error:
-            raise ConfigError(f"--strategies {name}: {error}") from None
-
-
-def _check_case(case: Case, config: RunConfig) -> None:
-    from sparkgpu.plan.strategy import check_strategy
-
-    if STRATEGIES.find(case.strategy).is_gang:
-        check_strategy(config.neural, config.neural.hidden or (), case.strategy, case.devices)
-
-
 def _devices(config: RunConfig, counts: Sequence[int]) -> tuple[Machine, tuple[Device, ...]]:
     """The devices to train on; on the CPU at least as many lanes as the largest of `counts`."""
     machine, most = find_machine(), max(counts)
@@ -189,26 +234,6 @@ def _devices(config: RunConfig, counts: Sequence[int]) -> tuple[Machine, tuple[D
     return machine, devices[:most]
 
 
-def _prepared(asked: Asked, device: Device, folder: Path, tell: Tell) -> tuple[Prepared, RunConfig]:
-    config = asked.config
-    text = config.data.source
-    tell("preparing some rows of the table")
-    if text is None or text == DEMO:
-        source = resolve_demo(DEMO_SOURCE, folder)
-        config = with_demo_target(config)
-    else:
-        source = find_source(text)
-    paths = RunPaths(root=folder / "prepared")
-    schema = write_bench_table(paths, source, config, asked.rows)
-    filled = settings(config, schema, device.name, asked.epochs)
-    return Prepared(paths=paths, schema=schema, source=source), filled
-
-
-def _step(found: Measured) -> tuple[int, float]:
-    """A batch's rows, and the seconds of a step."""
-    return found.batch, found.epoch_s / max(1, -(-found.train_rows // found.batch))
-
-
 def _measured_link(devices: Sequence[Device], tell: Tell) -> Link:
     """The speed between two devices (two processes, on the CPU or with one GPU), by an all-reduce."""
     tell("the speed between two devices")
@@ -221,13 +246,9 @@ def _measured_link(devices: Sequence[Device], tell: Tell) -> Link:
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": visible}
     try:
         ended = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_ALL_REDUCE_S,
-            stdin=subprocess.DEVNULL,
+            command, capture_output=True, text=True, timeout=_ALL_REDUCE_S, stdin=subprocess.DEVNULL,
             env=environ,
-        )
+        )  # fmt: skip
         found = json.loads(ended.stdout.strip().splitlines()[-1])
     except (subprocess.TimeoutExpired, ValueError, IndexError):
         raise TrialError(

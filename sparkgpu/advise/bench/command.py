@@ -20,8 +20,7 @@ from sparkgpu.config.command_options import (
 from sparkgpu.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sparkgpu.advise.bench.bench import Asked
-    from sparkgpu.advise.bench.series import Tell
+    from sparkgpu.advise.bench.bench import Asked, Tell
     from sparkgpu.rundir.bench import BenchRecord
 
 bench = typer.Typer(

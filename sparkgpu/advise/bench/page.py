@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.report.scaling import bench_table
-from sparkgpu.rundir.bench import BenchRow
+from sparkgpu.rundir.bench import BenchRecord, BenchRow
+
+# Distinct for colour-blind readers (Tol, bright), and by their markers in print.
+_STYLES = (("#4477aa", "o"), ("#ee6677", "s"), ("#228833", "^"), ("#ccbb44", "D"), ("#66ccee", "v"),
+           ("#aa3377", "P"))  # fmt: skip
 
 
 def lines(rows: Sequence[BenchRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -18,17 +22,13 @@ def lines(rows: Sequence[BenchRow]) -> tuple[tuple[str, ...], list[tuple[str, ..
     return table.columns, [tuple(cell.text for cell in row) for row in table.rows]
 
 
-def as_markdown(title: str, rows: Sequence[BenchRow], notes: Sequence[str]) -> str:
+def as_markdown(bench: BenchRecord) -> str:
     """A page with the table and its notes."""
-    header, body = lines(rows)
-    text = [f"# {title}", "", _line(header), _line(["---", *["---:"] * (len(header) - 2), "---"])]
-    text += [_line(row) for row in body]
-    text += ["", *(f"- {note[0].upper()}{note[1:]}." for note in notes)]
-    return "\n".join(text) + "\n"
-
-
-def _line(values: Sequence[str]) -> str:
-    return "| " + " | ".join(values) + " |"
+    header, body = lines(bench.rows)
+    marks = ("---", *["---:"] * (len(header) - 2), "---")
+    table = [f"| {' | '.join(row)} |" for row in (header, marks, *body)]
+    notes = [f"- {note[0].upper()}{note[1:]}." for note in bench.notes]
+    return "\n".join([f"# {bench.title}", "", *table, "", *notes]) + "\n"
 
 
 def as_csv(rows: Sequence[BenchRow]) -> str:
@@ -40,11 +40,11 @@ def as_csv(rows: Sequence[BenchRow]) -> str:
          "device_hours", "price", "simulated", "disturbed", "note")
     )  # fmt: skip
     for row in rows:
+        price = None if row.price is None else f"{row.price:.8f}"
         writer.writerow(
             (row.name, row.devices, row.networks, f"{row.time_s:.4f}", f"{row.rows_per_s:.1f}",
-             f"{row.speed_up:.4f}", f"{row.efficiency:.4f}", f"{row.device_hours:.8f}",
-             "" if row.price is None else f"{row.price:.8f}", row.is_simulated, row.is_disturbed,
-             row.note)
+             f"{row.speed_up:.4f}", f"{row.efficiency:.4f}", f"{row.device_hours:.8f}", price,
+             row.is_simulated, row.is_disturbed, row.note)
         )  # fmt: skip
     return text.getvalue()
 
@@ -72,27 +72,21 @@ def _draw_lines(axes: Any, rows: Sequence[BenchRow]) -> None:
     """Each line begins at the first row, one device."""
     counts = sorted({row.devices for row in rows})
     axes.plot(counts, counts, color="0.6", linestyle=":", label="ideal")
-    first = (rows[0].devices, rows[0].speed_up)
-    names = list(dict.fromkeys(row.name for row in rows[1:]))
-    for place, name in enumerate(names):
-        colour, marker = _COLOURS[place % len(_COLOURS)]
-        measured = [first] + [(row.devices, row.speed_up) for row in rows[1:]
-                              if row.name == name and not row.is_simulated]  # fmt: skip
-        axes.plot(*zip(*measured, strict=True), color=colour, marker=marker, label=name)
-        if simulated := [
-            (row.devices, row.speed_up) for row in rows if row.name == name and row.is_simulated
-        ]:
-            label = f"{name}, simulated"
-            axes.plot(*zip(*simulated, strict=True), color=colour, marker=marker, linestyle="--",
-                      markerfacecolor="white", label=label)  # fmt: skip
+    for place, name in enumerate(dict.fromkeys(row.name for row in rows[1:])):
+        colour, marker = _STYLES[place % len(_STYLES)]
+        own = [row for row in rows[1:] if row.name == name]
+        measured = [rows[0], *(row for row in own if not row.is_simulated)]
+        simulated = [row for row in own if row.is_simulated]
+        for found, label, style in (
+            (measured, name, {"linestyle": "-"}),
+            (simulated, f"{name}, simulated", {"linestyle": "--", "markerfacecolor": "white"}),
+        ):
+            if found:
+                devices, speed_up = [row.devices for row in found], [row.speed_up for row in found]
+                axes.plot(devices, speed_up, color=colour, marker=marker, label=label, **style)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
     axes.set_xlabel("devices")
     axes.set_ylabel("speed-up: rows per second over one device")
-
-
-# Distinct for colour-blind readers (Tol, bright), and by their markers in print.
-_COLOURS = [("#4477aa", "o"), ("#ee6677", "s"), ("#228833", "^"), ("#ccbb44", "D"), ("#66ccee", "v"),
-            ("#aa3377", "P")]  # fmt: skip

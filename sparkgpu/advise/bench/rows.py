@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkgpu.advise.bench.train import Measured
-from sparkgpu.advise.scaling import MODELLED, Link, Modelled, StepCost, speed_up, step_s
+from sparkgpu.advise.scaling import MODELLED, Step
 from sparkgpu.host.other_work import DISTURBING_SHARE
 from sparkgpu.rundir.bench import BenchRow
 
@@ -17,10 +17,10 @@ def measured_rows(
 
     `cores` are the machine's, which lanes share `on_cpu`. `price` is that of a device for an hour.
     """
-    first = found[0]
     rows = []
     for one in found:
         hours = one.case.devices * one.epoch_s / one.networks / 3600
+        others = f"other work: {one.other_cores:.1f} cores" if one.other_cores >= 0.05 else ""
         rows.append(
             BenchRow(
                 name=one.case.name,
@@ -28,20 +28,14 @@ def measured_rows(
                 networks=one.networks,
                 time_s=one.epoch_s,
                 rows_per_s=one.rows_per_s,
-                speed_up=one.rows_per_s / first.rows_per_s,
+                speed_up=one.rows_per_s / found[0].rows_per_s,
                 device_hours=hours,
                 price=None if price is None else price * hours,
-                note="; ".join(
-                    part for part in (_cores_note(one, cores) if on_cpu else "", _others(one)) if part
-                ),
+                note="; ".join(filter(None, (_cores_note(one, cores) if on_cpu else "", others))),
                 is_disturbed=one.other_cores > DISTURBING_SHARE * cores,
             )
         )
     return rows
-
-
-def _others(one: Measured) -> str:
-    return f"other work: {one.other_cores:.1f} cores" if one.other_cores >= 0.05 else ""
 
 
 def _cores_note(one: Measured, cores: int) -> str:
@@ -55,73 +49,51 @@ def _cores_note(one: Measured, cores: int) -> str:
 
 
 def simulated_rows(
-    found: Sequence[Measured],
+    first: Measured,
     counts: Sequence[int],
     strategies: Sequence[str],
     *,
-    cost: StepCost,
-    link: Link,
+    step: Step,
     cores: int,
     price: float | None,
 ) -> list[BenchRow]:
     """Rows past the machine: as many devices like the one that was measured, each with cores of its own."""
-    first = found[0]
-    is_disturbed = first.other_cores > DISTURBING_SHARE * cores
     steps = -(-first.train_rows // first.batch)
     rows = []
     for devices in counts:
-        for strategy in _modelled(strategies):
-            each_s = step_s(
-                strategy,
-                cost,
-                batch=first.batch,
-                weight_bytes=4 * first.parameters,
-                devices=devices,
-                link=link,
-            )
-            times = speed_up(
-                strategy,
-                cost,
-                batch=first.batch,
-                weight_bytes=4 * first.parameters,
-                devices=devices,
-                link=link,
-            )
+        for strategy in (name for name in MODELLED if name == "lanes" or name in strategies):
+            time_s, times = steps * step.seconds(strategy, devices), step.speed_up(strategy, devices)
             networks = devices if strategy == "lanes" else 1
-            hours = devices * each_s * steps / networks / 3600
+            hours = devices * time_s / networks / 3600
             rows.append(
                 BenchRow(
                     name=strategy,
                     devices=devices,
                     networks=networks,
-                    time_s=each_s * steps,
-                    rows_per_s=times * first.train_rows / (cost.step_s(first.batch) * steps),
+                    time_s=time_s,
+                    rows_per_s=times * first.train_rows / (steps * step.seconds()),
                     speed_up=times,
                     device_hours=hours,
                     price=None if price is None else price * hours,
                     note="simulated",
                     is_simulated=True,
-                    is_disturbed=is_disturbed,
+                    is_disturbed=first.other_cores > DISTURBING_SHARE * cores,
                 )
             )
     return rows
 
 
-def _modelled(strategies: Sequence[str]) -> list[Modelled]:
-    return [name for name in MODELLED if name != "single" and (name == "lanes" or name in strategies)]
-
-
-def assumptions(cost: StepCost, link: Link, first: Measured) -> list[str]:
+def assumptions(step: Step) -> list[str]:
     """What the simulated rows assume, one sentence each."""
     return [
-        f"a step on one device takes {1e3 * cost.fixed_s:.2f} ms, and {1e6 * cost.row_s:.2f} µs for each row "
-        f"of its part of a batch of {first.batch:,}, as measured here on one device at two batch sizes",
-        f"the batch of {first.batch:,} rows is cut over the devices, so the network learns the same; lanes "
+        f"a step on one device takes {1e3 * step.fixed_s:.2f} ms, and {1e6 * step.row_s:.2f} µs for each row "
+        f"of its part of a batch of {step.batch:,}, as measured here on one device at two batch sizes",
+        f"the batch of {step.batch:,} rows is cut over the devices, so the network learns the same; lanes "
         "train a network each",
-        f"{first.parameters:,} weights in float32, {4 * first.parameters / 1e6:.1f} MB, are summed "
+        f"{step.weight_bytes // 4:,} weights in float32, {step.weight_bytes / 1e6:.1f} MB, are summed "
         "once a step",
-        f"two devices exchange {link.bytes_per_s / 1e9:.2f} GB/s with {1e6 * link.latency_s:.0f} µs of "
-        f"latency, {link.origin}",
+        f"two devices exchange {step.link.bytes_per_s / 1e9:.2f} GB/s with "
+        f"{1e6 * step.link.latency_s:.0f} µs of latency, {step.link.origin}",
         "a ring all-reduce; nothing of the communication is hidden behind the computation; no device waits "
         "for another, and rows are at hand",
     ]

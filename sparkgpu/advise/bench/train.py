@@ -1,8 +1,8 @@
 """Trains one network in one configuration, as a run does it, and measures its epochs.
 
-Plan, workers, launchers and strategies are those of a run; only the trees, the preparation and the report
-are left out. An epoch includes the pass over the few validation rows. The first one warms up and does not
-count.
+Plan, workers, launchers and strategies are those of a run; only the trees, the scores and the report are left
+out. The first case prepares the table, which the others share. An epoch includes the pass over the few
+validation rows. The first one warms up and does not count.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from sparkgpu.advise.sample import Sample
 from sparkgpu.config import toml
-from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.keys import PrepareConfig, RunConfig, SplitConfig
 from sparkgpu.errors import TrialError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.host.other_work import OtherWork
@@ -26,20 +27,19 @@ from sparkgpu.lanes.crew import lane_crew
 from sparkgpu.lanes.launch import outside_environment
 from sparkgpu.plan.defaults import resolve, row_flop
 from sparkgpu.plan.plan import make_plan
-from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.rundir.curve import read_curve
 from sparkgpu.rundir.files import read_record, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.table.source import Source
+from sparkgpu.table.source import Source, find_source
 
 _FLOP = 2e11
 """Of all epochs of a case, forward and backward; a core computes them in some seconds."""
-_CORE_FLOP_PER_S = 2.5e10  # small networks, as measured; benchmarks/results/2026-11-networks.md
+_CORE_FLOP_PER_S = 2.5e10  # small networks, as measured; docs/performance.md
 _START_S = 7.0  # of the processes of a case
 _GPU_TIMES = 40
 _EPOCHS = (4, 200)
+_SPLIT = SplitConfig(test=0.05, valid=0.05)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class Case:
     """One configuration: `keys` are set on top of the user's, over `devices` devices."""
 
     name: str
-    strategy: str
-    devices: int
-    keys: Mapping[str, Any]
+    strategy: str = "single"
+    devices: int = 1
+    keys: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,71 +73,95 @@ class Measured:
     wall_s: float
     other_cores: float
 
+    @property
+    def step(self) -> tuple[int, float]:
+        """A batch's rows, and the seconds of a step."""
+        return self.batch, self.epoch_s / max(1, -(-self.train_rows // self.batch))
+
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """The prepared table of all cases, in the folder of `paths`."""
+class Setting:
+    """What all cases share: the sample, the user's configuration with every key filled in, the machine.
 
-    paths: RunPaths
-    schema: TableSchema
+    The table is prepared in the folder `table` by the first case.
+    """
+
     source: Source
+    sample: Sample
+    config: RunConfig
+    machine: Machine
+    devices: Sequence[Device]
+    folder: Path
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.devices[0].kind == "cpu"
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "table"
+
+    def planned_s(self) -> float:
+        """About the seconds of one network on one device, before anything was measured."""
+        neural = self.config.neural
+        rows = self.sample.rows * (1 - _SPLIT.valid - _SPLIT.test) * (neural.epochs or 1)
+        rate = _CORE_FLOP_PER_S * (self.machine.cores if self.on_cpu else _GPU_TIMES)
+        return _START_S + row_flop(neural, self.sample.size.num_features) * rows / rate
 
 
-def settings(config: RunConfig, schema: TableSchema, device: str, epochs: int | None) -> RunConfig:
-    """The user's configuration with every key of the network filled in, for one network.
+def settings(config: RunConfig, sample: Sample, device: str, epochs: int | None) -> RunConfig:
+    """The user's configuration with every key of the network filled in, for one network on rows of `sample`.
 
     It is filled once, so that all cases train the same network in the same batches, for as many `epochs`
     (None: for some seconds).
     """
     preset = config.preset or ("fast" if device == "cpu" else "balanced")
     found = resolve(
-        config, preset=preset, strategy="single", size=TableSize.of(schema), device=device,
+        config, preset=preset, strategy="single", size=sample.size, device=device,
         tree_device=lambda engine: "cpu",
     ).config  # fmt: skip
     if epochs is None:
-        flop = row_flop(found.neural, len(schema.features)) * max(1, schema.splits["train"])
+        rows = sample.rows * (1 - _SPLIT.valid - _SPLIT.test)
+        flop = row_flop(found.neural, sample.size.num_features) * max(1.0, rows)
         least, most = _EPOCHS
         epochs = max(least, min(most, round(_FLOP * (1 if device == "cpu" else _GPU_TIMES) / flop)))
     neural = found.neural.model_copy(update={"epochs": epochs, "patience": 0, "micro_batch_size": None})
-    return found.model_copy(update={"neural": neural, "models": ("neural",), "repeats": 1})
+    return found.model_copy(
+        update={
+            "neural": neural, "models": ("neural",), "split": _SPLIT, "prepare": PrepareConfig(by="arrow"),
+            "time_limit": None,
+        }
+    )  # fmt: skip
 
 
-def planned_s(config: RunConfig, prepared: Prepared, machine: Machine, *, on_cpu: bool) -> float:
-    """About the seconds of one network on one device, before anything was measured."""
-    schema = prepared.schema
-    rows = max(1, schema.splits["train"]) * (config.neural.epochs or 1)
-    rate = _CORE_FLOP_PER_S * (machine.cores if on_cpu else _GPU_TIMES)
-    return _START_S + row_flop(config.neural, len(schema.features)) * rows / rate
+def train(case: Case, setting: Setting) -> Measured:
+    """Train `case` in a new folder.
 
-
-def train(case: Case, config: RunConfig, prepared: Prepared, devices: Sequence[Device], machine: Machine,
-          folder: Path) -> Measured:  # fmt: skip
-    """Train `case` on `devices` in a new `folder`.
-
-    Raises `ConfigError` if its strategy cannot spread the network, and `TrialError` if the training fails.
+    Raises `ConfigError` if its strategy cannot spread the network, `DataError` if the table cannot be
+    learned, and `TrialError` if the training fails.
     """
     others, began = OtherWork(), time.monotonic()
-    paths = RunPaths(root=folder)
-    folder.mkdir(parents=True)
-    paths.table.symlink_to(prepared.paths.table)
-    own = _with(config, case)
+    paths = RunPaths(root=setting.folder / f"{case.name.replace(' ', '-').replace(',', '')}-{case.devices}")
+    scratch = paths.root / "scratch"
+    scratch.mkdir(parents=True)
+    if setting.table.exists():
+        paths.table.symlink_to(setting.table)
+    own = _with(setting.config, case)
+    source = find_source(str(setting.sample.file)).model_copy(update={"name": setting.source.name})
     environ = outside_environment(os.environ)
-    scratch = folder / "scratch"
-    scratch.mkdir()
-    with reserved_ports(len(devices)) as ports:
-        plan = make_plan(own, machine, tuple(devices), ports)
+    with reserved_ports(case.devices) as ports:
+        plan = make_plan(own, setting.machine, tuple(setting.devices[: case.devices]), ports)
         write_json(paths.plan, plan)
         write_text(paths.config, toml.dump(own))
-        crew_of = lane_crew(paths, plan, own, scratch=scratch, source=prepared.source, environ=environ)
-        with crew_of as crew:
+        with lane_crew(paths, plan, own, scratch=scratch, source=source, environ=environ) as crew:
             outcome = crew.follow(lambda lane, branch, event: None, lambda: None, iter(()))
     if outcome.failed:
         raise TrialError(f"{case.name}: {next(iter(outcome.failed.values()))}")
-    epochs_s, records = [], []
-    for spec in plan.trials:
-        epochs_s.append(_epoch_s(paths.trial(spec.name).learning_curve))
-        records.append(read_record(paths.trial(spec.name).fit, FitRecord))
-    rows = records[0].train_rows
+    if not setting.table.exists():
+        paths.table.rename(setting.table)
+    fits = [read_record(paths.trial(spec.name).fit, FitRecord) for spec in plan.trials]
+    epochs_s = [_epoch_s(paths.trial(spec.name).learning_curve) for spec in plan.trials]
+    rows = fits[0].train_rows
     return Measured(
         case=case,
         rows_per_s=sum(rows / each for each in epochs_s),
@@ -146,7 +170,7 @@ def train(case: Case, config: RunConfig, prepared: Prepared, devices: Sequence[D
         threads=plan.lanes[0].neural_threads,
         epochs=own.neural.epochs or 1,
         batch=own.neural.batch_size or 1,
-        parameters=int(records[0].native_parameters["num_parameters"]),
+        parameters=int(fits[0].native_parameters["num_parameters"]),
         train_rows=rows,
         wall_s=time.monotonic() - began,
         other_cores=others.cores(),
