@@ -12,7 +12,7 @@ scaled with the rows:
 
 How many rounds and epochs early stopping leaves is not known before the run: `expected_shares` states
 what is expected. The constants were fitted to whole runs of covertype and nycflights_delay with one and two
-lanes, on the machine of docs/performance.md.
+lanes, on the machine of benchmarks/results/2026-11-whole-runs.md.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from sparkgpu.table.source import Source, find_source
 
 _FLOP = 2e11
 """Of all epochs of a case, forward and backward; a core computes them in some seconds."""
-_CORE_FLOP_PER_S = 2.5e10  # small networks, as measured; docs/performance.md
+_CORE_FLOP_PER_S = 2.5e10  # small networks, as measured; benchmarks/results/2026-11-networks.md
 _START_S = 7.0  # of the processes of a case
 _GPU_TIMES = 40
 _EPOCHS = (4, 200)
