@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sparkgpu.config.keys import SlurmConfig
 from sparkgpu.errors import SparkgpuError
-from sparkgpu.host.devices import Device, Machine
+from sparkgpu.host.devices import Machine, choose_devices
 from sparkgpu.host.gpus import Gpu
 from sparkgpu.host.rank_command import network_environment
 from sparkgpu.plan.plan import Plan, make_plan
@@ -42,7 +42,7 @@ _SBATCH = frozenset((
     "tres-bind", "tres-per-task", "uid", "usage", "use-min-nodes", "verbose", "version", "wait",
     "wait-all-nodes", "wckey", "wrap",
 ))  # fmt: skip
-_DAYS = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 
 
 def mismatches(file: Path) -> list[str]:
@@ -61,21 +61,15 @@ def mismatches(file: Path) -> list[str]:
 
 def _plan(script: Script) -> Plan:
     """The plan that the run would make on a node as the script requests it."""
-    config = script.config
-    gpus = _gpus(script.directives)
-    if config.devices.cpu_lanes is not None:
-        lanes = config.devices.cpu_lanes
-        devices = tuple(Device(kind="cpu", name="cpu", title="CPU", visible="") for _ in range(lanes))
-        machine = Machine(cores=lanes, memory_bytes=_MEMORY)
-    else:
-        asked = config.devices.gpus
-        count = gpus if asked in (None, "all") else len(asked)
-        cards = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="", memory_bytes=_MEMORY) for i in range(count))
-        machine = Machine(cores=max(count, 1), memory_bytes=_MEMORY, gpus=cards)
-        devices = tuple(
-            Device(kind="cuda", name=f"cuda:{gpu.index}", title="", visible=gpu.uuid, memory_bytes=_MEMORY)
-            for gpu in cards
-        ) or (Device(kind="cpu", name="cpu", title="CPU", visible=""),)
+    config, count = script.config, _gpus(script.directives)
+    lanes, asked = config.devices.cpu_lanes, config.devices.gpus
+    if lanes is not None:
+        count = 0
+    elif asked not in (None, "all"):
+        count = len(asked)
+    cards = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="", memory_bytes=_MEMORY) for i in range(count))
+    machine = Machine(cores=max(count, lanes or 1), memory_bytes=_MEMORY, gpus=cards)
+    devices = choose_devices(machine, gpus=None, cpu_lanes=lanes, environ={})
     return make_plan(config, machine, devices, tuple(range(20000, 20000 + 8 * len(devices), 8)))
 
 
@@ -228,14 +222,11 @@ def _number(options: Options, name: str) -> int | None:
 
 def _seconds(limit: str) -> int | None:
     """Read a time limit of Slurm: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s."""
-    found = _DAYS.fullmatch(limit)
-    if found is None:
+    if _TIME.fullmatch(limit) is None:
         return None
-    days, *rest = (int(part) if part else None for part in found.groups())
-    numbers = [part for part in rest if part is not None]
-    if days is not None:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    if len(numbers) == 3:
-        return (numbers[0] * 60 + numbers[1]) * 60 + numbers[2]
-    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0)
+    days, mark, clock = limit.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    if not mark and len(parts) < 3:
+        parts = [0, *parts]
+    hours, minutes, seconds = (*parts, 0, 0)[:3]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds

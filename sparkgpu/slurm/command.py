@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sparkgpu.config.command_options import Assignments, ConfigFile, Target
+
 slurm = typer.Typer(
     help="Write, check and submit Slurm scripts, and show the state of the jobs.", no_args_is_help=True
 )
@@ -17,7 +19,7 @@ _Scripts = Annotated[list[Path], typer.Argument(metavar="FILE.sbatch...", help="
 @slurm.command()
 def write(
     source: Annotated[str | None, typer.Argument(help="The table, as `sparkgpu run` takes it.")] = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    target: Target = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that one network trains on.")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=0, help="GPUs on each node; 0 to use only CPUs.")] = 1,
     ranks_per_node: Annotated[
@@ -38,13 +40,8 @@ def write(
         typer.Option(help="A line that sets up the environment; repeat the option for more."),
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."
-        ),
-    ] = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
     out: Annotated[Path, typer.Option(help="A folder that all nodes see.")] = Path("slurm"),
 ) -> None:
     """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
@@ -56,18 +53,10 @@ def write(
     from sparkgpu.table.source import find_source
 
     options = keyed(
-        source=source,
-        target=target,
-        nodes=nodes,
-        strategy=strategy,
-        cpus_per_node=cpus_per_node,
-        partition=partition,
-        cpu_partition=cpu_partition,
-        account=account,
-        time=time,
+        source=source, target=target, nodes=nodes, strategy=strategy, cpus_per_node=cpus_per_node,
+        partition=partition, cpu_partition=cpu_partition, account=account, time=time, setup=setup or None,
         modules=[name.strip() for name in modules.split(",")] if modules else None,
-        setup=setup or None,
-    )
+    )  # fmt: skip
     found = config_io.load(file=config, options=options, assignments=assignments or ())
     if found.data.source is not None and found.data.target is None:
         raise ConfigError(
@@ -125,5 +114,5 @@ def status(
     """Show the state of jobs, one line each."""
     from sparkgpu.slurm import queue
 
-    for job in queue.jobs(numbers or queue.own_jobs()):
-        typer.echo(job.sentence)
+    for number in numbers or queue.own_jobs():
+        typer.echo(queue.state_of(number))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkgpu.errors import ConfigError, DeviceError
@@ -16,30 +14,6 @@ _FIELD = re.compile(r"(?:^| )([A-Za-z:]+)=(\S*)")
 _NO_CONTROLLER = re.compile(
     r"unable to contact|establish a configuration source|connection refused", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One job as ``scontrol show job`` shows it."""
-
-    number: str
-    name: str
-    state: str
-    reason: str
-    exit_code: str
-    run_time: str
-    restarts: str
-    nodes: str
-    log: Path
-
-    @property
-    def sentence(self) -> str:
-        again = "" if self.restarts == "0" else f", started again {self.restarts} times"
-        why = "" if self.reason in ("None", "") else f" ({self.reason})"
-        where = "" if self.nodes in ("", "(null)") else f" on {self.nodes}"
-        ended = f", exit code {self.exit_code}" if self.state not in ("PENDING", "RUNNING") else ""
-        so_far = f"{self.state}{why}{where}, {self.run_time}{ended}{again}"
-        return f"{self.number} {self.name}: {so_far}; log {self.log}"
 
 
 def submit(script: Path) -> str:
@@ -69,31 +43,22 @@ def own_jobs() -> list[str]:
     return [number for number, name in lines if name.startswith("sparkgpu-")]
 
 
-def jobs(numbers: Sequence[str]) -> list[Job]:
-    """The states of jobs. Slurm forgets a job some minutes after its end; this then raises `ConfigError`."""
-    found = []
-    for number in numbers:
-        answer = _answer("scontrol", "show", "job", "--oneliner", number)
-        if answer.returncode:
-            raise ConfigError(
-                f"job {number}: {_last_line(answer.stderr)}. Slurm forgets a job some minutes after its end; "
-                "its log and its run directory remain."
-            )
-        fields = dict(_FIELD.findall(answer.stdout))
-        found.append(
-            Job(
-                number=fields["JobId"],
-                name=fields["JobName"],
-                state=fields["JobState"],
-                reason=fields.get("Reason", ""),
-                exit_code=fields["ExitCode"].partition(":")[0],
-                run_time=fields["RunTime"],
-                restarts=fields["Restarts"],
-                nodes=fields.get("NodeList", ""),
-                log=Path(fields.get("StdOut", "")),
-            )
+def state_of(number: str) -> str:
+    """A job's state in one line. Raises `ConfigError` for a job that Slurm does not know (any more)."""
+    answer = _answer("scontrol", "show", "job", "--oneliner", number)
+    if answer.returncode:
+        raise ConfigError(
+            f"job {number}: {_last_line(answer.stderr)}. Slurm forgets a job some minutes after its end; "
+            "its log and its run directory remain."
         )
-    return found
+    job = dict(_FIELD.findall(answer.stdout))
+    why = f" ({job['Reason']})" if job.get("Reason") not in (None, "", "None") else ""
+    where = f" on {job['NodeList']}" if job.get("NodeList") not in (None, "", "(null)") else ""
+    has_ended = job["JobState"] not in ("PENDING", "RUNNING")
+    ended = f", exit code {job['ExitCode'].partition(':')[0]}" if has_ended else ""
+    again = f", started again {job['Restarts']} times" if job["Restarts"] != "0" else ""
+    state = f"{job['JobState']}{why}{where}, {job['RunTime']}{ended}{again}"
+    return f"{job['JobId']} {job['JobName']}: {state}; log {job.get('StdOut', '')}"
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:

@@ -24,14 +24,8 @@ _ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*|'[^'\n]*')\s*$"
 _RUN = re.compile(r"^\s*(?:srun\s.*)?sparkgpu run\s+(.*--config\s.*)$", re.MULTILINE)
 _TORCHRUN = ("torchrun", "torch.distributed.run")
 _SHORT = {
-    "-N": "nodes",
-    "-n": "ntasks",
-    "-c": "cpus-per-task",
-    "-t": "time",
-    "-o": "output",
-    "-p": "partition",
-}
-_FLAGS = {"quiet", "resume", "dry-run"}
+    "-N": "nodes", "-n": "ntasks", "-c": "cpus-per-task", "-t": "time", "-o": "output", "-p": "partition",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,21 +48,15 @@ def read_script(file: Path) -> Script:
         raise ConfigError(f"{file}: cannot be read ({error}). Give the path of a batch script.") from None
     joined = text.replace("\\\n", "")
     variables = {name: value.strip("'\"") for name, value in _ASSIGNMENT.findall(joined)}
-    directives = {}
-    for option, value in _DIRECTIVE.findall(text):
-        directives[_SHORT.get(option, option.lstrip("-"))] = value
+    directives = {_SHORT.get(option, option.lstrip("-")): value for option, value in _DIRECTIVE.findall(text)}
     srun = torchrun = None
     found = re.search(rf'{LAUNCHER}="([^"]*)"', joined)
     if found:
         srun, torchrun = _launcher(file, found[1])
     return Script(
-        text=text,
-        directives=directives,
-        variables=variables,
-        srun=srun,
-        torchrun=torchrun,
+        text=text, directives=directives, variables=variables, srun=srun, torchrun=torchrun,
         config=_config(file, joined, variables),
-    )
+    )  # fmt: skip
 
 
 def _launcher(file: Path, line: str) -> tuple[Options, Options]:
@@ -78,23 +66,19 @@ def _launcher(file: Path, line: str) -> tuple[Options, Options]:
         raise ConfigError(
             f"{file}: {LAUNCHER} starts no torchrun; write the scripts again, then change them."
         )
-    return _options(words[:start]), _options(words[start + 1 :])
+    return dict(_options(words[:start])), dict(_options(words[start + 1 :]))
 
 
-def _options(words: list[str]) -> Options:
-    found: Options = {}
-    position = 0
-    while position < len(words):
-        word = words[position]
-        position += 1
-        if not word.startswith("-"):
-            continue
-        name, mark, value = word.partition("=")
-        name = _SHORT.get(name, name.lstrip("-").replace("_", "-"))
-        if not mark and position < len(words) and not words[position].startswith("-"):
-            value = words[position]
-            position += 1
-        found[name] = value
+def _options(words: list[str]) -> list[tuple[str, str]]:
+    """The options by their long names, each with its value; of a flag that is an empty text."""
+    found = []
+    for place, word in enumerate(words):
+        if word.startswith("-"):
+            name, mark, value = word.partition("=")
+            following = words[place + 1] if place + 1 < len(words) else "-"
+            if not mark and not following.startswith("-"):
+                value = following
+            found.append((_SHORT.get(name, name.lstrip("-")).replace("_", "-"), value))
     return found
 
 
@@ -109,19 +93,16 @@ def _config(file: Path, text: str, variables: Options) -> RunConfig:
     line = found[1]
     for name, value in variables.items():
         line = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", lambda _, value=value: value, line)
-    words = [word for word in shlex.split(line.rstrip().rstrip("&")) if word]
     options: dict[str, object] = {}
     assignments: list[str] = []
     config: Path | None = None
-    position = 0
-    while position < len(words):
-        word, value = words[position], words[position + 1] if position + 1 < len(words) else ""
-        position += 1 if word.lstrip("-") in _FLAGS or not word.startswith("--") else 2
-        if word == "--config":
+    for option, value in _options([word for word in shlex.split(line.rstrip().rstrip("&")) if word]):
+        name = option.replace("-", "_")
+        if name == "config":
             config = Path(value)
-        elif word == "--set":
+        elif name == "set":
             assignments.append(value)
-        elif (name := word.removeprefix("--").replace("-", "_")) in OPTIONS:
+        elif name in OPTIONS:
             options[OPTIONS[name]] = int(value) if value.isdigit() and name != "gpus" else value
     if config is None or not config.is_file():
         raise ConfigError(f"{file}: it reads {config}, which does not exist; write the scripts again.")

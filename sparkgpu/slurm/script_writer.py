@@ -38,11 +38,9 @@ class NodeShape:
 
     @property
     def words(self) -> str:
-        return (
-            counted(self.gpus_per_node, "GPU")
-            if self.gpus_per_node
-            else counted(self.ranks_per_node, "CPU rank")
-        )
+        if self.gpus_per_node:
+            return counted(self.gpus_per_node, "GPU")
+        return counted(self.ranks_per_node, "CPU rank")
 
 
 def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Path]:
@@ -87,42 +85,30 @@ def _scripts(config: RunConfig, shape: NodeShape) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {
         "lanes": {
             "purpose": f"Trees and networks side by side on one node with {shape.words}, one lane for each.",
-            "nodes": 1,
-            "gpus_per_node": shape.gpus_per_node,
-            "arguments": f"{shape.devices} {alone}",
+            "gpus_per_node": shape.gpus_per_node, "arguments": f"{shape.devices} {alone}",
         },
         "trees-cpu": {
             "purpose": "Trees alone, on all cores of one node and without a GPU.",
-            "nodes": 1,
-            "gpus_per_node": 0,
-            "cpus_per_node": None,
-            "arguments": trees,
+            "cpus_per_node": None, "arguments": trees,
         },
-    }
+    }  # fmt: skip
     if config.cluster.nodes > 1:
         found["network"] = {
             "purpose": f"One network on {config.cluster.nodes} nodes with {shape.words} each.",
-            "nodes": config.cluster.nodes,
-            "gpus_per_node": shape.gpus_per_node,
-            "ranks_per_node": shape.ranks_per_node,
-            "launch": True,
-            "max_restarts": config.neural.max_restarts,
-            "arguments": shape.devices,
-        }
+            "nodes": config.cluster.nodes, "gpus_per_node": shape.gpus_per_node,
+            "ranks_per_node": shape.ranks_per_node, "launch": True,
+            "max_restarts": config.neural.max_restarts, "arguments": shape.devices,
+        }  # fmt: skip
     return found
 
 
 def _text(folder: Path, name: str, settings: dict[str, Any], config: RunConfig) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("sparkgpu.slurm", ".")
     environment = Environment(
-        loader=loader,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+        loader=PackageLoader("sparkgpu.slurm", "."), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
     slurm = config.slurm
     partition = slurm.cpu_partition or slurm.partition if name == "trees-cpu" else slurm.partition
     options = {"partition": partition, "account": slurm.account, "time": slurm.time}
@@ -137,6 +123,8 @@ def _text(folder: Path, name: str, settings: dict[str, Any], config: RunConfig) 
             "modules": [shlex.quote(module) for module in slurm.modules],
             "setup": _activation() if slurm.setup is None else slurm.setup,
             "network": network_environment(config.cluster),
+            "nodes": 1,
+            "gpus_per_node": 0,
             "launch": False,
             "most_turns": _MOST_TURNS,
             **settings,
