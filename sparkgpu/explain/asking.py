@@ -1,29 +1,124 @@
-"""Asks one model about changed rows: many changes in one call, since a call has a price of its own.
+"""Asks models about changed rows, in the processes that hold them: one command after the other.
 
-N rows, P changed copies of them, G classes or 1.
+Many changes go into one call, since a call has a price of its own. Trees and networks live in different
+processes: their libraries take seconds to import and bring threads of their own. So nothing heavy is imported
+before such a process has started. Answers go out as soon as they are known, so that what is done stands when
+the time is over.
+
+N rows, P points of a grid or changed copies of the rows, G classes or 1.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.engines.engine import Model
-from sparkgpu.explain.messages import Curve, Draw, Drop, Grid, Shuffle
+from sparkgpu.explain.columns import Places
 from sparkgpu.explain.sample import Sample
+from sparkgpu.host.collector import importing
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.metrics import primary, primary_value, score
 from sparkgpu.table.rows import Rows, joined
 from sparkgpu.table.schema import TableSchema
 
+if TYPE_CHECKING:
+    from sparkgpu.engines.engine import Model
+
 _CALL_S = 0.3  # a call shall take: short, so that the time limit holds
 _LEAST_SHARE = 0.75  # of a call's time for its rows, where they are what costs
 _MOST_VALUES = 8_000_000  # in the copies of a call: 32 MB
 _TIMED_ROWS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A trial whose model is to be loaded, under the name of its model."""
+
+    name: str
+    engine: str
+    folder: Path
+    temperature: float | None
+
+
+class Loaded(NamedTuple):
+    """A model answers: its metric on the sample, its natural value, and the seconds for a call and a row."""
+
+    value: float | None
+    call_s: float
+    row_s: float
+
+
+class Answer(NamedTuple):
+    """What one model says to a part of a command; to loading, `Loaded` or why it cannot be asked."""
+
+    model: str
+    place: int
+    value: Any
+
+
+class Command(Protocol):
+    """What all models of a process are asked; nothing begins that would not be done in time."""
+
+    def answers(self, models: Sequence[Asked], sample: Sample) -> Iterator[Answer]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffle:
+    """By how much each model's score is lower with each group of places shuffled, `rounds` times over.
+
+    The first `rows` rows of the sample are asked, until `until`.
+    """
+
+    groups: tuple[Places, ...]
+    rows: int
+    rounds: int
+    seed: int
+    until: float
+
+    def answers(self, models: Sequence[Asked], sample: Sample) -> Iterator[Answer]:
+        """Round by round, so that the models of one process share its time."""
+        for round_ in range(self.rounds):
+            for model in models:
+                yield from model.drops(sample.first(self.rows), self, round_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """The values of one feature that all rows get, one after the other, and how people see them.
+
+    `numeric` and `codes` hold a place and its values (P,). `at` are numbers or levels; `deciles` or `shares`
+    tell where the rows lie.
+    """
+
+    numeric: tuple[tuple[int, NDArray[Any]], ...] = ()
+    codes: tuple[tuple[int, NDArray[Any]], ...] = ()
+    at: tuple[float, ...] | tuple[str, ...]
+    deciles: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """What the models predict on average at the points of each grid (P, G), for the first `rows` rows."""
+
+    grids: tuple[Grid, ...]
+    rows: int
+    until: float
+
+    def answers(self, models: Sequence[Asked], sample: Sample) -> Iterator[Answer]:
+        """Feature by feature: the leading one first."""
+        for number, grid in enumerate(self.grids):
+            for model in models:
+                if time.time() + model.seconds(len(grid.at), self.rows) <= self.until:
+                    yield Answer(model.name, number, model.curve(sample.first(self.rows), grid))
 
 
 @dataclass(kw_only=True)
@@ -44,16 +139,16 @@ class Asked:
             values = scaled(values, self.temperature)
         return values / values.sum(axis=1, keepdims=True) if self.schema.classes else values
 
-    def ask_first(self, sample: Sample) -> float | None:
-        """The metric on the sample, its natural value. Measures the time of a call and of a row."""
+    def ask_first(self, sample: Sample) -> Loaded:
+        """Measure the metric on the sample, and the time of a call and of a row."""
         few = sample.first(_TIMED_ROWS)
         self.predict(few.rows)  # libraries set themselves up in their first call
         few_s, _ = self._timed(few.rows)
         all_s, values = self._timed(sample.rows)
-        more = len(sample.rows.row_id_N) - len(few.rows.row_id_N)
+        more = len(sample) - len(few)
         self.row_s = max(all_s - few_s, 0.2 * all_s) / more if more > 0 else all_s / len(values)
-        self.call_s = max(few_s - len(few.rows.row_id_N) * self.row_s, 0.0)
-        return primary_value(self.schema.task, sample.rows.label_N, values, sample.weight_N)
+        self.call_s = max(few_s - len(few) * self.row_s, 0.0)
+        return Loaded(self._metric(sample, values), self.call_s, self.row_s)
 
     def seconds(self, copies: int, rows: int) -> float:
         """The time that so many copies of so many rows will take, about."""
@@ -67,18 +162,14 @@ class Asked:
         most = min(in_time_s / max(self.row_s, 1e-9), _MOST_VALUES / width)
         return max(1, int(most / rows))
 
-    def drops(self, sample: Sample, order: Shuffle, round_: int) -> Iterator[Drop]:
+    def drops(self, kept: Sample, order: Shuffle, round_: int) -> Iterator[Answer]:
         """What each group's shuffle costs in one round, as long as there is time."""
-        task, metric = self.schema.task, primary(self.schema.task)
-        kept = sample.first(order.rows)
-        rows, size = kept.rows, len(kept.rows.row_id_N)
-        whole = primary_value(task, rows.label_N, self.predict(rows), kept.weight_N)
-        if whole is None:
-            return
+        metric, rows, size = primary(self.schema.task), kept.rows, len(kept)
+        whole = self._metric(kept, self.predict(rows))
         step = self.copies_in_call(size)
         for begin in range(0, len(order.groups), step):
             groups = order.groups[begin : begin + step]
-            if time.time() + self.seconds(len(groups), size) > order.until:
+            if whole is None or time.time() + self.seconds(len(groups), size) > order.until:
                 return
             copies = joined([rows] * len(groups))
             for place, group in enumerate(groups):
@@ -90,38 +181,64 @@ class Asked:
                 for code in group.codes:
                     copies.codes_NK[own, code] = rows.codes_NK[order_N, code]
             for place, values in enumerate(np.split(self.predict(copies), len(groups))):
-                found = primary_value(task, rows.label_N, values, kept.weight_N)
+                found = self._metric(kept, values)
                 assert found is not None  # the labels are the same
-                drop = score(metric, whole) - score(metric, found)
-                yield Drop(model=self.name, group=begin + place, drop=drop)
+                yield Answer(self.name, begin + place, score(metric, whole) - score(metric, found))
 
-    def curve(self, sample: Sample, order: Draw, number: int) -> Curve | None:
-        """The mean predictions along one grid; None if there is no time for it."""
-        kept, grid = sample.first(order.rows), order.grids[number]
-        size = len(kept.rows.row_id_N)
-        if time.time() + self.seconds(grid.points, size) > order.until:
-            return None
+    def curve(self, kept: Sample, grid: Grid) -> NDArray[np.float64]:
+        """The mean predictions along the grid, (P, G)."""
+        points, size, means = len(grid.at), len(kept), []
         step = self.copies_in_call(size)
-        means = [
-            mean_G
-            for begin in range(0, grid.points, step)
-            for mean_G in self._means(kept, grid, range(begin, min(begin + step, grid.points)))
-        ]
-        return Curve(model=self.name, grid=number, mean_PG=np.stack(means))
+        for begin in range(0, points, step):
+            own = slice(begin, min(begin + step, points))
+            copies = joined([kept.rows] * (own.stop - begin))
+            for place, value_P in grid.numeric:
+                copies.numeric_NF[:, place] = np.repeat(value_P[own], size)
+            for place, code_P in grid.codes:
+                copies.codes_NK[:, place] = np.repeat(code_P[own], size)
+            for values in np.split(self.predict(copies), own.stop - begin):
+                means.append(np.atleast_1d(np.average(values, axis=0, weights=kept.weight_N)))
+        return np.stack(means)
 
-    def _means(self, kept: Sample, grid: Grid, points: Sequence[int]) -> list[NDArray[np.float64]]:
-        size = len(kept.rows.row_id_N)
-        copies = joined([kept.rows] * len(points))
-        for place, value_P in grid.numeric:
-            copies.numeric_NF[:, place] = np.repeat(value_P[points[0] : points[-1] + 1], size)
-        for place, code_P in grid.codes:
-            copies.codes_NK[:, place] = np.repeat(code_P[points[0] : points[-1] + 1], size)
-        parts = np.split(self.predict(copies), len(points))
-        return [
-            np.atleast_1d(np.asarray(np.average(values, axis=0, weights=kept.weight_N))) for values in parts
-        ]
+    def _metric(self, sample: Sample, values: NDArray[np.float64]) -> float | None:
+        return primary_value(self.schema.task, sample.rows.label_N, values, sample.weight_N)
 
     def _timed(self, rows: Rows) -> tuple[float, NDArray[np.float64]]:
         start = time.perf_counter()
         values = self.predict(rows)
         return time.perf_counter() - start, values
+
+
+def serve(line: Connection[Any, Any], members: Sequence[Member], schema: TableSchema) -> None:
+    """Load models, take the sample, then carry out what comes in; None says that a command is done."""
+    from sparkgpu.errors import described
+
+    def refuse(name: str, error: Exception) -> None:
+        line.send(Answer(name, 0, described(error)["message"]))
+
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        loaded: list[Asked] = []
+        with importing():
+            from sparkgpu.engines.engine import load_fitted
+
+            for one in members:
+                try:
+                    model = load_fitted(one.engine, one.folder, schema)
+                    loaded.append(
+                        Asked(name=one.name, model=model, temperature=one.temperature, schema=schema)
+                    )
+                except Exception as error:  # whatever is wrong with one file, the others can be asked
+                    refuse(one.name, error)
+        sample, models = line.recv(), []
+        for asked in loaded:
+            try:
+                line.send(Answer(asked.name, 0, asked.ask_first(sample)))
+                models.append(asked)
+            except Exception as error:
+                refuse(asked.name, error)
+        line.send(None)
+        while True:
+            command: Command = line.recv()
+            for answer in command.answers(models, sample):
+                line.send(answer)
+            line.send(None)

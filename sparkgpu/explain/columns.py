@@ -7,9 +7,8 @@ is drawn is one feature: a category, again with its mean targets, or one part of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.table.schema import Feature, TableSchema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,47 +23,32 @@ class Places:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawable:
-    """A feature whose dependence can be drawn.
+class Column:
+    """One of the user's columns, and the features made of it that can be drawn, with their places.
 
-    The first place is the feature's own; the others hold the mean targets of its levels.
+    The first place of a feature is its own; the others hold the mean targets of its levels.
     """
 
-    title: str
-    kind: Literal["numeric", "categorical"]
-    places: Places
-    levels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One of the user's columns."""
-
     name: str
-    places: Places
-    drawables: tuple[Drawable, ...]
+    features: tuple[tuple[Feature, Places], ...]
+
+    @property
+    def places(self) -> Places:
+        return sum((places for _, places in self.features), Places())
 
 
 def user_columns(schema: TableSchema) -> tuple[Column, ...]:
     """The user's columns in the order of the schema's features."""
     numeric = {feature.name: place for place, feature in enumerate(schema.numeric)}
     coded = {feature.name: place for place, feature in enumerate(schema.categorical)}
-    means: dict[str, list[int]] = {}
-    for feature in schema.numeric:
-        if feature.means_of is not None:
-            means.setdefault(feature.means_of, []).append(numeric[feature.name])
-    drawables: dict[str, list[Drawable]] = {}
+    found: dict[str, list[tuple[Feature, Places]]] = {}
     for feature in schema.features:
         if feature.means_of is not None:
             continue
-        if feature.kind == "categorical":
-            places = Places(codes=(coded[feature.name],), numeric=tuple(means.get(feature.name, ())))
-        else:
+        if feature.kind == "numeric":
             places = Places(numeric=(numeric[feature.name],))
-        drawables.setdefault(feature.source, []).append(
-            Drawable(title=feature.title, kind=feature.kind, places=places, levels=feature.levels)
-        )
-    return tuple(
-        Column(name=name, places=sum((one.places for one in own), Places()), drawables=tuple(own))
-        for name, own in drawables.items()
-    )
+        else:
+            means = tuple(numeric[one.name] for one in schema.numeric if one.means_of == feature.name)
+            places = Places(codes=(coded[feature.name],), numeric=means)
+        found.setdefault(feature.source, []).append((feature, places))
+    return tuple(Column(name=name, features=tuple(own)) for name, own in found.items())

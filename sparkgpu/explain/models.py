@@ -1,50 +1,60 @@
-"""The models of a run and their time: each question goes to all of them, and comes back by model.
+"""The models of a run in processes of their own: started, asked until a time, and ended.
 
-G classes or 1, P points of a grid.
+A process that does not answer in time, or that dies, loses its models and nothing else.
+
+P points of a grid, G classes or 1.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeAlias
 
+from sparkgpu.config.registry.engines import branch_of
+from sparkgpu.explain.asking import Answer, Command, Draw, Grid, Loaded, Member, Shuffle, serve
 from sparkgpu.explain.columns import Places
-from sparkgpu.explain.messages import Curve, Draw, Drop, Grid, Loaded, Refused, Shuffle
-from sparkgpu.explain.processes import Processes
 from sparkgpu.explain.sample import Sample
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema
 
-_WITH_CALL = 4 / 3  # `asking` gives a call so many rows that they take three parts of its time
+_LEAST_PROCESSES = 2  # one for trees, one for networks: each imports for seconds
+_WITH_CALL = 4 / 3  # a call has so many rows that they take three parts of its time
+
+Line: TypeAlias = "Connection[Any, Any]"
 
 
-@dataclass(kw_only=True)
-class Asking:
-    """The models of a run and the sample that they are asked about, until a time.
+class Models:
+    """The models that still answer; they are asked until `until`, in seconds since the epoch.
 
-    `loaded` are the models that answer, `refused` those that do not, and why. `notes` are for the report.
+    `loaded` are the models that answer, `refused` those that cannot be asked (any more), and why. `notes` are
+    for the report.
     """
 
-    schema: TableSchema
-    sample: Sample
-    processes: Processes
-    seed: int
-    until: float
-    loaded: dict[str, Loaded] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    def __init__(
+        self, started: dict[Line, tuple[BaseProcess, list[str]]], schema: TableSchema, seed: int, until: float
+    ) -> None:
+        self._started = started
+        self._lines = set(started)
+        self.schema, self.seed, self.until = schema, seed, until
+        self.loaded: dict[str, Loaded] = {}
+        self.refused: dict[str, str] = {}
+        self.notes: list[str] = []
 
-    def load(self, by: float) -> None:
-        for answer in self.processes.ask(self.sample, by):
-            if isinstance(answer, Loaded):
-                self.loaded[answer.model] = answer
-            elif isinstance(answer, Refused):
-                self.refused[answer.model] = answer.reason
-
-    def left_s(self) -> float:
-        return self.until - time.time()
+    def load(self, sample: Sample, by: float) -> None:
+        """Wait until all models have answered for the `sample`, or until `by`."""
+        self.sample = sample
+        for model, _, found in self._ask(sample, by):
+            if isinstance(found, Loaded):
+                self.loaded[model] = found
+            else:
+                self.refused[model] = found
 
     def row_s(self) -> float:
         """The seconds for a row in all models with its part of a call, as if one process held them."""
@@ -56,16 +66,73 @@ class Asking:
         """By model and group: what each shuffle costs."""
         found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         order = Shuffle(groups=tuple(groups), rows=rows, rounds=rounds, seed=self.seed, until=until)
-        for answer in self.processes.ask(order, self.until):
-            if isinstance(answer, Drop):
-                found[answer.model][answer.group].append(answer.drop)
+        for model, group, drop in self._ask(order, self.until):
+            found[model][group].append(drop)
         return found
 
-    def drawn(self, grids: Sequence[Grid], rows: int, until: float) -> dict[tuple[str, int], FloatArray]:
-        """By model and grid: mean predictions (P, G)."""
-        order = Draw(grids=tuple(grids), rows=rows, until=until)
-        return {
-            (answer.model, answer.grid): answer.mean_PG
-            for answer in self.processes.ask(order, self.until)
-            if isinstance(answer, Curve)
-        }
+    def drawn(self, grids: Sequence[Grid], rows: int) -> dict[int, dict[str, FloatArray]]:
+        """By grid and model: mean predictions (P, G)."""
+        found: dict[int, dict[str, FloatArray]] = defaultdict(dict)
+        order = Draw(grids=tuple(grids), rows=rows, until=self.until)
+        for model, number, mean_PG in self._ask(order, self.until):
+            found[number][model] = mean_PG
+        return found
+
+    def _ask(self, command: Command | Sample, until: float) -> Iterator[Answer]:
+        """Send a command to all, and yield answers until all are ready or, at `until`, ended."""
+        for line in list(self._lines):
+            try:
+                line.send(command)
+            except (BrokenPipeError, ConnectionResetError):
+                self._lose(line, "its process ended")
+        busy = set(self._lines)
+        while busy:
+            found = wait(list(busy), timeout=max(until - time.time(), 0.0))
+            if not found:
+                for line in busy:
+                    self._lose(line, "the time was over")
+                return
+            for line in busy & set(found):
+                try:
+                    answer = line.recv()
+                except (EOFError, ConnectionResetError):
+                    self._lose(line, "its process ended")
+                    answer = None
+                if answer is None:
+                    busy.discard(line)
+                else:
+                    yield answer
+
+    def _lose(self, line: Line, why: str) -> None:
+        process, names = self._started[line]
+        process.kill()
+        self._lines.discard(line)
+        self.refused = {**dict.fromkeys(names, why), **self.refused}
+
+
+@contextmanager
+def started(
+    members: Sequence[Member], schema: TableSchema, *, cores: int, seed: int, until: float
+) -> Iterator[Models]:
+    """Processes that load the models of `members` while the caller goes on: one each, or for each branch."""
+    several = len(members) <= max(cores, _LEAST_PROCESSES)
+    shares: dict[str, list[Member]] = defaultdict(list)
+    for member in members:
+        shares[member.name if several else branch_of(member.engine)].append(member)
+    # Read by torch, xgboost and lightgbm when they are imported.
+    os.environ["OMP_NUM_THREADS"] = str(max(1, cores // max(1, len(shares))))
+    context = multiprocessing.get_context("spawn")
+    found: dict[Line, tuple[BaseProcess, list[str]]] = {}
+    try:
+        for share in shares.values():
+            own, line = context.Pipe()
+            process = context.Process(target=serve, args=(line, share, schema), daemon=True)
+            process.start()
+            line.close()
+            found[own] = process, [member.name for member in share]
+        yield Models(found, schema, seed, until)
+    finally:  # at once: they hold nothing that is not known
+        for process, _ in found.values():
+            process.kill()
+        for process, _ in found.values():
+            process.join()

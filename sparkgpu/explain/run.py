@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 
+from sparkgpu.explain.asking import Member
 from sparkgpu.explain.columns import user_columns
-from sparkgpu.explain.drawing import DRAWN_ROWS, MOST_ASKED, dependence_of
-from sparkgpu.explain.messages import Member
-from sparkgpu.explain.models import Asking
-from sparkgpu.explain.processes import started
+from sparkgpu.explain.dependence import DRAWN_ROWS, MOST_ASKED, dependence_of
+from sparkgpu.explain.importance import importances
+from sparkgpu.explain.models import started
 from sparkgpu.explain.ranking import pair_of, ranked
 from sparkgpu.explain.sample import draw_sample
-from sparkgpu.explain.shuffling import importances
 from sparkgpu.host.cores import usable_cores
 from sparkgpu.rundir.explanations import ExplainedModel, Explanations
 from sparkgpu.rundir.paths import RunPaths
@@ -43,12 +42,10 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     schema = read_schema(paths)
     members, notes = _members(paths, results)
     seed = results.trials[0].seed if results.trials else 0
-    with started(members, schema, usable_cores()) as processes:
+    with started(members, schema, cores=usable_cores(), seed=seed, until=start + most_s) as own:
+        own.notes += notes
         sample = draw_sample(paths, schema, _ROWS, seed)
-        own = Asking(
-            schema=schema, sample=sample, processes=processes, seed=seed, until=start + most_s, notes=notes
-        )
-        own.load(start + _LOADED_BY * most_s)
+        own.load(sample, start + _LOADED_BY * most_s)
         if seconds is None:
             own.until = min(max(start + _SECONDS, time.time() + _WORK_S), own.until)
         own.until -= _ENDING_S
@@ -57,14 +54,14 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
         pair = pair_of(results, set(found))
         in_order = ranked(columns, found, pair, results.comparison.metric)
         dependence = dependence_of(own, columns, in_order, pair)
-    for name, reason in (own.refused | processes.lost).items():
+    for name, reason in own.refused.items():
         what = "is not complete" if name in own.loaded else "is left out"
         own.notes.append(f"{name} {what}: {reason.rstrip('.')}.")
     return Explanations(
         metric=primary(schema.task),
         rows=rows,
-        test_rows=schema.splits.get("test", len(sample.rows.row_id_N)),
-        dependence_rows=min(DRAWN_ROWS, len(sample.rows.row_id_N)),
+        test_rows=schema.splits.get("test", len(sample)),
+        dependence_rows=min(DRAWN_ROWS, len(sample)),
         columns=len(columns),
         seed=seed,
         seconds=round(time.time() - start, 2),
@@ -80,23 +77,17 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     )
 
 
-def _members(paths: RunPaths, results: Results) -> tuple[tuple[Member, ...], list[str]]:
+def _members(paths: RunPaths, results: Results) -> tuple[list[Member], list[str]]:
     """The first finished trial of each model that is no blend, and what to say about the others."""
     members, notes = [], []
     for model in results.models:
         done = results.done(model.name)
         if not done or model.weights is not None:
             continue
+        first, folder = done[0], paths.trial(done[0].name).root
         members.append(
-            Member(
-                name=model.name,
-                engine=done[0].engine,
-                folder=paths.trial(done[0].name).root,
-                temperature=done[0].temperature,
-            )
+            Member(name=model.name, engine=first.engine, folder=folder, temperature=first.temperature)
         )
         if len(done) > 1:
-            notes.append(
-                f"{model.name} has {len(done)} finished trials; the first, {done[0].name}, is shown."
-            )
-    return tuple(members), notes
+            notes.append(f"{model.name} has {len(done)} finished trials; the first, {first.name}, is shown.")
+    return members, notes

@@ -28,6 +28,9 @@ class Sample:
     rows: Rows
     weight_N: FloatArray | None
 
+    def __len__(self) -> int:
+        return len(self.rows.row_id_N)
+
     def first(self, rows: int) -> Sample:
         return Sample(
             rows=self.rows.part(slice(rows)), weight_N=None if self.weight_N is None else self.weight_N[:rows]
@@ -43,17 +46,15 @@ def draw_sample(paths: RunPaths, schema: TableSchema, rows: int, seed: int) -> S
     """
     random = np.random.default_rng(seed)
     read = _read(paths, schema, rows, random)
-    weight_N = user_weights(read, schema)
+    weight_N, share_N = user_weights(read, schema), None
     if schema.task == "binary":
         chosen_N, share_N = _of_two_classes(read.label_N, rows, random)
-        if share_N is not None:
-            weight_N = share_N if weight_N is None else weight_N[chosen_N] * share_N
-        elif weight_N is not None:
-            weight_N = weight_N[chosen_N]
     else:
         chosen_N = random.permutation(len(read.label_N))[:rows]
-        weight_N = None if weight_N is None else weight_N[chosen_N]
-    return Sample(rows=read.part(chosen_N), weight_N=weight_N)
+    found = [
+        own_N for own_N in (None if weight_N is None else weight_N[chosen_N], share_N) if own_N is not None
+    ]
+    return Sample(rows=read.part(chosen_N), weight_N=np.prod(found, axis=0) if found else None)
 
 
 def _read(paths: RunPaths, schema: TableSchema, rows: int, random: np.random.Generator) -> Rows:

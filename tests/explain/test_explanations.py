@@ -13,7 +13,7 @@ import pytest
 from planted_run import TOWNS, planted_run
 
 from sparkgpu.explain.columns import user_columns
-from sparkgpu.explain.disagreement import differs
+from sparkgpu.explain.ranking import differs
 from sparkgpu.explain.run import explain
 from sparkgpu.explain.sample import draw_sample
 from sparkgpu.rundir.explanations import Explanations, Importance, read_explanations
@@ -144,8 +144,7 @@ def test_a_column_goes_with_all_that_was_made_of_it(run: RunPaths) -> None:
     assert list(columns) == ["shared", "town", "when", "noise"]
     assert (columns["town"].places.numeric, columns["town"].places.codes) == ((1,), (0,))
     assert columns["when"].places.numeric == (2, 3)
-    assert [one.title for one in columns["when"].drawables] == ["when (day)", "when (hour)"]
-    assert columns["town"].drawables[0].places == columns["town"].places
+    assert [feature.title for feature, _ in columns["when"].features] == ["when (day)", "when (hour)"]
 
 
 def test_a_sample_of_rare_rows_holds_them_with_weights_that_restore_their_share(
