@@ -102,13 +102,7 @@ def associations(
     for row, a in enumerate(ranked):
         found[row][row] = 1.0
         for place, b in enumerate(ranked[:row]):
-            found[row][place] = found[place][row] = _short(association(a, b))
-    return Associations(
-        columns=tuple(column.title for column in shown),
-        values=tuple(map(tuple, found)),
-        rows=len(ranked[-1].values_N),
-    )
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
+            value = association(a, b)
+            found[row][place] = found[place][row] = None if value is None else round(value, 4)
+    titles = tuple(column.title for column in shown)
+    return Associations(columns=titles, values=tuple(map(tuple, found)), rows=len(ranked[-1].values_N))

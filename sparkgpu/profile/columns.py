@@ -82,21 +82,17 @@ def feature_columns(schema: TableSchema, samples: Mapping[SplitName, Sample]) ->
     """The features in the schema's order."""
     places = {feature.name: place for place, feature in enumerate((*schema.numeric, *schema.categorical))}
     for feature in schema.features:
-        place = places[feature.name]
+        place, values = places[feature.name], {}
+        for split, sample in samples.items():
+            if feature.kind == "numeric":
+                own_N = sample.rows.numeric_NF[:, place]
+            else:
+                own_N = sample.rows.codes_NK[:, place - len(schema.numeric)]
+            values[split] = np.ascontiguousarray(own_N)
         yield Column(
-            title=feature.title,
-            kind=feature.kind,
-            levels=feature.levels,
-            values={
-                split: np.ascontiguousarray(
-                    sample.rows.numeric_NF[:, place]
-                    if feature.kind == "numeric"
-                    else sample.rows.codes_NK[:, place - len(schema.numeric)]
-                )
-                for split, sample in samples.items()
-            },
+            title=feature.title, kind=feature.kind, levels=feature.levels, values=values,
             varies=bool(samples["train"].varies_W[place]),
-        )
+        )  # fmt: skip
 
 
 def target_column(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Column:
@@ -128,15 +124,9 @@ def described(
             LevelProfile(level=column.levels[code], share=float(counts[code] / len(there))) for code in top
         )
     return ColumnProfile(
-        column=column.title,
-        kind=column.kind,
-        missing=float(column.is_missing("train").mean()),
-        distinct=distinct,
-        numbers=numbers,
-        levels=levels,
-        with_target=with_target,
-        alone=alone,
-    )
+        column=column.title, kind=column.kind, missing=float(column.is_missing("train").mean()),
+        distinct=distinct, numbers=numbers, levels=levels, with_target=with_target, alone=alone,
+    )  # fmt: skip
 
 
 def _numbers(sorted_N: NDArray[np.float64]) -> NumberProfile:
@@ -151,15 +141,10 @@ def _numbers(sorted_N: NDArray[np.float64]) -> NumberProfile:
         bins = round(high - low)
     edges = np.linspace(low, high, bins + 1)[1:-1]
     ends = [0, *np.searchsorted(sorted_N, edges, side="left").tolist(), len(sorted_N)]
+    first, median, third = quartiles
+    std = float(sorted_N.std(ddof=1)) if len(sorted_N) > 1 else 0.0
     return NumberProfile(
-        least=least,
-        quartile_1=quartiles[0],
-        median=quartiles[1],
-        quartile_3=quartiles[2],
-        greatest=greatest,
-        mean=float(sorted_N.mean()),
-        std=float(sorted_N.std(ddof=1)) if len(sorted_N) > 1 else 0.0,
-        low=low,
-        high=high,
+        least=least, quartile_1=first, median=median, quartile_3=third, greatest=greatest,
+        mean=float(sorted_N.mean()), std=std, low=low, high=high,
         counts=tuple(int(count) for count in np.diff(ends)),
-    )
+    )  # fmt: skip

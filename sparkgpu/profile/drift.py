@@ -10,7 +10,6 @@ Limits: one column at a time; evenly spaced rows. N rows, B bins.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from sparkgpu.profile.columns import Column
 from sparkgpu.profile.sample import Sample
-from sparkgpu.rundir.profile import CheckResult
+from sparkgpu.rundir.profile import CheckName, CheckResult
 from sparkgpu.table.schema import OTHER_LEVEL, SplitName
 from sparkgpu.words import listed
 
@@ -29,59 +28,37 @@ _BIN_WIDTH = 1 / 64
 _FEWEST_EXPECTED = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shift:
-    """A column that is distributed otherwise in a split than in the training rows.
-
-    `distance` is from 0 to 1: the largest gap between the distribution functions of a number, half the sum of
-    the differences of the shares of a category's levels (the rare and missing ones as one), or the difference
-    of the shares that are missing.
-    """
-
-    column: str
-    split: SplitName
-    what: str
-    distance: float
-
-
 def drift(columns: Sequence[Column], samples: Mapping[SplitName, Sample]) -> CheckResult:
     """Compare every column, the target included, of the other splits with the training rows."""
     names: tuple[SplitName, ...] = ("valid", "test")
     splits = [split for split in names if split in samples and "train" in samples]
+    name: CheckName = "drift between splits"
     if not splits or not columns:
-        return CheckResult(
-            name="drift between splits", passed=True, evidence="Not judged: there is only one split."
-        )
+        return CheckResult(name=name, passed=True, evidence="Not judged: there is only one split.")
     chance = _CHANCE / (len(columns) * len(splits))
-    found = [
-        shift
-        for column in columns
-        for split in splits
-        if (shift := shifted(column, split, chance)) is not None
-    ]
-    found.sort(key=lambda shift: -shift.distance)
-    compared = " and ".join(splits)
-    if not found:
-        evidence = (
-            f"None of {len(columns):,} columns, the target included, is distributed clearly otherwise in "
-            f"{compared} than in train: no distance is beyond both {_LEAST_DISTANCE:g} and chance."
-        )
-    else:
-        parts = (f"{shift.column} ({shift.split}: {shift.what} {shift.distance:.2f})" for shift in found)
+    tested = [(column.title, split, _shift(column, split, chance)) for column in columns for split in splits]
+    found = sorted([(*shift, title, split) for title, split, shift in tested if shift], reverse=True)
+    evidence = (
+        f"None of {len(columns):,} columns, the target included, is distributed clearly otherwise in "
+        f"{' and '.join(splits)} than in train: no distance is beyond both {_LEAST_DISTANCE:g} and chance."
+    )
+    if found:
+        parts = (f"{title} ({split}: {what} {distance:.2f})" for distance, what, title, split in found)
         evidence = (
             f"Distributed otherwise than in train, on a scale from 0 to 1: {listed(parts)}. "
             "The test metrics may not hold for rows like the training rows, nor the reverse."
         )
-    return CheckResult(
-        name="drift between splits",
-        passed=not found,
-        evidence=evidence,
-        columns=tuple(dict.fromkeys(shift.column for shift in found)),
-    )
+    titles = tuple(dict.fromkeys(title for *_, title, _ in found))
+    return CheckResult(name=name, passed=not found, evidence=evidence, columns=titles)
 
 
-def shifted(column: Column, split: SplitName, chance: float) -> Shift | None:
-    """The shift of a column, if it is large and less probable than `chance` by accident."""
+def _shift(column: Column, split: SplitName, chance: float) -> tuple[float, str] | None:
+    """How far a column is shifted, and what is, if that is far and less probable than `chance` by accident.
+
+    From 0 to 1: the largest gap between the distribution functions of a number, half the sum of the
+    differences of the shares of a category's levels (the rare and missing ones as one), or the difference of
+    the shares that are missing.
+    """
     tests = []
     if column.kind == "categorical":
         counts = _common_and_rest(column, split)
@@ -101,11 +78,8 @@ def shifted(column: Column, split: SplitName, chance: float) -> Shift | None:
             missing = [column.is_missing(each) for each in ("train", split)]
             accident = _chi_square(np.array([[is_N.sum(), (~is_N).sum()] for is_N in missing]))
             tests.append((gone, accident, "missing values differ by"))
-    sure = [test for test in tests if test[0] >= _LEAST_DISTANCE and test[1] <= chance]
-    if not sure:
-        return None
-    distance, _, what = max(sure)
-    return Shift(column=column.title, split=split, what=what, distance=distance)
+    sure = [(far, what) for far, accident, what in tests if far >= _LEAST_DISTANCE and accident <= chance]
+    return max(sure, default=None)
 
 
 def _scaled(share_B: NDArray[Any]) -> NDArray[Any]:

@@ -15,15 +15,13 @@ told from chance. N rows looked at, R rows read, W features of a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparkgpu.profile.sample import Print, Sample, words_NW
-from sparkgpu.rundir.profile import CheckResult
+from sparkgpu.rundir.profile import CheckName, CheckResult
 from sparkgpu.table.schema import SplitName
 from sparkgpu.words import counted
 
@@ -71,59 +69,48 @@ class Copies:
 
 def copies(split: SplitName, rows: Sample, train: Sample) -> Copies:
     """The copies of training rows in a split."""
-    order = np.argsort(train.print_R, kind="stable")
-    sorted_R = train.print_R[order]
-    place_N = np.minimum(np.searchsorted(sorted_R, rows.print_R), len(sorted_R) - 1)
-    is_copy_N = sorted_R[place_N] == rows.print_R
-    agree_N = train.label_R[order[place_N]] == rows.label_R
-    is_first_R = np.append(True, sorted_R[1:] != sorted_R[:-1])
-    counts = np.diff(np.append(np.flatnonzero(is_first_R), len(sorted_R)))
-    inside = float(counts[counts > 1].sum() / len(sorted_R))
-    found = int(is_copy_N.sum())
+    print_U, first_U, count_U = np.unique(train.print_R, return_index=True, return_counts=True)
+    place_N = np.minimum(np.searchsorted(print_U, rows.print_R), len(print_U) - 1)
+    is_copy_N = print_U[place_N] == rows.print_R
+    agree_N = train.label_R[first_U[place_N]] == rows.label_R
+    found, size = int(is_copy_N.sum()), len(rows.print_R)
     read = len(train.print_R) / train.total
+    ratio = None
+    if found >= _FEWEST_SHARE * read * size:
+        own_NW, train_NW = words_NW(rows.rows), words_NW(train.rows)
+        ratio = _ratio(own_NW, train_NW, lambda own_N, train_N: int(np.isin(own_N, train_N).sum()))
     return Copies(
         split=split,
         rows=found,
-        share=found / len(rows.print_R),
+        share=found / size,
         agreement=float(agree_N[is_copy_N].mean()) if found else 0.0,
-        inside=inside,
-        ratio=_ratio(rows, train) if found >= _FEWEST_SHARE * read * len(rows.print_R) else None,
+        inside=float(count_U[count_U > 1].sum() / len(train.print_R)),
+        ratio=ratio,
         read=read,
     )
 
 
-def _ratio(rows: Sample, train: Sample) -> float | None:
-    own_NW, train_NW = words_NW(rows.rows), words_NW(train.rows)
-    own_N, train_N = own_NW.sum(axis=1, dtype=np.uint64), train_NW.sum(axis=1, dtype=np.uint64)
-    all_equal = _equal(own_N, train_N)
-    nearly = [_equal(own_N - own_NW[:, word], train_N - train_NW[:, word]) for word in _finest(own_NW)]
-    middle = float(np.median(nearly)) if nearly else 0.0
-    return all_equal / middle if middle else None
-
-
-def _equal(own_N: Print, train_N: Print) -> int:
-    return int(np.isin(own_N, train_N).sum())
-
-
 def repeated(train: Sample) -> CheckResult:
     """Look for training rows that equal an earlier one, label and all, more than by chance."""
-    _, first_R, place_R, count_U = np.unique(
+    name: CheckName = "repeated rows"
+    print_U, first_U, place_R, count_U = np.unique(
         train.print_R, return_index=True, return_inverse=True, return_counts=True
     )
     rows, most = len(place_R), int(count_U.max())
-    extra = rows - len(count_U)
+    extra = rows - len(print_U)
     what = counted(rows, "training row") + ("" if train.is_whole else f" of {train.total:,}")
     if not extra:
-        return CheckResult(
-            name="repeated rows", passed=True, evidence=f"None of {what} repeats an earlier one."
-        )
-    is_top_R = place_R == int(count_U.argmax())
-    agreement = _agreement(train, first_R[place_R])
-    many = extra > 1 and extra >= _FEWEST_SHARE * rows and agreement >= _AGREEMENT_INSIDE
-    one = most >= max(_FEWEST_SAME, _SAME_SHARE * rows) and _agreement_of(train.label_R[is_top_R])
-    bad = (many and _ratio_inside(train) >= _CHANCE_RATIO) or (
-        one >= _AGREEMENT_INSIDE and _ratio_of(train, train.print_R[is_top_R][0]) >= _CHANCE_RATIO
-    )
+        return CheckResult(name=name, passed=True, evidence=f"None of {what} repeats an earlier one.")
+    first_R = first_U[place_R]
+    repeats_R = first_R != np.arange(rows)
+    agreement = float((train.label_R[first_R] == train.label_R)[repeats_R].mean())
+    own_NW = words_NW(train.rows)
+    bad = extra > 1 and extra >= _FEWEST_SHARE * rows and agreement >= _AGREEMENT_INSIDE
+    bad = bad and _ratio(own_NW, own_NW, lambda own_N, _: len(own_N) - len(np.unique(own_N))) >= _CHANCE_RATIO
+    if not bad and most >= max(_FEWEST_SAME, _SAME_SHARE * rows):
+        is_top_R = place_R == int(count_U.argmax())
+        same_label = np.unique(train.label_R[is_top_R], return_counts=True)[1].max() / most
+        bad = bool(same_label >= _AGREEMENT_INSIDE) and _ratio_of(own_NW, print_U[count_U.argmax()])
     evidence = (
         f"{extra:,} of {what} ({_percent(extra / rows)}) repeat an earlier one, the most frequent "
         f"{counted(most, 'time')}"
@@ -134,73 +121,44 @@ def repeated(train: Sample) -> CheckResult:
         if bad
         else ", no more than chance may do."
     )
-    return CheckResult(name="repeated rows", passed=not bad, evidence=evidence)
+    return CheckResult(name=name, passed=not bad, evidence=evidence)
 
 
-def _agreement(train: Sample, first_R: NDArray[np.int64]) -> float:
-    """The share of the rows that repeat an earlier one, `first_R`, and have its label."""
-    repeats_R = first_R != np.arange(len(first_R))
-    if not repeats_R.any():
-        return 0.0
-    return float((train.label_R[first_R] == train.label_R)[repeats_R].mean())
+def _ratio_of(own_NW: Print, top: np.uint64) -> bool:
+    """Whether the rows that equal one row are nearly all of those that equal it in all features but one."""
+    is_top_N = own_NW.sum(axis=1, dtype=np.uint64) == top
+    if not is_top_N.any():
+        return False
+    one_1W = own_NW[is_top_N.argmax()][None, :]
+    return _ratio(own_NW, one_1W, lambda own_N, one_1: int((own_N == one_1).sum())) >= _CHANCE_RATIO
 
 
-def _ratio_inside(train: Sample) -> float:
-    """Of the rows that equal an earlier one in all features but one, the share that equal it in that, too.
+def _ratio(own_NW: Print, other_NW: Print, equal: Callable[[Print, Print], int]) -> float:
+    """Of the rows that are `equal` in all features but one, the share that are in that one, too.
 
-    For the median feature, among the rows that are looked at; 0 if too few of them repeat.
+    For the median feature, of those with the most different values; 0 if hardly any are.
     """
-    own_NW = words_NW(train.rows)
-    own_N = own_NW.sum(axis=1, dtype=np.uint64)
-    equal = _repeats(own_N)
-    nearly = [_repeats(own_N - own_NW[:, word]) for word in _finest(own_NW)]
-    return equal / float(np.median(nearly)) if equal > 1 else 0.0
-
-
-def _ratio_of(train: Sample, print_: np.uint64) -> float:
-    """The same of the rows that equal one row alone."""
-    own_NW = words_NW(train.rows)
-    own_N = own_NW.sum(axis=1, dtype=np.uint64)
-    is_equal_N = own_N == print_
-    if not is_equal_N.any():
-        return 0.0
-    one_W = own_NW[is_equal_N.argmax()]
-    others_NW = one_W.sum(dtype=np.uint64) - one_W[None, :]
-    nearly = [int((own_N - own_NW[:, word] == others_NW[:, word]).sum()) for word in _finest(own_NW)]
-    return int(is_equal_N.sum()) / float(np.median(nearly))
-
-
-def _agreement_of(label_R: NDArray[Any]) -> float:
-    """The share of the most frequent label."""
-    return float(np.unique(label_R, return_counts=True)[1].max() / len(label_R))
-
-
-def _repeats(print_N: Print) -> int:
-    return len(print_N) - len(np.unique(print_N))
-
-
-def _finest(own_NW: Print) -> list[int]:
-    """The features with the most different values."""
-    return sorted(range(own_NW.shape[1]), key=lambda place: -len(np.unique(own_NW[:5_000, place])))[
-        :_LEFT_OUT
-    ]
+    own_N, other_N = (words.sum(axis=1, dtype=np.uint64) for words in (own_NW, other_NW))
+    whole = equal(own_N, other_N)
+    finest = sorted(range(own_NW.shape[1]), key=lambda place: -len(np.unique(own_NW[:5_000, place])))
+    nearly = [equal(own_N - own_NW[:, place], other_N - other_NW[:, place]) for place in finest[:_LEFT_OUT]]
+    return whole / float(np.median(nearly)) if whole > 1 and nearly else 0.0
 
 
 def duplicates(samples: Mapping[SplitName, Sample]) -> CheckResult:
     """Look for copies of training rows among the test rows and the validation rows."""
+    name: CheckName = "duplicates across splits"
     train = samples.get("train")
     names: tuple[SplitName, ...] = ("test", "valid")
     found = [copies(split, samples[split], train) for split in names if split in samples and train]
     if train is None or not found:
-        return CheckResult(
-            name="duplicates across splits", passed=True, evidence="Not judged: there is only one split."
-        )
+        return CheckResult(name=name, passed=True, evidence="Not judged: there is only one split.")
     bad = [each for each in found if each.stand_out]
     shown = bad or found[:1]
     evidence = " ".join(_sentence(each, samples[each.split], train) for each in shown)
     if not bad and shown[0].rows:
         evidence += f" Inside the training rows {_percent(shown[0].inside)} repeat, as by chance."
-    return CheckResult(name="duplicates across splits", passed=not bad, evidence=evidence)
+    return CheckResult(name=name, passed=not bad, evidence=evidence)
 
 
 def _sentence(found: Copies, rows: Sample, train: Sample) -> str:

@@ -14,8 +14,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-import numpy as np
-
 from sparkgpu.profile.columns import Column
 from sparkgpu.profile.single_feature import Target, best_prediction
 from sparkgpu.rundir.paths import RunPaths
@@ -49,9 +47,7 @@ def leakage(
         )
     metric = primary(schema.task)
     reached = _best_models(paths, schema)
-    without = _values(
-        schema, target, np.broadcast_to(target.prior_C, (len(target.test_N), len(target.prior_C)))
-    )
+    without = _values(schema, target, target.prior_NC)
     order = sorted(range(len(columns)), key=lambda place: -(alone[place] or 0.0))[:_MOST_TRIED]
     tried = {
         place: _values(schema, target, best_prediction(columns[place], target))
@@ -61,10 +57,9 @@ def leakage(
     suspects = [place for place, values in tried.items() if _is_suspect(values, without, reached)]
     title = metric_title(metric)
     goal = f"; the best model of the run has {number_text(reached[metric])}" if metric in reached else ""
+    shown = {place: f"{title} {number_text(values[metric])}" for place, values in tried.items()}
     if suspects:
-        parts = (
-            f"{columns[place].title} ({title} {number_text(tried[place][metric])})" for place in suspects
-        )
+        parts = (f"{columns[place].title} ({shown[place]})" for place in suspects)
         evidence = (
             f"Alone, these explain nearly all of the target on the test rows: {listed(parts)}{goal}. Each "
             "may hold the target, or be known only after it."
@@ -73,14 +68,10 @@ def leakage(
         first = max(tried, key=lambda place: _score(metric, tried[place][metric]))
         evidence = (
             f"No feature alone stands for the target. The strongest on the test rows is "
-            f"{columns[first].title}, with {title} {number_text(tried[first][metric])}{goal}."
+            f"{columns[first].title}, with {shown[first]}{goal}."
         )
-    return CheckResult(
-        name="leakage",
-        passed=not suspects,
-        evidence=evidence,
-        columns=tuple(columns[place].title for place in suspects),
-    )
+    titles = tuple(columns[place].title for place in suspects)
+    return CheckResult(name="leakage", passed=not suspects, evidence=evidence, columns=titles)
 
 
 def _values(schema: TableSchema, target: Target, predicted_NC: FloatArray) -> dict[str, float | None]:

@@ -27,22 +27,20 @@ _FEWEST_OF_CLASS = 10
 
 def id_like(columns: Sequence[Column], profiles: Sequence[ColumnProfile], train: Sample) -> CheckResult:
     """Whole numbers that are nearly all different and explain nothing or count the rows; rare categories."""
-    found = [
-        column.title
-        for column, profile in zip(columns, profiles, strict=True)
-        if _is_id(column, profile, train)
-    ]
+    both = zip(columns, profiles, strict=True)
+    found = [column.title for column, profile in both if _is_id(column, profile, train)]
+    evidence = "No feature has a value of its own in nearly every row without explaining the target."
     if found:
         evidence = (
             f"Nearly every row has a value of its own in {listed(found)}, which explains nothing of the "
             "target by itself or follows the order of the rows. Leave it out with data.ignore if it is an id."
         )
-    else:
-        evidence = "No feature has a value of its own in nearly every row without explaining the target."
     return CheckResult(name="id-like columns", passed=not found, evidence=evidence, columns=tuple(found))
 
 
 def _is_id(column: Column, profile: ColumnProfile, train: Sample) -> bool:
+    from scipy.stats import spearmanr
+
     values_N = column.present("train")
     if len(values_N) < _ID_ROWS:
         return False
@@ -51,23 +49,18 @@ def _is_id(column: Column, profile: ColumnProfile, train: Sample) -> bool:
         return profile.distinct >= _ID_LEVEL_SHARE * len(values_N) and useless
     if profile.distinct < _ID_SHARE * len(values_N) or not (values_N == np.floor(values_N)).all():
         return False
-    return useless or _counts_rows(column, train)
-
-
-def _counts_rows(column: Column, train: Sample) -> bool:
-    there_N = np.isfinite(column.values["train"])
-    own_N, order_N = (
-        np.argsort(np.argsort(each_N[there_N])) for each_N in (column.values["train"], train.rows.row_id_N)
-    )
-    return abs(float(np.corrcoef(own_N, order_N)[0, 1])) >= _IN_ORDER
+    if useless:
+        return True
+    order_N = train.rows.row_id_N[np.isfinite(column.values["train"])]
+    return abs(float(spearmanr(values_N, order_N).statistic)) >= _IN_ORDER
 
 
 def gaps(profiles: Sequence[ColumnProfile]) -> CheckResult:
     """Features without a value in nearly all training rows."""
-    empty = [profile for profile in profiles if profile.missing >= _MOST_MISSING]
     some = sorted((profile for profile in profiles if profile.missing), key=lambda profile: -profile.missing)
+    empty = [profile for profile in some if profile.missing >= _MOST_MISSING]
     if empty:
-        parts = (f"{profile.column} ({100 * profile.missing:.1f} %)" for profile in some[: len(empty)])
+        parts = (f"{profile.column} ({100 * profile.missing:.1f} %)" for profile in empty)
         evidence = f"Nearly all training rows have no value in {listed(parts)}."
     elif some:
         evidence = (
@@ -76,12 +69,8 @@ def gaps(profiles: Sequence[ColumnProfile]) -> CheckResult:
         )
     else:
         evidence = "No feature has missing values in the training rows."
-    return CheckResult(
-        name="gaps",
-        passed=not empty,
-        evidence=evidence,
-        columns=tuple(profile.column for profile in some[: len(empty)]),
-    )
+    columns = tuple(profile.column for profile in empty)
+    return CheckResult(name="gaps", passed=not empty, evidence=evidence, columns=columns)
 
 
 def constants(columns: Sequence[Column], train: Sample) -> CheckResult:

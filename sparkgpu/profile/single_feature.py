@@ -38,9 +38,9 @@ class Target:
     prior_C: FloatArray
 
     @property
-    def test_loss(self) -> float:
-        """The loss on the test rows without any feature."""
-        return self.loss(np.broadcast_to(self.prior_C, (len(self.test_N), len(self.prior_C))))
+    def prior_NC(self) -> FloatArray:
+        """What to predict for the test rows without any feature."""
+        return np.broadcast_to(self.prior_C, (len(self.test_N), len(self.prior_C)))
 
     def loss(self, predicted_NC: FloatArray) -> float:
         """The mean log loss of classes or squared error on the test rows."""
@@ -54,16 +54,15 @@ class Target:
     def predicted(self, train_N: Bins, test_N: Bins, num_bins: int) -> FloatArray:
         """For each test row, what the training rows of its bin have: (N, C) shares, or (N, 1) means."""
         weight_B = np.bincount(train_N, weights=self.train_weight_N, minlength=num_bins)
+        cells_N, weight_N, width = train_N, self.train_weight_N * self.train_N, 1
         if self.num_classes:
-            cells_N = train_N * self.num_classes + self.train_N.astype(np.int64)
-            sums = np.bincount(
-                cells_N, weights=self.train_weight_N, minlength=num_bins * self.num_classes
-            ).reshape(num_bins, self.num_classes)
-        else:
-            sums = np.bincount(train_N, weights=self.train_weight_N * self.train_N, minlength=num_bins)[
-                :, None
-            ]
-        smoothed_BC = (sums + _SMOOTHING * self.prior_C) / (weight_B[:, None] + _SMOOTHING)
+            cells_N, weight_N = (
+                train_N * self.num_classes + self.train_N.astype(np.int64),
+                self.train_weight_N,
+            )
+            width = self.num_classes
+        sums_BC = np.bincount(cells_N, weights=weight_N, minlength=num_bins * width).reshape(num_bins, width)
+        smoothed_BC = (sums_BC + _SMOOTHING * self.prior_C) / (weight_B[:, None] + _SMOOTHING)
         return np.asarray(smoothed_BC[test_N])
 
 
@@ -85,20 +84,19 @@ def target_of(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Targe
     else:
         prior_C = np.array([np.average(label_N, weights=weights[0])])
     found = Target(
-        num_classes=len(schema.classes),
-        train_N=label_N,
-        test_N=test.rows.label_N,
-        train_weight_N=weights[0],
-        test_weight_N=weights[1],
-        prior_C=prior_C,
-    )
-    return found if found.test_loss > 0 else None
+        num_classes=len(schema.classes), train_N=label_N, test_N=test.rows.label_N, train_weight_N=weights[0],
+        test_weight_N=weights[1], prior_C=prior_C,
+    )  # fmt: skip
+    return found if found.loss(found.prior_NC) > 0 else None
 
 
 def explained_alone(column: Column, target: Target) -> float:
     """The share of the loss on the test rows that the column's bins take away; below 0 if they add to it."""
-    predicted_NC = target.predicted(column.bins("train"), column.bins("test"), column.num_bins)
-    return 1 - target.loss(predicted_NC) / target.test_loss
+    return 1 - target.loss(_in_bins(column, target)) / target.loss(target.prior_NC)
+
+
+def _in_bins(column: Column, target: Target) -> FloatArray:
+    return target.predicted(column.bins("train"), column.bins("test"), column.num_bins)
 
 
 def best_prediction(column: Column, target: Target) -> FloatArray:
@@ -108,9 +106,9 @@ def best_prediction(column: Column, target: Target) -> FloatArray:
     finer where the target changes, and for a regression a straight line with the ranges' means around it,
     which follows a copy of the target where training rows are few.
     """
-    in_bins = target.predicted(column.bins("train"), column.bins("test"), column.num_bins)
+    tried = [_in_bins(column, target)]
     if column.kind == "categorical":
-        return in_bins
+        return tried[0]
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
     kind = DecisionTreeClassifier if target.num_classes else DecisionTreeRegressor
@@ -118,10 +116,9 @@ def best_prediction(column: Column, target: Target) -> FloatArray:
     most = np.finfo(np.float32).max
     train_N1, test_N1 = (np.clip(column.values[split], -most, most)[:, None] for split in ("train", "test"))
     tree.fit(train_N1, target.train_N, sample_weight=target.train_weight_N)
-    in_leaves = target.predicted(tree.apply(train_N1), tree.apply(test_N1), int(tree.tree_.node_count))
-    tried = (
-        [in_bins, in_leaves] if target.num_classes else [in_bins, in_leaves, _along_a_line(column, target)]
-    )
+    tried.append(target.predicted(tree.apply(train_N1), tree.apply(test_N1), int(tree.tree_.node_count)))
+    if not target.num_classes:
+        tried.append(_along_a_line(column, target))
     return min(tried, key=target.loss)
 
 
@@ -141,5 +138,4 @@ def _along_a_line(column: Column, target: Target) -> FloatArray:
         for split, each_N in values.items()
     }
     around = replace(target, train_N=target.train_N - line["train"], prior_C=np.zeros(1))
-    residual_N1 = around.predicted(column.bins("train"), column.bins("test"), column.num_bins)
-    return residual_N1 + line["test"][:, None]
+    return _in_bins(column, around) + line["test"][:, None]
