@@ -179,9 +179,12 @@ def test_one_network_over_two_lanes_is_timed_against_one_device_and_simulated_fu
 @pytest.mark.process
 def test_the_ways_of_loading_are_timed_with_the_same_network(flowers: Path) -> None:
     ended = bench(
-        "loading", "flowers.parquet", "--target", "kind", "--workers", "0", "--epochs", "2",
+        "loading", "flowers.parquet", "--target", "kind", "--workers", "0,2", "--epochs", "2",
         "--cpu-lanes", "1", "--set", "neural.hidden=[16]", "--out", "here", cwd=flowers.parent,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     rows = list(csv.DictReader((flowers.parent / "here" / "bench.csv").open()))
-    assert [row["configuration"] for row in rows] == ["resident", "stream", "DataLoader, 0 workers"]
+    assert [row["configuration"] for row in rows] == [
+        "resident", "stream", "DataLoader, 0 workers", "DataLoader, 2 workers, prefetch 2",
+        "DataLoader, 2 workers, prefetch 4",
+    ]  # fmt: skip

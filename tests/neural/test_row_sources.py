@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator
 from itertools import combinations
@@ -23,6 +24,7 @@ from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource, 
 from sparkgpu.engines.neural.rows.stream import StreamedSource, _Pools, fit_transform
 from sparkgpu.engines.neural.rows.upload import Coming, Upload
 from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.errors import TrialError
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.rows import read_rows
@@ -191,6 +193,18 @@ def test_streamed_training_learns_what_resident_training_does(table: tuple[RunPa
     stream = fit(*table, name="stream", data="stream", **settings)
     assert stream.accuracy() > 0.85
     assert abs(stream.accuracy() - resident.accuracy()) < 0.01
+
+
+def test_workers_of_a_dataloader_refuse_a_temporary_folder_whose_sockets_have_too_long_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", f"/tmp/{'x' * 80}")
+    rows = ResidentRows(
+        numeric_NG=torch.zeros(4, 1), codes_NK=torch.zeros(4, 0), target_N=torch.zeros(4), weight_N=None
+    )
+    with pytest.raises(TrialError, match=r"at most 75 letters, and /tmp/x+ has 85\. Set TMPDIR"):
+        LoadedSource(rows, DataLoaderConfig(num_workers=2), torch.device("cpu"))
+    assert len(LoadedSource(rows, DataLoaderConfig(), torch.device("cpu"))) == 4
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -23,6 +23,7 @@ from sparkgpu.errors import TrialError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.host.other_work import OtherWork
 from sparkgpu.host.ports import reserved_ports
+from sparkgpu.host.scratch import scratch_folder
 from sparkgpu.lanes.crew import lane_crew
 from sparkgpu.lanes.launch import outside_environment
 from sparkgpu.plan.defaults import resolve, row_flop
@@ -142,14 +143,14 @@ def train(case: Case, setting: Setting) -> Measured:
     """
     others, began = OtherWork(), time.monotonic()
     paths = RunPaths(root=setting.folder / f"{case.name.replace(' ', '-').replace(',', '')}-{case.devices}")
-    scratch = paths.root / "scratch"
-    scratch.mkdir(parents=True)
+    paths.root.mkdir()
     if setting.table.exists():
         paths.table.symlink_to(setting.table)
     own = _with(setting.config, case)
     source = find_source(str(setting.sample.file)).model_copy(update={"name": setting.source.name})
     environ = outside_environment(os.environ)
-    with reserved_ports(case.devices) as ports:
+    # As runs have it: in the case's folder its path is too long for the sockets of a DataLoader's workers.
+    with scratch_folder() as scratch, reserved_ports(case.devices) as ports:
         plan = make_plan(own, setting.machine, tuple(setting.devices[: case.devices]), ports)
         write_json(paths.plan, plan)
         write_text(paths.config, toml.dump(own))

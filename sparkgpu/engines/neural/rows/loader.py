@@ -5,6 +5,7 @@ The batches equal those of the resident table row for row, so only the time diff
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from sparkgpu.config.models import DataLoaderConfig
 from sparkgpu.engines.neural.rows.resident import ResidentRows, row_order
+from sparkgpu.errors import TrialError
+
+_SOCKET_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
+"""The longest temporary folder: workers send batches through sockets in it, whose paths Linux limits."""
 
 
 class LoadedSource:
@@ -23,7 +28,14 @@ class LoadedSource:
         self._dataset = _RowDataset(rows)
         self._device = device
         on_gpu = device.type == "cuda"
-        workers = config.num_workers
+        workers, folder = config.num_workers, tempfile.gettempdir()
+        if (
+            workers and len(folder.encode()) > _SOCKET_BYTES
+        ):  # no batch would arrive, and nobody would say why
+            raise TrialError(
+                f"neural.dataloader.num_workers = {workers}: workers need a temporary folder of at most "
+                f"{_SOCKET_BYTES} letters, and {folder} has {len(folder)}. Set TMPDIR to a shorter one."
+            )
         self._order = _Order(len(rows))
         self._options: dict[str, Any] = {
             "num_workers": workers,
