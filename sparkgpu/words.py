@@ -27,6 +27,11 @@ def clean(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
+def capital(text: str) -> str:
+    """The text as it begins a sentence."""
+    return text[:1].upper() + text[1:]
+
+
 def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
@@ -75,6 +80,24 @@ def nearest(name: str, names: Iterable[str]) -> str:
     folded = {option.casefold(): option for option in reversed(options)}
     found = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.6)
     return f" Did you mean {folded[found[0]]!r}?" if found else ""
+
+
+def short(text: str, most: int = 14) -> str:
+    """One line of at most `most` characters; of a longer name its begin and its end, which tell it apart."""
+    text = " ".join(text.split())
+    if len(text) <= most:
+        return text
+    end = most // 4
+    return text[: most - 1 - end] + "…" + text[len(text) - end :]
+
+
+def distinct(names: Iterable[str], most: int = 14) -> list[str]:
+    """Each name shortened; those that would look the same get their place as a number."""
+    shortened = [short(name, most) for name in names]
+    return [
+        name if shortened.count(name) == 1 else f"{name} {place}"
+        for place, name in enumerate(shortened, start=1)
+    ]
 
 
 def listed(names: Iterable[object], most: int = 8) -> str:

@@ -22,12 +22,20 @@ class Record(BaseModel):
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
+UNREADABLE = (OSError, ValueError, KeyError)
+"""What reading a file that is gone, cut or of another version may raise."""
+
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` so that a reader sees the whole file or no file."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """As `write_text`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_bytes(data)
     temporary.replace(path)
 
 

@@ -1,0 +1,263 @@
+"""Several finished runs side by side: which share their test rows, and one leaderboard of those that do.
+
+It reads the files of the runs and changes none. Models are ranked only where they were scored on the same
+test rows. N rows.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sparkgpu.errors import ConfigError, SparkgpuError
+from sparkgpu.present.leaderboard import Entry, contestants, entries, ranked
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import Results, read_results
+from sparkgpu.score.by_model import SEED, ModelPredictions, predictions_of_models
+from sparkgpu.score.compare import compare
+from sparkgpu.score.predictions import LabelReader, Labels
+from sparkgpu.score.rows import FloatArray
+from sparkgpu.table.schema import TableSchema, read_schema
+from sparkgpu.words import clean, distinct, listed, metric_title, number_text
+
+_MOST_LETTERS = 32  # of a run's name; the table of the runs has the whole of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A run and its short name here; `schema` and `test` are None if its table is not in its folder."""
+
+    name: str
+    paths: RunPaths
+    results: Results
+    schema: TableSchema | None
+    test: Labels | None
+
+    @property
+    def table(self) -> tuple[object, ...]:
+        """What makes two tables the same: the rows' content in any order, the target, and the weights."""
+        data = self.results.data
+        weight = self.schema.weight if self.schema else None
+        return data.fingerprint, data.target, data.task, data.classes, weight
+
+    def predictions(self) -> ModelPredictions | None:
+        """Those of the test rows; None without the table."""
+        if self.schema is None or self.test is None:
+            return None
+        return predictions_of_models(self.paths, self.schema, self.results, "test")
+
+    def settings(self) -> dict[str, str]:
+        """``run.toml`` by dotted keys, as text; empty if the file is gone."""
+        if not self.paths.config.is_file():
+            return {}
+        with self.paths.config.open("rb") as file:
+            return dict(_flat(tomllib.load(file)))
+
+    def valid_rows(self) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+        """The ids of the validation rows (of all folds together); None if they cannot be read."""
+        if self.schema is None:
+            return None
+        try:
+            return LabelReader(self.paths, self.schema).all("valid").row_id_N
+        except SparkgpuError:
+            return None
+
+
+def read_runs(folders: Sequence[Path]) -> tuple[Compared, ...]:
+    """The runs in the order given. Raises `ConfigError` unless they are finished, several, and different."""
+    if len(folders) < 2:
+        one = f"{folders[0]} alone was given" if folders else "no run was given"
+        raise ConfigError(f"compare: {one}. Give the folders of two or more finished runs.")
+    seen: dict[bytes, Path] = {}
+    for folder in folders:
+        file = RunPaths(root=folder).metrics
+        if not file.is_file():
+            raise ConfigError(f"{folder}: it holds no metrics.json. Give the folders of finished runs.")
+        content = file.read_bytes()
+        if content in seen:
+            raise ConfigError(f"{seen[content]} and {folder}: they hold the same run. Name each run once.")
+        seen[content] = folder
+    names = short_names(folders)
+    return tuple(_read(name, RunPaths(root=folder)) for name, folder in zip(names, folders, strict=True))
+
+
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their whole paths if two have the same; long ones without their middle."""
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    return distinct(names, _MOST_LETTERS)
+
+
+def boards_of(runs: Sequence[Compared]) -> list[tuple[Compared, ...]]:
+    """The runs in groups that were scored on the same rows of the same table, in the order given."""
+    groups: list[list[Compared]] = []
+    for run in runs:
+        own = next((group for group in groups if _same_rows(group[0], run)), None)
+        if own is None:
+            groups.append([run])
+        else:
+            own.append(run)
+    return [tuple(group) for group in groups]
+
+
+def why_apart(boards: Sequence[Sequence[Compared]]) -> str | None:
+    """Why there is no single leaderboard, in one sentence; None if there is one."""
+    if len(boards) < 2:
+        return None
+    unread = [run.name for board in boards for run in board if run.test is None]
+    if unread:
+        return (
+            f"No leaderboard ranks all of them: the folder of {listed(unread)} lacks its table, so the test "
+            "rows cannot be checked."
+        )
+    kinds = {(run.results.data.target, run.results.data.task) for board in boards for run in board}
+    if len(kinds) > 1:
+        what = listed(f"{target} ({task})" for target, task in sorted(kinds))
+        return f"No leaderboard ranks all of them: the runs predict different targets, {what}."
+    tables = {run.table for board in boards for run in board}
+    if len(tables) > 1:
+        return f"No leaderboard ranks all of them: the runs are of {len(tables)} different tables."
+    return (
+        "No leaderboard ranks all of them: the runs are of one table, but they drew different test rows. The "
+        "same seed and [split] give the same rows."
+    )
+
+
+def _read(name: str, paths: RunPaths) -> Compared:
+    results = read_results(paths)
+    schema = test = None
+    if paths.schema.is_file():
+        schema = read_schema(paths)
+        try:
+            test = LabelReader(paths, schema).of("test")
+        except SparkgpuError:
+            test = None
+    return Compared(name=name, paths=paths, results=results, schema=schema, test=test)
+
+
+def _same_rows(a: Compared, b: Compared) -> bool:
+    """Row ids alone are positions in the source, which may have been written in another order."""
+    if a.test is None or b.test is None or a.table != b.table:
+        return False
+    return np.array_equal(a.test.row_id_N, b.test.row_id_N) and np.array_equal(a.test.label_N, b.test.label_N)
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            for place, item in enumerate(value):
+                yield from _flat(item, f"{prefix}{key}.{item.get('name', place)}.")
+        else:
+            yield f"{prefix}{key}", _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """Entries by their value on the test rows, the best first; `chosen_on` are the rows of the reference."""
+
+    metric: str
+    runs: tuple[Compared, ...]
+    entries: tuple[Entry, ...]
+    chosen_on: Literal["validation", "test"]
+
+    @property
+    def title(self) -> str:
+        """What was predicted, and the runs."""
+        data = self.runs[0].results.data
+        names = listed((clean(run.name) for run in self.runs), most=4)
+        return f"{clean(data.target)} ({data.task}): {names}"
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        reference = next((entry for entry in self.entries if entry.is_reference), None)
+        if reference is None:
+            return "No model of these runs finished, so there is nothing to rank."
+        value = f"{metric_title(self.metric)} {number_text(reference.value)}"
+        text = f"Best on the {self.chosen_on} rows: {_of_run(reference)}, with {value}"
+        text += " on the test rows" if self.chosen_on == "validation" else ""
+        better = [_of_run(entry) for entry in self.entries if entry.verdict == "better"]
+        level = [_of_run(entry) for entry in self.entries if entry.verdict in ("tie", "equal")]
+        parts = [
+            f"{words}: {listed(names, most=4)}"
+            for words, names in (("better on the test rows", better), ("level with it", level))
+            if names
+        ]
+        if not parts and any(entry.verdict == "worse" for entry in self.entries):
+            parts.append("all others are behind it")
+        return "; ".join((text, *parts)) + "."
+
+    @property
+    def note(self) -> str:
+        """How the reference was chosen, in one sentence."""
+        title = metric_title(self.metric)
+        if self.chosen_on == "validation":
+            return f"The reference has the best {title} on the validation rows."
+        return (
+            f"The runs do not share their validation rows, so the reference has the best {title} on the test "
+            "rows; the best of many looks a little better there than it is."
+        )
+
+
+def _of_run(entry: Entry) -> str:
+    return clean(f"{entry.name} of {entry.run}")
+
+
+def board(runs: Sequence[Compared]) -> Board:
+    """The leaderboard of `runs`, which have the same test rows (or are one run).
+
+    The reference is the best model on the validation rows, so that its place on the test rows is not the
+    best of many; every other model is compared with it in pairs, row by row. The predictions of one run at a
+    time are in memory, beside those of the reference.
+    """
+    metric = runs[0].results.comparison.metric
+    of = ranked(metric, (one for run in runs for one in contestants(entries(run.results, run.name))))
+    on_valid = _best_on_valid(metric, runs, of)
+    reference = on_valid or next(iter(of), None)
+    reference_N: FloatArray | None = None
+    compared: dict[tuple[str, str], Entry] = {}
+    for run in sorted(runs, key=lambda run: reference is None or run.name != reference.run):
+        rows = run.predictions()
+        if rows is not None and reference is not None and run.name == reference.run:
+            reference_N = rows.values.get(reference.name)
+        for one in (one for one in of if one.run == run.name):
+            task, difference = run.results.data.task, None
+            own = None if rows is None else rows.values.get(one.name)
+            if rows is not None and own is not None and reference_N is not None and one is not reference:
+                labels = rows.labels
+                difference = compare(task, labels.label_N, own, reference_N, SEED, weight_N=labels.weight_N)
+            ci95 = rows.interval(task, one.name) if rows is not None else (None, None)
+            compared[one.run, one.name] = replace(
+                one, ci95=ci95, difference=difference, is_reference=one is reference
+            )
+    return Board(
+        metric=metric,
+        runs=tuple(runs),
+        entries=tuple(compared[one.run, one.name] for one in of),
+        chosen_on="test" if on_valid is None else "validation",
+    )
+
+
+def _best_on_valid(metric: str, runs: Sequence[Compared], of: Sequence[Entry]) -> Entry | None:
+    """The best entry on the validation rows; None unless all runs have the same ones."""
+    first, *others = (run.valid_rows() for run in runs)
+    if others and not all(
+        first is not None and rows is not None and np.array_equal(first, rows) for rows in others
+    ):
+        return None
+    best = next(iter(ranked(metric, of, "valid")), None)
+    return best if best and best.metrics("valid").get(metric) is not None else None

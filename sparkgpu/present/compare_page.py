@@ -1,0 +1,234 @@
+"""What `sparkgpu compare` prints, and its page: one self-contained file in the frame and style of the report.
+
+Limits: all text from the runs is escaped; the page loads nothing from the network. A file that this module
+did not write is never replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from markupsafe import Markup
+
+from sparkgpu import __version__
+from sparkgpu.errors import ConfigError
+from sparkgpu.present.compare import Board, Compared, board, boards_of, read_runs, why_apart
+from sparkgpu.present.figure import plot_style
+from sparkgpu.present.leaderboard import Entry, of_runs
+from sparkgpu.present.pictures import scores
+from sparkgpu.present.report import page_of, render
+from sparkgpu.present.table import DASH, Cell, Table, cells, interval_cell, number_cell, seconds_cell
+from sparkgpu.present.tables import Fact, short_source, signed, signed_interval, taken
+from sparkgpu.present.terminal.tables import print_line, print_runs
+from sparkgpu.rundir.files import write_text
+from sparkgpu.score.metrics import greater_is_better
+from sparkgpu.words import clean, counted, listed, metric_title, seconds_text
+
+_LONG = 40  # letters of a setting in a cell; the whole stands in its tooltip
+_NOT_COMPARED = ("data.source",)  # the runs' table says it
+_MARK = "<!-- made by sparkgpu compare -->"
+_MARK_WITHIN = 4096  # bytes from the file's begin
+
+
+def check_page(out: Path) -> None:
+    """Raise `ConfigError` if the page cannot be written to `out`."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"--out {out}: the page is HTML. Give a name that ends with .html.")
+    if out.is_dir():
+        raise ConfigError(f"--out {out}: it is a folder. Give the name of a file.")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {out.parent}. Make it, or give another file.")
+    if not os.access(out.parent, os.W_OK):
+        raise ConfigError(f"--out {out}: you may not write in {out.parent}. Give another folder.")
+    if out.exists():
+        with out.open("rb") as file:
+            if _MARK.encode() not in file.read(_MARK_WITHIN):
+                raise ConfigError(
+                    f"--out {out}: it exists, and sparkgpu compare did not write it. Give another name."
+                )
+
+
+def compare(folders: Sequence[Path], out: Path) -> Path:
+    """Print the leaderboards of the runs in `folders`, and write their page to `out`.
+
+    Raises `ConfigError` if these are not several finished runs, or if the page cannot be written.
+    """
+    check_page(out)
+    runs = read_runs(folders)
+    groups = boards_of(runs)
+    apart = why_apart(groups)
+    boards = [board(group) for group in groups]
+    if apart:
+        print_line(apart)
+    for one in boards:
+        print_line("")
+        if apart:
+            print_line(one.title)
+        against = [_against(entry) for entry in one.entries]
+        print_runs(of_runs(one.metric, one.entries, against))
+        print_line(one.verdict)
+        print_line(one.note)
+    _write_page(out, runs, boards, apart)
+    print_line("")
+    print_line(f"page  {out}")
+    return out
+
+
+def _against(entry: Entry) -> str:
+    """The difference from the reference and what it means."""
+    found = entry.difference
+    if found is None or not found.difference or found.ci95[0] is None:
+        return entry.verdict
+    return f"{signed(found.difference, found.ci95[1] - found.ci95[0])}, {entry.verdict}"
+
+
+def _write_page(out: Path, runs: Sequence[Compared], boards: Sequence[Board], apart: str | None) -> None:
+    """Over an earlier one. `apart` says why there are several boards, if there are."""
+    looks = scores.run_styles(runs)
+    with plot_style():
+        shown = [
+            {
+                "title": one.title,
+                "board": one,
+                "leaderboard": _leaderboard(one),
+                "ranks": scores.ranking(one, looks, number),
+                "curves": scores.curves_of_runs(one, looks, number),
+                "time": scores.score_for_time(one, looks, number),
+            }
+            for number, one in enumerate(boards, start=1)
+        ]
+    content: dict[str, object] = {
+        "boards": shown,
+        "apart": apart,
+        "runs": _side_by_side(runs),
+        "settings": settings(runs),
+        "versions": versions(runs),
+    }
+    names = dict.fromkeys(clean(short_source(run.results.data.source)) for run in runs)
+    wall_s = sum(run.results.run.wall_s for run in runs)
+    hours = sum(run.results.cost.device_hours for run in runs)
+    frame = {
+        "mark": Markup(_MARK),
+        "title": f"{counted(len(runs), 'run')} of {listed(names, most=3)}",
+        "facts": [
+            Fact(name="runs", text=listed((clean(run.name) for run in runs), most=4)),
+            Fact(name="models", text=str(sum(len(run.results.models) for run in runs))),
+            Fact(name="wall time of all", text=seconds_text(wall_s)),
+            Fact(name="device time of all", text=seconds_text(3600 * hours)),
+        ],
+        "version": __version__,
+    }
+    sections = [
+        (name, name.title(), render(f"compare_{name}.html.j2", "html", content))
+        for name in ("leaderboard", "training", "runs", "differences")
+    ]
+    write_text(out, page_of("compare_page.html.j2", "html", frame, sections))
+
+
+def _side_by_side(runs: Sequence[Compared]) -> Table:
+    """Facts down, runs across; facts that no run has are left out."""
+    facts = [_facts(run) for run in runs]
+    rows = [
+        (Cell(text=name), *(of_run[name] for of_run in facts))
+        for name in facts[0]
+        if any(of_run[name].text not in ("", DASH) for of_run in facts)
+    ]
+    return Table(columns=("run", *(clean(run.name) for run in runs)), rows=tuple(rows))
+
+
+def _leaderboard(one: Board) -> Table:
+    """The models of all runs of a board, with the difference of each from the reference."""
+    every = dict.fromkeys(name for entry in one.entries for name in entry.metrics())
+    others = [name for name in every if name != one.metric]
+    arrow = "↑" if greater_is_better(one.metric) else "↓"
+    columns = (
+        "model", "run", f"{metric_title(one.metric)} {arrow}", "95 % interval",
+        "minus the reference (95 % interval)", "verdict", "fit", *map(metric_title, others), "predict",
+        "engine",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            *cells(clean(entry.name), clean(entry.run)),
+            replace(number_cell(entry.value), best=entry.is_reference),
+            interval_cell(*entry.ci95),
+            _difference(entry),
+            Cell(text=entry.verdict),
+            seconds_cell(entry.fit_s),
+            *(number_cell(entry.metrics().get(name)) for name in others),
+            seconds_cell(entry.predict_s),
+            Cell(text=entry.model.engine or ""),
+        )
+        for entry in one.entries
+    )
+    return Table(columns=columns, rows=rows, best_of="validation rows", sortable=True)
+
+
+def _difference(entry: Entry) -> Cell:
+    value = entry.difference.difference if entry.difference else None
+    if entry.difference is None or entry.difference.ci95[0] is None:
+        return number_cell(value, signed(value, None))
+    low, high = entry.difference.ci95
+    text = "0" if low == high else f"{signed(value, high - low)} ({signed_interval(low, high)})"
+    return number_cell(value, text)
+
+
+def settings(runs: Sequence[Compared]) -> Table:
+    """The keys of ``run.toml`` that differ, as they were resolved."""
+    return _differing("setting", runs, [run.settings() for run in runs], left_out=_NOT_COMPARED)
+
+
+def versions(runs: Sequence[Compared]) -> Table:
+    """The packages whose versions differ."""
+    return _differing("package", runs, [run.results.run.versions for run in runs])
+
+
+def _differing(
+    what: str, runs: Sequence[Compared], values: Sequence[Mapping[str, str]], left_out: Sequence[str] = ()
+) -> Table:
+    names = sorted(set().union(*values) - set(left_out))
+    rows = [
+        (Cell(text=name), *(_shortened(of_run.get(name, DASH)) for of_run in values))
+        for name in names
+        if len({of_run.get(name) for of_run in values}) > 1
+    ]
+    return Table(columns=(what, *(clean(run.name) for run in runs)), rows=tuple(rows))
+
+
+def _facts(run: Compared) -> dict[str, Cell]:
+    about, data = run.results.run, run.results.data
+    done = run.results.done()
+    host = about.host
+    gpus = [f"{count} × {name}" for name, count in Counter(host.gpus).items()]
+    machine = ", ".join((*gpus, counted(host.cores, "core")))
+    lanes = len({trial.lane for trial in run.results.trials})
+    devices = listed(sorted({name for trial in run.results.trials for name in trial.devices}))
+    strategies = sorted({trial.strategy for trial in run.results.trials} - {"single"})
+    finished = len(done) + len(run.results.failed)
+    splits = ", ".join(f"{name} {rows:,}" for name, rows in data.splits.items())
+    return {
+        "folder": _shortened(str(run.paths.root)),
+        "started": Cell(text=about.started_at.replace("T", " ").replace("Z", " UTC")),
+        "table": Cell(text=_shortened(short_source(data.source)).text, hint=clean(data.source)),
+        "target": Cell(text=f"{clean(data.target)} ({data.task})"),
+        "rows": Cell(text=splits),
+        "features": Cell(text=f"{data.num_features:,}"),
+        "machine": Cell(text=", ".join(text for text in (machine, host.processor) if text)),
+        "devices": Cell(text=f"{devices}, {counted(lanes, 'lane')}"),
+        "strategy": Cell(text=", ".join(strategies) or DASH),
+        "trials": Cell(text=f"{len(done)} of {finished} done" if run.results.failed else f"{len(done)} done"),
+        "best model": Cell(text=run.results.comparison.leader or DASH),
+        "training time": Cell(text=seconds_text(sum(trial.fit_s for trial in done)) if done else DASH),
+        **{fact.name: Cell(text=fact.text) for fact in taken(run.results)},
+        "sparkgpu": Cell(text=about.sparkgpu),
+    }
+
+
+def _shortened(text: str) -> Cell:
+    text = clean(text)
+    if len(text) <= _LONG:
+        return Cell(text=text)
+    return Cell(text=f"{text[: _LONG // 2]}…{text[-_LONG // 2 + 1 :]}", hint=text)

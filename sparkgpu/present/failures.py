@@ -1,0 +1,221 @@
+"""Where the models fail: the groups of rows on which they are worse, and the most wrong rows.
+
+Limits: one feature at a time. Segments are those of `score/segments`, worse beyond chance although many were
+looked at. N rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparkgpu.present.table import (
+    Cell,
+    Table,
+    interval_cell,
+    name_cell,
+    number_cell,
+    three_digits,
+    whole_cell,
+)
+from sparkgpu.score import segments
+from sparkgpu.score.by_model import ModelPredictions
+from sparkgpu.score.rows import checked
+from sparkgpu.table.rows import Rows
+from sparkgpu.table.schema import Feature, TableSchema
+from sparkgpu.words import short
+
+MOST_SEGMENTS = 12
+_MOST_ROWS = 12
+_MOST_FEATURES = 8
+_LONGEST = 40  # letters
+
+
+def truth_text(schema: TableSchema, label: Any) -> str:
+    """The class, or the value."""
+    return short(schema.classes[int(label)], _LONGEST) if schema.classes else value_text(float(label))
+
+
+def prediction_text(schema: TableSchema, prediction: Any) -> str:
+    """The most probable class with its probability, or the value; `prediction` is (C,) or a number."""
+    if not schema.classes:
+        return value_text(float(prediction))
+    code = int(np.argmax(prediction))
+    return f"{short(schema.classes[code], _LONGEST)} ({share_text(float(prediction[code]))})"
+
+
+def share_text(share: float) -> str:
+    """A probability in per cent that is 0 or 100 only if it is."""
+    percent = 100 * share
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{percent:.3g} %"
+
+
+def feature_text(feature: Feature, value: Any) -> str:
+    """A cell of the prepared table: a number (NaN is missing) or the code of a level (-1 is missing)."""
+    if feature.kind == "categorical":
+        return short(feature.levels[int(value)], _LONGEST) if value >= 0 else "missing"
+    return "missing" if np.isnan(value) else value_text(float(value))
+
+
+def value_text(value: float) -> str:
+    """Whole numbers whole; others with five digits or more."""
+    if value == round(value) and abs(value) < 1e15:
+        return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weakness:
+    """A segment that is worse for some model: what each model's loss is there and elsewhere.
+
+    `shared_by` are the models that are worse there beyond chance.
+    """
+
+    name: str
+    rows: int
+    models: Mapping[str, segments.Segment]
+    shared_by: tuple[str, ...]
+
+
+def judged_segments(
+    schema: TableSchema, test: ModelPredictions, features: Rows
+) -> dict[str, tuple[segments.Segment, ...]]:
+    """All segments of the test rows, large enough to be judged, for each model with predictions.
+
+    `features` are those of the rows in `test`.
+    """
+    labels = test.labels
+    if not labels.counts().any():
+        return {}
+    groupings = [
+        *(
+            segments.by_range(feature.title, features.numeric_NF[:, place].astype(np.float64))
+            for place, feature in enumerate(schema.numeric)
+            if feature.means_of is None
+        ),
+        *(
+            segments.by_level(feature.title, feature.levels, features.codes_NK[:, place])
+            for place, feature in enumerate(schema.categorical)
+        ),
+    ]
+    return {
+        model: segments.judged(
+            schema.task, labels.label_N, test.values[model], groupings, weight_N=labels.weight_N
+        )
+        for model in test.values
+    }
+
+
+def weaknesses(
+    found: Mapping[str, Sequence[segments.Segment]], models: Sequence[str], most: int = MOST_SEGMENTS
+) -> tuple[Weakness, ...]:
+    """The segments that are worse for some of `models`, the first of which leads: its clearest ones first."""
+    by_name: dict[str, dict[str, segments.Segment]] = {}
+    for model in models:
+        for segment in found.get(model, ()):
+            by_name.setdefault(segment.name, {})[model] = segment
+    worse = [
+        Weakness(
+            name=name,
+            rows=next(iter(of_models.values())).rows,
+            models=of_models,
+            shared_by=tuple(model for model, segment in of_models.items() if segment.gap > 0),
+        )
+        for name, of_models in by_name.items()
+        if any(segment.gap > 0 for segment in of_models.values())
+    ]
+
+    def clearness(one: Weakness) -> tuple[bool, float]:
+        lead = one.models.get(models[0])
+        gaps = [segment.gap for segment in one.models.values()]
+        return (lead is not None and lead.gap > 0), lead.gap if lead and lead.gap > 0 else max(gaps)
+
+    return tuple(sorted(worse, key=clearness, reverse=True)[:most])
+
+
+def weakness_table(found: Sequence[Weakness], leader: str, num_models: int, loss: str) -> Table:
+    """A row for each weakness: how many rows, the leader's loss there and elsewhere, and who shares it."""
+    rows = []
+    for one in found:
+        segment = one.models[leader]
+        shared = "all models" if len(one.shared_by) == num_models > 1 else ", ".join(one.shared_by)
+        ratio = segment.loss / segment.loss_elsewhere if segment.loss_elsewhere else None
+        rows.append(
+            (
+                Cell(text=one.name),
+                whole_cell(one.rows),
+                number_cell(segment.loss, three_digits),
+                interval_cell(*segment.interval, 3),
+                number_cell(segment.loss_elsewhere, three_digits),
+                number_cell(ratio, "{:.1f} ×".format),
+                Cell(text=shared),
+            )
+        )
+    columns = (
+        "rows with", "rows", f"{loss} of {leader} there", "interval", "elsewhere", "ratio", "worse for",
+    )  # fmt: skip
+    return Table(columns=columns, rows=tuple(rows))
+
+
+def most_wrong(
+    schema: TableSchema, test: ModelPredictions, features: Rows, model: str, columns: Sequence[str] = ()
+) -> Table:
+    """The rows with the greatest loss of `model`; for classes, those where it was surest of a wrong one.
+
+    Some of their features are beside them: those of the user's columns in `columns` first.
+    """
+    kept_N = np.flatnonzero(test.labels.counts() > 0)
+    predicted = test.values[model][kept_N]
+    labels = test.labels.where(test.labels.counts() > 0)
+    loss_N = checked(schema.task, labels.label_N, predicted).loss_N()
+    if schema.classes:
+        loss_N = loss_N * (predicted.argmax(axis=1) != labels.label_N)
+    shown = _shown(schema, columns)
+    rows = []
+    for row in np.argsort(-loss_N, kind="stable")[:_MOST_ROWS]:
+        if loss_N[row] == 0:
+            break
+        label = labels.label_N[row]
+        if schema.classes:
+            about = Cell(text=share_text(float(predicted[row, int(label)])), number=True)
+        else:
+            error = value_text(float(predicted[row] - label))
+            about = Cell(text=error.replace("-", "−") if error[0] == "-" else f"+{error}", number=True)
+        rows.append(
+            (
+                name_cell(labels.row_id_N[row]),
+                Cell(text=truth_text(schema, label), number=not schema.classes),
+                Cell(text=prediction_text(schema, predicted[row]), number=not schema.classes),
+                about,
+                *(_feature_cell(schema, features, int(kept_N[row]), place) for place in shown),
+            )
+        )
+    headings = (
+        "row", "true", f"predicted by {model}", "chance given to the truth" if schema.classes else "error",
+        *(schema.features[place].title for place in shown),
+    )  # fmt: skip
+    return Table(columns=headings, rows=tuple(rows))
+
+
+def _shown(schema: TableSchema, columns: Sequence[str]) -> list[int]:
+    """The places of the features to show: of the user's columns in `columns` first, then in their order."""
+    ranks = {column: rank for rank, column in enumerate(columns)}
+    places = [place for place, feature in enumerate(schema.features) if feature.means_of is None]
+    places.sort(key=lambda place: ranks.get(schema.features[place].source, len(ranks)))
+    return places[:_MOST_FEATURES]
+
+
+def _feature_cell(schema: TableSchema, features: Rows, row: int, place: int) -> Cell:
+    feature = schema.features[place]
+    same_kind = [one for one in schema.features if one.kind == feature.kind]
+    column = next(number for number, one in enumerate(same_kind) if one is feature)
+    if feature.kind == "categorical":
+        return Cell(text=feature_text(feature, features.codes_NK[row, column]))
+    return Cell(text=feature_text(feature, features.numeric_NF[row, column]), number=True)

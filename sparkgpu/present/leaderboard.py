@@ -1,0 +1,391 @@
+"""The models of runs as entries of a leaderboard, and every table of them: for page, terminal and notebook.
+
+A model's value is that of its trials' averaged predictions, which is what predicts and what is compared. Its
+times are means over its trials, its device time and cost are sums; a blend takes what its members take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Literal
+
+from sparkgpu.config.registry.engines import branch_of
+from sparkgpu.present.table import (
+    DASH,
+    Cell,
+    Table,
+    bytes_cell,
+    cells,
+    interval_cell,
+    number_cell,
+    seconds_cell,
+    whole_cell,
+    without_idle_columns,
+)
+from sparkgpu.rundir.results import DoneTrial, MetricValues, ModelResult, Results
+from sparkgpu.score.by_model import Interval
+from sparkgpu.score.compare import Comparison
+from sparkgpu.score.metrics import best, greater_is_better, score
+from sparkgpu.words import counted, listed, metric_title, number_text, seconds_text
+
+Split = Literal["valid", "test"]
+
+MOST_ACROSS = 4
+"""More models than these stand below each other."""
+
+_MOST_METRICS = 3  # of many models on a terminal: as many as 80 columns hold beside the rest
+_ROUNDING = 1e-9  # relative
+_UNITS = {"trees": "tree", "neural": "epoch"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A model of a run; `ci95` is the interval of its primary metric on the test rows.
+
+    Beside other runs, `difference` compares it with the reference in pairs of rows: None for the reference
+    itself and if the predictions of either are gone.
+    """
+
+    results: Results
+    model: ModelResult
+    run: str = ""
+    ci95: Interval = (None, None)
+    difference: Comparison | None = None
+    is_reference: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def metrics(self, split: Split = "test") -> MetricValues:
+        return (self.model.averaged or self.model.metrics).of(split)
+
+    @property
+    def value(self) -> float | None:
+        """The primary metric on the test rows."""
+        return self.metrics().get(self.results.comparison.metric)
+
+    @property
+    def trials(self) -> tuple[DoneTrial, ...]:
+        """The finished ones; a blend has none of its own."""
+        return self.results.done(self.name)
+
+    @property
+    def fit_s(self) -> float | None:
+        """The mean over the trials, as `predict_s`."""
+        return mean(trial.fit_s for trial in self.trials) if self.trials else None
+
+    @property
+    def predict_s(self) -> float | None:
+        return mean(trial.predict_s for trial in self.trials) if self.trials else None
+
+    @property
+    def trained(self) -> str:
+        """How far the longest trial trained: ``340 of 1,500 trees``; empty if its engine does not tell.
+
+        A plus sign marks trials that reached the limit and still improved.
+        """
+        known = [trial for trial in self.trials if trial.steps and trial.most_steps]
+        if not known:
+            return ""
+        longest = max(known, key=lambda trial: trial.steps or 0)
+        still = "+" if any(trial.still_improving for trial in known) else ""
+        unit = _UNITS[branch_of(longest.engine)]
+        return f"{longest.steps:,} of {counted(longest.most_steps or 0, unit)}{still}"
+
+    @property
+    def made_of(self) -> str:
+        """The engine and its trials, or the shares of a blend."""
+        if self.model.weights:
+            shares = ((name, share) for name, share in self.model.weights.items() if share)
+            return " + ".join(f"{number_text(share, 2)} {name}" for name, share in shares)
+        trials = counted(len(self.trials), "trial")
+        return f"{self.model.engine}, {trials}" if self.model.engine else trials
+
+    @property
+    def verdict(self) -> str:
+        """What `difference` means."""
+        if self.is_reference:
+            return "reference"
+        if self.difference is None:
+            return "not compared: its predictions are gone"
+        if self.difference.ci95[0] is None:
+            return f"not told apart: {self.difference.reason}"
+        equal = "equal" if self.difference.reason else "tie"
+        return {"a": "better", "b": "worse", "tie": equal}[self.difference.verdict]
+
+
+def entries(found: Results, run: str = "", intervals: Mapping[str, Interval] | None = None) -> list[Entry]:
+    """All models of a run, in its order."""
+    known = intervals or {}
+    return [
+        Entry(results=found, model=model, run=run, ci95=known.get(model.name, (None, None)))
+        for model in found.models
+    ]
+
+
+def ranked(metric: str, of: Iterable[Entry], split: Split = "test") -> list[Entry]:
+    """The best first, those without a value last."""
+
+    def place(entry: Entry) -> float:
+        value = entry.metrics(split).get(metric)
+        return math.inf if value is None else -score(metric, value)
+
+    return sorted(of, key=place)
+
+
+def contestants(of: Iterable[Entry]) -> list[Entry]:
+    """Those with a value; no blend that is one model again."""
+    return [one for one in of if one.model.only is None and one.value is not None]
+
+
+def metric_cells(
+    models: Sequence[ModelResult], split: Split = "test", *, averaged: bool = False
+) -> dict[str, tuple[Cell, ...]]:
+    """For each metric the models in order: means over trials with their spread, or of `averaged` predictions.
+
+    No value is best if only one model has a value.
+    """
+    values = {model.name: ((averaged and model.averaged) or model.metrics).of(split) for model in models}
+    spreads = {model.name: model.std.test for model in models if split == "test" and not averaged}
+    found = {}
+    for metric in dict.fromkeys(metric for of_model in values.values() for metric in of_model):
+        of_metric = {name: of_model.get(metric) for name, of_model in values.items()}
+        several = sum(value is not None for value in of_metric.values()) > 1
+        first = best(metric, of_metric) if several else ()
+        found[metric] = tuple(
+            Cell(
+                text=number_text(value) + spread_text(value, spreads.get(name, {}).get(metric)),
+                best=name in first, number=True, value=value,
+            )
+            for name, value in of_metric.items()
+        )  # fmt: skip
+    return found
+
+
+def spread_text(value: float | None, spread: float | None) -> str:
+    """`` ± 0.0012``; nothing without a spread, and ``± 0`` for one that is only rounding."""
+    if value is None or spread is None:
+        return ""
+    return f" ± {'0' if spread <= _ROUNDING * abs(value) else number_text(spread, 2)}"
+
+
+def leaderboard(found: Results, intervals: Mapping[str, Interval]) -> Table:
+    """The first table of the page: the models by their value on the test rows, and what each took."""
+    metric = found.comparison.metric
+    title, trials = metric_title(metric), "mean of trials"
+    scored = metric_cells(found.models, averaged=True).get(metric, ())
+    value_of = dict(zip((model.name for model in found.models), scored, strict=False))
+    rows = [
+        (
+            Cell(text=one.name, hint=one.made_of),
+            value_of.get(one.name, number_cell(None)),
+            interval_cell(*one.ci95),
+            _over_trials(one.model, metric),
+            *_taken(one),
+            *cells(one.trained or DASH, one.model.status if one.model.status != "done" else DASH),
+        )
+        for one in ranked(metric, entries(found, intervals=intervals))
+        if one.model.only is None and one.model.status != "left out"
+    ]
+    columns = (
+        "model", title, "95 % interval", trials, "fit", "predict", "predicts rows/s", "devices", "memory",
+        "device memory", "device time", "cost", "trained", "status",
+    )  # fmt: skip
+    hints = {
+        "95 % interval": "About other rows like these, with the same fitted models.",
+        trials: "The mean over a model's trials, and their standard deviation.",
+        "fit": "The mean time to train one trial.",
+        "predict": "The mean time of one trial to predict the validation and test rows.",
+        "predicts rows/s": "The validation and test rows, by the time to predict them with all trials.",
+        "memory": "The most that one trial's process took of the machine's memory.",
+        "device memory": "The most that one trial took of its device's memory.",
+        "device time": "The training and predicting of all trials, times the devices of each.",
+        "cost": "The device time at cost.price_per_hour.",
+        "trained": "Trees or epochs of the longest trial; plus: it reached its limit and still improved.",
+    }
+    if any(model.averaged for model in found.models):
+        hints[title] = "Of the averaged predictions of a model's trials, on the test rows."
+    return without_idle_columns(columns, rows, hints=hints, best_of="column")
+
+
+def _over_trials(model: ModelResult, metric: str) -> Cell:
+    """Of a single trial this would only repeat its value."""
+    value, spread = model.metrics.test.get(metric), model.std.test.get(metric)
+    if model.averaged is None and spread is None:
+        return number_cell(None)
+    return number_cell(value, number_text(value) + spread_text(value, spread))
+
+
+def _taken(one: Entry) -> tuple[Cell, ...]:
+    found, weights = one.results, one.model.weights
+    own = [t for name in weights or (one.name,) if not weights or weights[name] for t in found.done(name)]
+    if not own:
+        return 8 * (number_cell(None),)
+    cost, predict_s = found.cost, sum(trial.predict_s for trial in own)
+    rows = sum(found.data.splits.get(split, 0) for split in ("valid", "test"))
+    used_s = sum((trial.fit_s + trial.predict_s) * len(trial.devices) for trial in own)
+    rate = None if cost.price is None else cost.price / (cost.device_hours or math.inf)
+    return (
+        seconds_cell(one.fit_s),
+        seconds_cell(one.predict_s),
+        whole_cell(rows / predict_s if predict_s else None),
+        Cell(text=DASH if (devices := _devices(own)) == "cpu" else devices),
+        bytes_cell(max(trial.peak_host_bytes for trial in own) or None),
+        bytes_cell(max(trial.peak_device_bytes or 0 for trial in own) or None),
+        seconds_cell(used_s),
+        number_cell(None if rate is None else rate * used_s / 3600),
+    )
+
+
+def _devices(own: Sequence[DoneTrial]) -> str:
+    names = sorted({name for trial in own for name in trial.devices})
+    return listed(names) if len(names) < 3 else f"{len(names)} devices"
+
+
+_Row = tuple[str, bool | None, tuple[Cell, ...]]
+"""A heading, whether greater is better if it is a metric, and the models' cells."""
+
+
+def all_metrics(found: Results, split: Split = "test") -> Table:
+    """Metrics down and models across, or the other way round if there are many: means over trials."""
+    rows = _metric_rows(found, split, "{} of the trials' averaged predictions")
+    across = len(found.models) <= MOST_ACROSS
+    if split == "test" and rows:
+        of = entries(found)
+        rows.append(_text_row("mean fit time", [seconds_cell(one.fit_s).text for one in of]))
+        rows.append(_text_row("trained", [one.trained or DASH for one in of]))
+        if across:  # else the parts of a blend have a table of their own
+            only = (f"{one.model.only} alone" if one.model.only else one.made_of for one in of)
+            rows.append(_text_row("made of", list(only)))
+    first, names = f"{split} split", [model.name for model in found.models]
+    if across:
+        words = {None: "", True: " (greater is better)", False: " (smaller is better)"}
+        lines = [(Cell(text=heading + words[up]), *row) for heading, up, row in rows]
+        return Table(columns=(first, *names), rows=tuple(lines))
+    arrows = {None: "", True: " ↑", False: " ↓"}
+    columns = (first, *(heading + arrows[up] for heading, up, _ in rows))
+    lines = list(zip(cells(*names), *(row for _, _, row in rows), strict=True))
+    return Table(columns=columns, rows=tuple(lines), best_of="column")
+
+
+def _metric_rows(found: Results, split: Split, of_averages: str) -> list[_Row]:
+    """A row for each metric and, where trials are averaged, one of the averages below the primary one."""
+    rows: list[_Row] = []
+    averaged = metric_cells(found.models, split, averaged=True)
+    for metric, row in metric_cells(found.models, split).items():
+        name = metric_title(metric)
+        rows.append((name, greater_is_better(metric), row))
+        several = split == "test" and any(model.averaged for model in found.models)
+        if several and metric == found.comparison.metric:
+            rows.append((of_averages.format(name), None, averaged[metric]))
+    return rows
+
+
+def _text_row(heading: str, texts: Sequence[str]) -> _Row:
+    return heading, None, tuple(Cell(text=text, number=True) for text in texts)
+
+
+def brief(found: Results) -> tuple[Table, str]:
+    """What a terminal shows of all models at the end of a run, and what its mark means."""
+    if len(found.models) > MOST_ACROSS:
+        several = any(model.averaged for model in found.models)
+        said = "; of several trials, of their averaged predictions" if several else ""
+        return _models_down(found), f"best of the column{said}"
+    of = entries(found)
+    rows = _metric_rows(found, "test", "  trials averaged")
+    rows.append(_text_row("", ["" for _ in of]))
+    rows.append(_text_row("mean fit time", [seconds_cell(one.fit_s).text for one in of]))
+    if any(one.trained for one in of):
+        rows.append(_text_row("trained", [one.trained or DASH for one in of]))
+    rows.append(_text_row("device", [_devices(one.trials) or DASH for one in of]))
+    if any(one.model.status != "done" for one in of):
+        rows.append(_text_row("status", [one.model.status for one in of]))
+    lines = tuple((Cell(text=heading), *row) for heading, _, row in rows)
+    return Table(columns=("test split", *(one.name for one in of)), rows=lines), "best of the row"
+
+
+def _models_down(found: Results) -> Table:
+    """Many models, the best first, with as many metrics as a narrow terminal holds."""
+    scored = metric_cells(found.models, averaged=True)
+    shown = list(scored)[:_MOST_METRICS]
+    place = {model.name: number for number, model in enumerate(found.models)}
+    rows = [
+        (
+            Cell(text=_with_status(one.model)),
+            *(scored[metric][place[one.name]] for metric in shown),
+            seconds_cell(one.fit_s),
+            Cell(text=(one.trained or DASH).removesuffix(" trees").removesuffix(" epochs"), number=True),
+        )
+        for one in ranked(found.comparison.metric, entries(found))
+        if one.model.status != "left out"
+    ]
+    columns = ("test split", *map(metric_title, shown), "fit", "trained")
+    return Table(columns=columns, rows=tuple(rows), best_of="column")
+
+
+def _with_status(model: ModelResult) -> str:
+    return model.name if model.status == "done" else f"{model.name} ({model.status})"
+
+
+def in_a_notebook(found: Results) -> Table:
+    """All test metrics, a row for each model in the run's order; the name of the leader is bold as well."""
+    scored = metric_cells(found.models, averaged=True)
+    rows = [
+        (
+            Cell(text=_with_status(one.model), best=one.name == found.comparison.leader),
+            *(of_metric[place] for of_metric in scored.values()),
+            *cells(seconds_cell(one.fit_s).text, one.trained or DASH),
+        )
+        for place, one in enumerate(entries(found))
+        if one.model.status != "left out"
+    ]
+    titles = {metric_title(metric): metric for metric in scored}
+    return Table(columns=("", *titles, "mean fit time", "trained"), rows=tuple(rows), hints=titles)
+
+
+def of_runs(metric: str, of: Sequence[Entry], compared: Sequence[str] = ()) -> Table:
+    """The models of several runs; `compared` is how each stands to the reference."""
+    metrics = list(dict.fromkeys([metric, *(name for one in of for name in one.metrics())]))
+    rows = [
+        (
+            *cells(one.run, one.name),
+            *(number_cell(one.metrics().get(other)) for other in metrics),
+            seconds_cell(one.fit_s),
+            seconds_cell(one.predict_s),
+            *cells(*compared[place : place + 1]),
+        )
+        for place, one in enumerate(of)
+    ]
+    last = [f"{metric_title(metric)} minus the reference"] if compared else []
+    return Table(
+        columns=("run", "model", *map(metric_title, metrics), "fit", "predict", *last),
+        rows=tuple(rows),
+        best_of="column",
+    )
+
+
+def given(found: Results) -> list[tuple[str, str]]:
+    """What each model was given, in one line: its trials, its training and how it ended, and its time."""
+    lines = []
+    for one in entries(found):
+        if not one.trials or one.model.weights:
+            continue
+        parts = [one.made_of, one.trained.removesuffix("+"), _how_it_ended(one.trials)]
+        if settings := sum(trial.search.tried for trial in one.trials if trial.search):
+            parts.append(f"{counted(settings, 'setting')} tried")
+        parts.append(f"{seconds_text(sum(trial.fit_s for trial in one.trials))} of training")
+        lines.append((one.name, "; ".join(filter(None, parts))))
+    return lines
+
+
+def _how_it_ended(own: Sequence[DoneTrial]) -> str:
+    if any(trial.out_of_time for trial in own):
+        return "the time limit ended it"
+    if any(trial.still_improving for trial in own):
+        return "still improving at its limit"
+    known = [(trial.steps, trial.most_steps) for trial in own if trial.steps and trial.most_steps]
+    return "stopped when it gained no more" if known and all(a < b for a, b in known) else ""

@@ -1,0 +1,1 @@
+"""The pictures of reports: each function returns a `Picture`, or None without data."""

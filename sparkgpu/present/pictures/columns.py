@@ -1,0 +1,239 @@
+"""The columns: how they belong together, what they are worth to each model, and what the leading ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from sparkgpu.present.figure import Picture, new_figure, picture
+from sparkgpu.present.pictures.shared import heat_map, legend_above, legend_room, plain_numbers, shaded
+from sparkgpu.present.style import COLOURS, LINE, SOFT, TEXT, ModelStyle, styles
+from sparkgpu.present.tables import decimals_of
+from sparkgpu.rundir.explanations import Dependence, Explanations
+from sparkgpu.rundir.profile import Associations
+from sparkgpu.words import metric_title, short
+
+_WITH_FIGURES = 16  # up to this many columns the cells have room for figures
+_CELL = 0.3  # inches
+_SCALE = 0.75  # to the right of the map
+_STRONGEST = 0.8  # the opacity at 1
+_MOST_ROWS = 20
+_NAME = 30  # characters
+_WORTH_CELL = (0.95, 0.25)  # inches
+_DARKEST = 0.7  # text on it stays readable
+_WIDTH, _HEIGHT = 3.3, 2.2  # inches: three across a page of 1280 pixels
+_BARS = 0.22  # of the height, for the most frequent level
+_WIDE_RANGE = 100.0  # of values above 0: then on a logarithmic scale
+_MOST_FLAT = 4  # levels whose names fit beside each other
+_DAYS = " (days since 1970)"
+
+
+def associations(found: Associations, columns: int) -> Picture | None:
+    """A heat map of all pairs, the target last; `columns` is how many features the table has.
+
+    None for a table without features.
+    """
+    count = len(found.columns)
+    if count < 2:
+        return None
+    names = [short(name, 22) for name in found.columns]
+    names[-1] += " (target)"
+    cell = max(_CELL, 2.4 / count) if count <= _WITH_FIGURES else 0.2
+    value = np.array(found.values, dtype=float)
+    texts = {
+        place: f"{100 * strength:.0f}"
+        for place, strength in np.ndenumerate(value)
+        if count <= _WITH_FIGURES and strength >= 0.1
+    }
+    opacity = _STRONGEST * np.nan_to_num(value) * (1 - np.eye(count))
+    figure, axes, room = heat_map(names, opacity, texts, cell, letters=8, right=_SCALE)
+    _scale(figure, cell * count, room)
+    axes.axhline(count - 1.5, color=TEXT.light, linewidth=0.8)
+    axes.axvline(count - 1.5, color=TEXT.light, linewidth=0.8)
+    all_shown = count - 1 == columns
+    most = "" if all_shown else f" The {count - 1} features of {columns:,} that belong to the target most."
+    caption = (
+        "Associations of pairs of columns, from 0 to 1, in hundredths; a stronger shade is more. Numbers: "
+        "Spearman's rank correlation without its sign. Categories: Cramér's V. A number and a category: the "
+        "correlation ratio of the ranks; the last two are corrected for chance."
+        f"{most} From {found.rows:,} training rows."
+    )
+    return picture("associations", caption, [figure])
+
+
+def _scale(figure: Figure, size: float, room: float) -> None:
+    """The shades from 0 to 1 beside the map, which is `size` inches wide and `room` from the left."""
+    width, height = figure.get_size_inches()
+    tall = min(size, 2.4)
+    axes = figure.add_axes(
+        ((room + size + 0.2) / width, (room + size - tall) / height, 0.12 / width, tall / height)
+    )
+    shades = shaded(COLOURS[0].light, _STRONGEST * np.linspace(0, 1, 101)[:, None])
+    axes.imshow(shades, interpolation="none", aspect="auto", origin="lower", extent=(0, 1, 0, 1))
+    axes.grid(visible=False)
+    axes.set_xticks([])
+    axes.yaxis.tick_right()
+    axes.set_yticks([0, 0.5, 1], ["0", "50", "100"])
+
+
+def importance_map(found: Explanations, names: Sequence[str]) -> Picture | None:
+    """Darker cells have a greater share of their own model's importance; `names` are the run's models."""
+    models = [name for name in names if any(name in one.models for one in found.importances)]
+    rows = found.importances[:_MOST_ROWS]
+    if not models or not rows:
+        return None
+    decimals = decimals_of(found)
+    texts = [short(one.column, _NAME) for one in rows]
+    left = 0.25 + 0.078 * max(map(len, texts))
+    width, height = _WORTH_CELL[0] * len(models) + left + 0.3, _WORTH_CELL[1] * len(rows) + 0.35
+    figure, axes = new_figure(width, height, left=left, right=0.3, bottom=0.05, top=0.3)
+    look = styles(names)
+    most = max(one.share for row in rows for one in row.models.values()) or 1.0
+    for line, row in enumerate(rows):
+        for column, model in enumerate(models):
+            one = row.models.get(model)
+            if one is None:
+                continue
+            axes.add_patch(
+                Rectangle(
+                    (column, line), 0.96, 0.92, facecolor=look[model].colour, linewidth=0,
+                    alpha=_DARKEST * one.share / most,
+                )
+            )  # fmt: skip
+            axes.text(
+                column + 0.48, line + 0.48, f"{one.mean:z,.{decimals}f}", ha="center", va="center",
+                color=TEXT.light,
+            )  # fmt: skip
+        if row.differs:
+            axes.text(len(models) + 0.05, line + 0.48, "≠", va="center", weight="bold", color=TEXT.light)
+    axes.set(xlim=(0, len(models)), ylim=(len(rows), 0))
+    axes.set_yticks([line + 0.48 for line in range(len(rows))], texts)
+    axes.set_xticks([column + 0.48 for column in range(len(models))], [short(name, 13) for name in models])
+    axes.tick_params(length=0, labeltop=True, labelbottom=False, colors=TEXT.light)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    left_out = len(found.importances) - len(rows)
+    caption = (
+        f"How much {metric_title(found.metric)} each model loses when a column is shuffled. Darker: a "
+        "greater share of all that this model loses."
+    )
+    if any(row.differs for row in rows):
+        caption += " ≠: trees and network use the column differently."
+    return picture(
+        "importance", caption + (f" The leading {len(rows)} columns." if left_out else ""), [figure]
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """What the panels share: the models' looks, the limits of the values, the room below the axes."""
+
+    look: Mapping[str, ModelStyle]
+    legend_of: Sequence[str]
+    target: str
+    limits: tuple[float, float] | None
+    bottom: float
+
+
+def dependence(found: Explanations, names: Sequence[str], target: str) -> Picture | None:
+    """One panel for each feature, with the same scale where the same class or value is shown."""
+    if not found.dependence:
+        return None
+    same_scale = len({one.class_name for one in found.dependence}) == 1
+    values = [value for one in found.dependence for curve in one.curves.values() for value in curve]
+    margin = 0.06 * (max(values) - min(values)) or 1.0
+    limits = (min(values) - margin, max(values) + margin) if same_scale else None
+    models = [name for name in names if any(name in one.curves for one in found.dependence)]
+    frame = _Frame(
+        look=styles(names), legend_of=models, target=target, limits=limits,
+        bottom=max(_foot(one) for one in found.dependence),
+    )  # fmt: skip
+    figures = [_panel(one, frame, place == 0) for place, one in enumerate(found.dependence)]
+    of_class = found.dependence[0].class_name
+    what = (
+        f"predicted {short(target, 30)}"
+        if of_class is None
+        else f"probability of {short(of_class, 30)}"
+        if same_scale
+        else "probability of the class that moves most"
+    )
+    caption = (
+        f"Mean {what} when all rows get the same value of a feature. At the foot: the deciles of a number, "
+        "the share of each level."
+    )
+    return picture("dependence", caption, figures)
+
+
+def _names(one: Dependence) -> list[str]:
+    """The levels; none of a number."""
+    return [short(str(level)) for level in one.at] if one.kind == "categorical" else []
+
+
+def _foot(one: Dependence) -> float:
+    """Inches below the axes, for the names of levels that stand upright."""
+    names = _names(one)
+    return 0.5 + (0.075 * max(map(len, names)) if len(names) > _MOST_FLAT else 0.0)
+
+
+def _panel(one: Dependence, frame: _Frame, with_legend: bool) -> Figure:
+    room = legend_room(len(frame.legend_of), 2) if with_legend else 0.1
+    height = _HEIGHT - 0.5 + frame.bottom + room
+    figure, axes = new_figure(_WIDTH, height, top=room, bottom=frame.bottom, left=0.65)
+    models = [name for name in frame.legend_of if name in one.curves]
+    if one.kind == "categorical":
+        names = _names(one)
+        _levels(axes, one, models, frame.look)
+        axes.set_xticks(range(len(names)), names, rotation=90 if len(names) > _MOST_FLAT else 0)
+        axes.grid(visible=False, axis="x")
+    else:
+        _numbers(axes, one, models, frame.look)
+    axes.set_xlabel(short(one.title.removesuffix(_DAYS), 34))
+    is_value = one.class_name is None
+    axes.set_ylabel(f"predicted {short(frame.target)}" if is_value else f"P({short(str(one.class_name))})")
+    if is_value:
+        plain_numbers(axes.yaxis)
+    if frame.limits is not None:
+        axes.set_ylim(*frame.limits)
+    if with_legend:
+        legend_above(axes, 2)
+    return figure
+
+
+def _levels(axes: Axes, one: Dependence, models: Sequence[str], look: Mapping[str, ModelStyle]) -> None:
+    """A mark for each model at each level, a little apart, over bars for the levels' shares."""
+    axes.bar(
+        range(len(one.at)), [_BARS * share / max(one.shares) for share in one.shares], width=0.8,
+        color=LINE.light, transform=axes.get_xaxis_transform(), zorder=0,
+    )  # fmt: skip
+    for place, model in enumerate(models):
+        apart = 0.5 * ((place + 0.5) / len(models) - 0.5)
+        style = look[model]
+        axes.plot(
+            [level + apart for level in range(len(one.at))], one.curves[model], color=style.colour,
+            linestyle="none", marker=style.marker, markersize=5, label=short(model, 16),
+        )  # fmt: skip
+    axes.set_xlim(-0.6, len(one.at) - 0.4)
+
+
+def _numbers(axes: Axes, one: Dependence, models: Sequence[str], look: Mapping[str, ModelStyle]) -> None:
+    """A line for each model over ticks at the deciles."""
+    at = [float(value) for value in one.at]
+    for model in models:
+        style = look[model]
+        axes.plot(at, one.curves[model], color=style.colour, linestyle=style.line, label=short(model, 16))
+    axes.vlines(one.deciles, 0, 0.05, color=SOFT.light, linewidth=0.9, transform=axes.get_xaxis_transform())
+    if one.title.endswith(_DAYS):
+        locator = AutoDateLocator(minticks=2, maxticks=4)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    elif at[0] > 0 and at[-1] > _WIDE_RANGE * at[0]:
+        axes.set_xscale("log")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))

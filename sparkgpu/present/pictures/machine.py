@@ -1,0 +1,126 @@
+"""What the machine did: the phases of each branch over time, above its use, memory, power and traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sparkgpu.present.figure import Picture, new_figure, picture
+from sparkgpu.present.pictures.shared import legend_above, legend_room
+from sparkgpu.present.style import COLOURS, GREY, PAGE
+from sparkgpu.present.timeline import Series, Span, timeline
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.words import short
+
+_WIDTH, _LEFT = 9.6, 1.15
+_COLUMNS = 4
+_HUES = [ink for ink in COLOURS if ink is not GREY]  # grey is for the other phases
+_MOST_LANES = 16  # rows that can be told apart; of more lanes the first
+_LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+
+
+def activity(paths: RunPaths, *, on_cluster: bool = False) -> Picture | None:
+    """None if the run left neither samples nor phases. Panels have the same axis of time."""
+    found = timeline(paths)
+    if found is None or found.end_s <= 0:
+        return None
+    figures = []
+    if found.lanes:
+        figure, axes = _bars(dict(list(found.lanes.items())[:_MOST_LANES]))
+        _time_axis(axes, found.end_s)
+        figures.append(figure)
+    panels = (
+        ("Busy, per cent", found.busy, 1.0),
+        ("Memory, GiB", found.memory, 2.0**30),
+        ("Power of the GPUs, watts", found.power, 1.0),
+        ("Traffic, MB/s", _noticed(found.traffic), 1e6),
+    )
+    figures += [_series(title, series, unit, found.end_s) for title, series, unit in panels if series]
+    if not figures:
+        return None
+    cut = (
+        f" The first {_MOST_LANES} of {len(found.lanes)} branches." if len(found.lanes) > _MOST_LANES else ""
+    )
+    where = "the machine of the driver (executors are not measured)" if on_cluster else "the machine"
+    caption = f"The run over time: what each branch did, and what {where} did meanwhile.{cut}"
+    return picture("activity", caption, figures)
+
+
+def _noticed(series: Sequence[Series]) -> tuple[Series, ...]:
+    """Without those that would be a line at zero."""
+    return tuple(one for one in series if np.nanmax(one.value) >= 1e5)
+
+
+def timings(phases: Mapping[str, Mapping[str, float]]) -> Picture | None:
+    """Where the seconds of each lane and branch went, for runs that left no times of them."""
+    rows = {
+        place: [
+            Span(phase=phase, begin_s=end_s - of_place[phase], end_s=end_s)
+            for phase, end_s in zip(of_place, accumulate(of_place.values()), strict=True)
+        ]
+        for place, of_place in phases.items()
+        if of_place
+    }
+    if not rows:
+        return None
+    figure, axes = _bars(rows)
+    axes.set_xlabel("seconds")
+    caption = "Time in each phase, for each lane and branch; branches run side by side."
+    return picture("timings", caption, [figure], with_png=True)
+
+
+def _bars(rows: Mapping[str, Sequence[Span]]) -> tuple[Figure, Axes]:
+    """A row of bars for each place, in the colours of their phases; the shortest phases are all grey."""
+    totals: dict[str, float] = {}
+    for spans in rows.values():
+        for span in spans:
+            totals[span.phase] = totals.get(span.phase, 0.0) + span.end_s - span.begin_s
+    named = sorted(totals, key=lambda phase: -totals[phase])[: len(_HUES)]
+    colours = dict(zip([phase for phase in totals if phase in named], _HUES, strict=False))
+    room = legend_room(len(colours) + (len(totals) > len(named)), _COLUMNS) + 0.1
+    figure, axes = new_figure(_WIDTH, 0.24 * len(rows) + 0.45 + room, left=_LEFT, bottom=0.4, top=room)
+    seen: set[str] = set()
+    for row, spans in enumerate(rows.values()):
+        for span in spans:
+            shown = span.phase if span.phase in colours else "other"
+            axes.barh(
+                row, span.end_s - span.begin_s, left=span.begin_s, height=0.66,
+                color=colours.get(shown, GREY).light, edgecolor=PAGE.light, linewidth=0.4,
+                label=None if shown in seen else shown,
+            )  # fmt: skip
+            seen.add(shown)
+    axes.set_yticks(range(len(rows)), [short(place, 16) for place in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    legend_above(axes, _COLUMNS)
+    return figure, axes
+
+
+def _series(title: str, series: Sequence[Series], unit: float, end_s: float) -> Figure:
+    room = legend_room(len(series), _COLUMNS)
+    figure, axes = new_figure(_WIDTH, 1.35 + room, left=_LEFT, bottom=0.35, top=room)
+    for number, one in enumerate(series):
+        axes.plot(
+            one.at_s, one.value / unit, color=COLOURS[number % len(COLOURS)].light,
+            linestyle=_LINES[number // len(COLOURS) % len(_LINES)], linewidth=1.2, label=one.name,
+            marker="o" if len(one.at_s) == 1 else None,
+        )  # fmt: skip
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(title.replace(", ", ",\n"))
+    _time_axis(axes, end_s)
+    legend_above(axes, _COLUMNS)
+    return figure
+
+
+def _time_axis(axes: Axes, end_s: float) -> None:
+    axes.set_xlim(0, end_s)
+    if end_s >= 5400:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 3600:.3g} h")
+    elif end_s >= 180:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 60:.3g} min")
+    else:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g} s")

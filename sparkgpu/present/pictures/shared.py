@@ -1,0 +1,158 @@
+"""What several pictures share: notes, short names and numbers, the diagonal, a legend that covers no data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+from numpy.typing import NDArray
+
+from sparkgpu.present.figure import new_figure
+from sparkgpu.present.style import COLOURS, SOFT, TEXT, ModelStyle, styles
+from sparkgpu.rundir.results import Results
+from sparkgpu.score.by_model import ModelPredictions
+from sparkgpu.score.metrics import score
+
+MOST_ROWS = 200_000
+"""More rows do not improve a picture."""
+
+MOST_PANELS = 4
+LETTER = 0.075
+"""Inches of a letter at the usual size, with room to spare."""
+
+_BETWEEN = 0.08  # inches, of two numbers of an axis
+_LEGEND_LINE = 0.19  # inches
+_UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+
+
+def notes_on(rows: ModelPredictions, results: Results | None = None) -> str:
+    """Sentences for the caption: if trials of `results` are averaged, and if not all rows are drawn."""
+    several = results is not None and any(len(results.done(model)) > 1 for model in rows.values)
+    averaged = " Predictions averaged over the trials." if several else ""
+    return averaged + (f" Drawn from every {rows.every}th row." if rows.every > 1 else "")
+
+
+def with_predictions(rows: ModelPredictions, results: Results) -> list[str]:
+    """The models of the run, in its order, whose predictions are there."""
+    return [model.name for model in results.models if model.name in rows.values]
+
+
+def best_few(rows: ModelPredictions, results: Results, most: int = MOST_PANELS) -> tuple[list[str], str]:
+    """The best models by the main metric, in the run's order; a sentence if others are left out."""
+    models = with_predictions(rows, results)
+    if len(models) <= most:
+        return models, ""
+    metric = results.comparison.metric
+    values = {model.name: model.metrics.test.get(metric) for model in results.models}
+
+    def goodness(model: str) -> float:
+        value = values[model]
+        return -np.inf if value is None or not np.isfinite(value) else score(metric, value)
+
+    best = sorted(models, key=goodness, reverse=True)[:most]
+    number = f" {most}" if most > 1 else ""
+    return [model for model in models if model in best], f" The best{number} of {len(models)} models."
+
+
+def shaded(colour: str, opacity: NDArray[Any]) -> NDArray[Any]:
+    """An image of one colour, (..., 4), with these opacities."""
+    image = np.empty((*np.shape(opacity), 4))
+    image[..., :3], image[..., 3] = to_rgb(colour), opacity
+    return image
+
+
+def heat_map(
+    names: Sequence[str],
+    opacity: NDArray[Any],
+    texts: Mapping[tuple[int, ...], str],
+    cell: float,
+    *,
+    letters: float = 9,
+    right: float = 0.15,
+) -> tuple[Figure, Axes, float]:
+    """A square of the shades in `opacity` with `texts` on its cells, except on the diagonal.
+
+    A cell is `cell` inches wide. Returns the inches below and to the left as well.
+    """
+    size, room = cell * len(names), 0.2 + LETTER * max(map(len, names))
+    figure, axes = new_figure(
+        size + room + right, size + room + 0.1, left=room, right=right, bottom=room, top=0.1
+    )
+    axes.imshow(shaded(COLOURS[0].light, opacity), interpolation="none", aspect="auto")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(length=0, labelcolor=TEXT.light)
+    for (row, column), text in texts.items():
+        if row != column:
+            axes.text(column, row, text, ha="center", va="center", color=TEXT.light, fontsize=letters)
+    return figure, axes, room
+
+
+def compact(value: float, _: object = None) -> str:
+    """A number for an axis: 25k, 1.5M, 0.25."""
+    for least, size, unit in _UNITS:
+        if abs(value) >= least:
+            return f"{value / size:.4g}{unit}".replace("-", "−")
+    return f"{value:.4g}".replace("-", "−")
+
+
+def plain_numbers(*axes: Axis) -> None:
+    """Numbers of a linear axis without a factor that stands elsewhere."""
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(compact))
+
+
+def spaced_numbers(axis: Axis, width: float) -> None:
+    """Fewer numbers along an axis of `width` inches where they would touch; none with an offset."""
+    axis.set_major_formatter(formatter := ScalarFormatter(useOffset=False))
+    low, high = sorted(axis.get_view_interval())
+    for most in range(8, 1, -1):
+        places = axis.get_majorticklocs()
+        longest = max(map(len, formatter.format_ticks(list(places))), default=0)
+        if len(places) < 2 or (LETTER * longest + _BETWEEN) * (high - low) <= width * (places[1] - places[0]):
+            return
+        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
+
+
+def plain_logs(*axes: Axis) -> None:
+    """Numbers of a logarithmic axis as they are: no powers, which are formulas."""
+    for axis in axes:
+        low, high = sorted(axis.get_view_interval())
+        decades = np.log10(high / low) if low > 0 else 1.0
+        axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 3 else (1.0, 2.0, 5.0), numticks=8))
+        axis.set_major_formatter(FuncFormatter(compact))
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_tick_params(which="minor", length=0)
+
+
+def diagonal(axes: Axes, low: float = 0.0, high: float = 1.0) -> None:
+    """Where both axes agree."""
+    axes.plot([low, high], [low, high], color=SOFT.light, linewidth=0.8, zorder=1)
+
+
+def legend_room(entries: int, columns: int = 1) -> float:
+    """Inches above the axes for a legend of so many entries."""
+    return 0.12 + _LEGEND_LINE * -(-entries // columns)
+
+
+def legend_above(axes: Axes, columns: int = 1) -> None:
+    """A legend above the axes, where it can cover nothing; the figure's top margin must be `legend_room`."""
+    handles, _ = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2, borderpad=0.1,
+            labelspacing=0.3, columnspacing=1.6,
+        )  # fmt: skip
+
+
+def looks(results: Results) -> Mapping[str, ModelStyle]:
+    """How each model of the run looks in all of its pictures."""
+    return styles(model.name for model in results.models)

@@ -1,0 +1,393 @@
+"""The sections of a report's page, in order, and its head: what their templates show.
+
+A section's values are those of ``templates/<id>.html.j2`` and, for ``report.md``, ``<id>.md.j2``. A section
+without values is left out, of the table of contents as well.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from sparkgpu.config.toml import load
+from sparkgpu.errors import ConfigError
+from sparkgpu.plan.plan import Plan
+from sparkgpu.present import failures, leaderboard, scaling, tables
+from sparkgpu.present.agreement import agreement, disagreement, most_confused
+from sparkgpu.present.pictures import classes, columns, machine, regression, scores
+from sparkgpu.present.pictures import failures as failure_pictures
+from sparkgpu.present.pictures.shared import best_few, with_predictions
+from sparkgpu.present.tables import Fact, short_source
+from sparkgpu.present.timeline import seconds_by_phase
+from sparkgpu.present.verdict import next_steps, verdict
+from sparkgpu.rundir.advice import AdviceRecord
+from sparkgpu.rundir.explanations import Explanations, read_explanations
+from sparkgpu.rundir.files import read_record
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.profile import TableProfile
+from sparkgpu.rundir.results import Results
+from sparkgpu.score.by_model import Interval, ModelPredictions
+from sparkgpu.score.segments import LEAST_ROWS, Segment
+from sparkgpu.table.rows import Rows, read_rows
+from sparkgpu.table.schema import TableSchema
+from sparkgpu.words import (
+    blend_of_one,
+    capital,
+    clean,
+    counted,
+    listed,
+    metric_title,
+    number_text,
+    seconds_text,
+)
+
+Content = Mapping[str, object]
+
+_DOUBTS = ("leakage", "duplicates across splits", "drift between splits")
+_OPEN_COLUMNS = 40
+_LEADING = 10
+_MOST_SENTENCES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """A run as its sections see it; `test` holds its models' predictions, of a large table only some rows."""
+
+    paths: RunPaths
+    results: Results
+    schema: TableSchema
+    plan: Plan
+    test: ModelPredictions
+
+    @cached_property
+    def split_and_settings(self) -> tuple[bool, str]:
+        """Whether the test rows are a share of all, and what a repetition needs besides ``run.toml``.
+
+        That is the cluster, if spark-submit named it.
+        """
+        try:
+            config = load(file=self.paths.config) if self.paths.config.is_file() else None
+        except (ConfigError, OSError):
+            config = None
+        if config is None:
+            return False, ""
+        master = None if config.cluster.master else self.plan.master
+        settings = f"--set cluster.master={shlex.quote(master)}" if master else ""
+        return config.split.kind != "column", settings
+
+    @cached_property
+    def profile(self) -> TableProfile | None:
+        return read_record(self.paths.profile, TableProfile) if self.paths.profile.is_file() else None
+
+    @cached_property
+    def features(self) -> Rows:
+        """The features of the rows in `test`."""
+        return read_rows(self.paths, self.schema, "test", every=self.test.every)
+
+    @cached_property
+    def segments(self) -> dict[str, tuple[Segment, ...]]:
+        """Groups of the test rows with each model's loss there; they take a while with many features."""
+        return failures.judged_segments(self.schema, self.test, self.features)
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """The 95 % interval of the primary metric of each model that has one."""
+        found = {model: self.test.interval(self.schema.task, model) for model in self.test.values}
+        return {model: ends for model, ends in found.items() if ends[0] is not None}
+
+
+def title(run: Inputs) -> str:
+    """The target and the table's short name."""
+    return f"{clean(run.schema.target)} · {short_source(run.schema.source)}"
+
+
+def facts(run: Inputs) -> list[Fact]:
+    """The head of the page; facts without a value are left out."""
+    schema, host = run.schema, run.results.run.host
+    task = f"{schema.task}, {len(schema.classes)} classes" if len(schema.classes) > 2 else schema.task
+    kinds = f"{len(schema.numeric):,} numeric, {len(schema.categorical):,} categorical"
+    gpus = [f"{count} × {name}" for name, count in Counter(host.gpus).items()]
+    cores = counted(host.cores, "core")
+    machine = Fact(
+        name="machine", text=", ".join(gpus) or f"{cores}, no GPU",
+        hint=", ".join(filter(None, (host.processor, cores, *gpus))),
+    )  # fmt: skip
+    if master := run.plan.master:
+        machine = Fact(name="cluster", text=run.plan.reasons.get("devices", master), hint=master)
+    found = (
+        Fact(name="table", text=short_source(schema.source), hint=schema.source),
+        Fact(name="rows", text=_rows(schema)),
+        Fact(name="features", text=f"{len(schema.features):,}", hint=kinds),
+        Fact(name="task", text=task),
+        Fact(name="folds", text=str(schema.folds or "")),
+        machine,
+        *tables.taken(run.results, on_cluster=bool(master)),
+    )  # fmt: skip
+    return [fact for fact in found if fact.text]
+
+
+def _rows(schema: TableSchema) -> str:
+    refused = f" ({schema.rows_refused:,} refused: no target value)" if schema.rows_refused else ""
+    return f"{schema.rows:,}{refused}"
+
+
+def _result(run: Inputs) -> Content:
+    """The first screen: the verdict, the leaderboard, what each model was given, and what to run next."""
+    found, weight = run.results, run.schema.weight
+    by_share, settings = run.split_and_settings
+    checks = run.profile.checks if run.profile else ()
+    doubts = [check.name for check in checks if check.name in _DOUBTS and not check.passed]
+    caveats = list(found.comparison.caveats)
+    if doubts:
+        caveats.append(f"the table raises doubts about these figures: {' and '.join(doubts)} (see Data)")
+    only = next((model.only for model in found.models if model.only), None)
+    return {
+        "verdict": verdict(found),
+        "caveats": [f"{capital(text)}." for text in caveats],
+        "failures": tables.failures(found),
+        "picture": scores.leaderboard(found, run.intervals),
+        "leaderboard": leaderboard.leaderboard(found, run.intervals),
+        "given": leaderboard.given(found),
+        "steps": next_steps(found, folder=str(run.paths.root), by_share=by_share, settings=settings),
+        "results": leaderboard.all_metrics(found),
+        "weight_note": ""
+        if weight is None
+        else f"Column {weight} weights the rows in every metric, in the intervals and in the weights of the "
+        "blend.",
+        "comparison": tables.comparison(found),
+        "comparison_metric": metric_title(found.comparison.metric),
+        "blend_of_one": blend_of_one(only) if only else "",
+        "blend_parts": tables.blend_parts(found),
+    }
+
+
+def _quality(run: Inputs) -> Content | None:
+    """How good the predictions are: pictures of the errors, honest probabilities, where the models agree."""
+    test, schema, results = run.test, run.schema, run.results
+    is_binary, is_multiclass, is_regression = (
+        schema.task == task for task in ("binary", "multiclass", "regression")
+    )
+    alike = agreement(test, schema, results)
+    content: dict[str, object] = {
+        "roc_curves": is_binary and classes.roc_curves(test, schema, results),
+        "precision_recall": is_binary and classes.precision_recall_curves(test, results),
+        "gains": is_binary and classes.gains_curves(test, results),
+        "confusion_matrix": is_multiclass and classes.confusion_matrices(test, schema, results),
+        "recalls": is_multiclass and classes.recalls(test, schema, results),
+        "confused": is_multiclass and most_confused(test, schema, best_few(test, results)[0]),
+        "predicted_vs_true": is_regression and regression.predicted_against_true(test, schema, results),
+        "residuals": is_regression and regression.residuals(test, schema, results),
+        "error_by_decile": is_regression and regression.error_by_decile(test, schema, results),
+        "reliability": classes.reliability_curves(test, schema, results),
+        "calibration": tables.calibration(results),
+        "agreement": alike and failure_pictures.agreement_map(alike),
+        "alike": alike and len(alike.models) == 2 and f"{alike.what}: {alike.alike_MM[0, 1]:.3f}",
+        "disagreement": disagreement(test, schema, results),
+        "validation": leaderboard.all_metrics(results, "valid"),
+    }
+    return content if any(content.values()) else None
+
+
+def _why(run: Inputs) -> Content | None:
+    """Why the models answer as they do, from ``explanations.json``; else how it is made."""
+    if not run.results.done():
+        return None
+    try:
+        found = read_explanations(run.paths)
+    except ConfigError as error:
+        return {"absent": str(error)}
+    if found is None:
+        return {"absent": f"The models are not explained. `sparkgpu report {run.paths.root.name}` does it."}
+    names, models = ([model.name for model in of.models] for of in (run.results, found))
+    decimals = tables.decimals_of(found)
+    sentences = [one.differs for one in found.importances if one.differs]
+    none = ""
+    if found.pair and found.importances and not sentences:
+        none = f"No column matters clearly more to {found.pair[0]} than to {found.pair[1]}, or less."
+    return {
+        "absent": "",
+        "map": columns.importance_map(found, names),
+        "dependence": columns.dependence(found, names, run.schema.target),
+        "pair": found.pair,
+        "sentences": sentences[:_MOST_SENTENCES],
+        "no_difference": none,
+        "importances": tables.importances(found.importances, models, decimals),
+        "leading": tables.importances(found.importances[:_LEADING], models, decimals),
+        "how": _how(found),
+        "notes": found.notes,
+    }
+
+
+def _how(found: Explanations) -> str:
+    """How it was computed, in sentences."""
+    if not found.models:
+        return ""
+    metric = metric_title(found.metric)
+    shuffles = [one.shuffles for row in found.importances for one in row.models.values()]
+    times = sorted({min(shuffles), max(shuffles)}) if shuffles else []
+    values = listed(f"{model.name} {number_text(model.value)}" for model in found.models)
+    sampled = "all" if found.rows == found.test_rows else f"{found.rows:,} of"
+    return (
+        f"An importance is how much worse {metric} gets when one column is shuffled: its mean ± standard "
+        f"deviation over {' to '.join(map(str, times))} shuffles, the same for all models, on "
+        f"{sampled} {counted(found.test_rows, 'test row')}. A column whose content others repeat matters "
+        f"more than this shows. A curve is the mean prediction for {counted(found.dependence_rows, 'row')} "
+        f"that all get the same value. {metric} of the models on the sample: {values}. Seed {found.seed}; "
+        f"{seconds_text(found.seconds)} in all."
+    )
+
+
+def _failures(run: Inputs) -> Content | None:
+    """Where it fails: the groups of rows on which models are worse, and the most wrong rows of the leader."""
+    test, schema = run.test, run.schema
+    models = with_predictions(test, run.results)
+    if not models or not test.labels.counts().any():
+        return None
+    leader = run.results.comparison.leader
+    if leader not in models:
+        leader = models[0]
+    found = failures.weaknesses(run.segments, [leader, *(model for model in models if model != leader)])
+    loss = "RMSE" if schema.task == "regression" else "log loss"
+    best = {*best_few(test, run.results)[0], leader}
+    shown = [model for model in models if model in best]
+    return {
+        "leader": leader,
+        "judged": len(run.segments.get(leader, ())),
+        "least_rows": LEAST_ROWS,
+        "segments": failures.weakness_table(found, leader, len(models), loss),
+        "losses": failure_pictures.segment_losses(found, shown, run.results, loss),
+        "wrong": failures.most_wrong(schema, test, run.features, leader, _leading_columns(run)),
+        "classes": bool(schema.classes),
+    }
+
+
+def _leading_columns(run: Inputs) -> Sequence[str]:
+    """The user's columns, the most important first, if the models were explained."""
+    try:
+        explained = read_explanations(run.paths)
+    except ConfigError:  # the section that shows them tells
+        explained = None
+    return [one.column for one in explained.importances] if explained else []
+
+
+def _data(run: Inputs) -> Content:
+    """The table: its checks, splits and columns; without ``profile.json`` only what the schema says."""
+    schema, profile = run.schema, run.profile
+    every = tables.columns_of(profile) if profile else None
+    return {
+        "schema": schema,
+        "rows": _rows(schema),
+        "splits": tables.splits(schema),
+        "dropped": tables.dropped(schema),
+        "features": tables.features(schema),
+        "profile": profile,
+        "checked": _checked(profile) if profile else "",
+        "columns": every and replace(every, rows=every.rows[:_OPEN_COLUMNS]),
+        "more_columns": every and replace(every, rows=every.rows[_OPEN_COLUMNS:]),
+        "about": _about(profile) if profile else "",
+        "associations": columns.associations(profile.associations, len(profile.columns)) if profile else None,
+    }
+
+
+def _checked(profile: TableProfile) -> str:
+    failed = [check.name for check in profile.checks if not check.passed]
+    if not failed:
+        return f"All {len(profile.checks)} checks of the table passed."
+    return f"{len(failed)} of {counted(len(profile.checks), 'check')} of the table failed: {listed(failed)}."
+
+
+def _about(profile: TableProfile) -> str:
+    """What the figures of the columns are of."""
+    train, count = profile.splits["train"], len(profile.columns)
+    part = f"{train.looked_at:,} evenly spaced ones of " if train.looked_at < train.rows else "the "
+    shown = (
+        f" These are the {tables.MOST_COLUMNS} features of {count:,} that belong to the target most; "
+        "profile.json has all."
+    )
+    return (
+        f"Figures of {part}{train.rows:,} training rows. “With the target” is the association of the picture "
+        "below. “Alone” is how much of the target the column explains by itself: the share of the log loss "
+        "of classes, or of the squared error, that it takes away on test rows."
+        f"{shown if count > tables.MOST_COLUMNS else ''}"
+    )
+
+
+def _training(run: Inputs) -> Content | None:
+    """The trials: how each was trained, its learning curve, and the settings that were searched."""
+    found = run.results
+    if not found.trials:
+        return None
+    return {
+        "trials": tables.trials(found, found.comparison.metric),
+        "notes": [(trial.name, note) for trial in found.done() for note in trial.notes],
+        "searches": tables.searches(found),
+        "curves": scores.learning(run.paths, found),
+    }
+
+
+def _machine(run: Inputs) -> Content:
+    """The machine: its lanes, what they did over time, what several devices brought, where the time went."""
+    paths, plan, found = run.paths, run.plan, run.results
+    advice = read_record(paths.advice, AdviceRecord) if paths.advice.is_file() else None
+    phases = seconds_by_phase(paths, found.phases_s)
+    bench = scaling.measured(paths)
+    return {
+        "prediction": advice and tables.prediction(advice, found),
+        "assumed": advice.assumptions if advice else (),
+        "activity": machine.activity(paths, on_cluster=plan.master is not None),
+        "timings": tables.timings(phases),
+        "phases": machine.timings(phases),
+        "lanes": tables.lanes(plan),
+        "proofs": tables.proofs(found),
+        "shares": scaling.shares(paths, plan, found),
+        "busy": scaling.busy_sentence(paths, plan, found),
+        "bench": bench and scaling.bench_table(bench.rows),
+        "bench_title": bench.title if bench else "",
+        "bench_doubts": bench is not None and any(row.is_disturbed for row in bench.rows),
+        "bench_notes": bench.notes if bench else (),
+        "how_to_bench": "" if bench else scaling.how_to_measure(paths, plan, found),
+    }
+
+
+def _repeat(run: Inputs) -> Content:
+    """How to repeat the run: its configuration, the reasons for automatic choices, versions, fingerprints."""
+    configuration, about = run.paths.config, run.results.run
+    return {
+        "configuration": configuration.read_text(encoding="utf-8") if configuration.is_file() else "",
+        "folder": str(run.paths.root),
+        "source": run.schema.source,
+        "fingerprint": run.schema.fingerprint,
+        "started": about.started_at.replace("T", " ").replace("Z", " UTC"),
+        "reasons": run.plan.reasons,
+        "settings": run.split_and_settings[1],
+        "versions": {"sparkgpu": about.sparkgpu, **about.versions},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One section: `id` names its templates and its place on the page, `title` its heading.
+
+    With `explains` it reads the explanations of the models, which may still be made while the other sections
+    are.
+    """
+
+    id: str
+    title: str
+    content: Callable[[Inputs], Content | None]
+    explains: bool = False
+
+
+SECTIONS = (
+    Section(id="result", title="Result", content=_result),
+    Section(id="quality", title="Quality", content=_quality),
+    Section(id="why", title="Why", content=_why, explains=True),
+    Section(id="failures", title="Where it fails", content=_failures, explains=True),
+    Section(id="data", title="Data", content=_data),
+    Section(id="training", title="Training", content=_training),
+    Section(id="machine", title="Machine", content=_machine),
+    Section(id="repeat", title="Repeat it", content=_repeat),
+)

@@ -1,0 +1,449 @@
+"""The tables of a run's results but its leaderboard, and ``metrics.csv``.
+
+All values come from the records of the run: ``metrics.json``, ``plan.json``, ``table/schema.json``, ...
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import PurePath
+
+from markupsafe import Markup
+
+from sparkgpu.plan.plan import Plan
+from sparkgpu.present.table import (
+    DASH,
+    Cell,
+    Table,
+    bytes_cell,
+    cells,
+    name_cell,
+    number_cell,
+    seconds_cell,
+    three_digits,
+    whole_cell,
+    without_idle_columns,
+)
+from sparkgpu.rundir.advice import AdviceRecord
+from sparkgpu.rundir.explanations import ColumnImportance, Explanations, Importance
+from sparkgpu.rundir.profile import ColumnProfile, TableProfile
+from sparkgpu.rundir.results import DoneTrial, ModelResult, PairResult, Results, TrialResult
+from sparkgpu.score.metrics import score
+from sparkgpu.table.schema import TableSchema
+from sparkgpu.words import gibibytes, listed, metric_title, number_text, seconds_text
+
+MOST_COLUMNS = 200
+"""Of the table of all columns, those that belong to the target most, so that the page stays small."""
+
+_BARS_WIDTH, _BARS_HEIGHT = 96, 22  # of a histogram, in CSS pixels
+_LEVELS_IN_TEXT = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A name and a short text; `hint` is the whole of what the text shortens."""
+
+    name: str
+    text: str
+    hint: str = ""
+
+
+def taken(found: Results, *, on_cluster: bool = False) -> tuple[Fact, ...]:
+    """What a run took; without a text where it is not known."""
+    about, cost = found.run, found.cost
+    return (
+        Fact(name="wall time", text=about.wall_text),
+        Fact(
+            name="device time", text=seconds_text(3600 * cost.device_hours),
+            hint="The wall time of the run times the number of lanes.",
+        ),
+        Fact(name="GPU energy", text="" if cost.energy_wh is None else f"{number_text(cost.energy_wh)} Wh"),
+        Fact(name="cost", text="" if cost.price is None else number_text(cost.price)),
+        Fact(
+            name="peak memory of the driver" if on_cluster else "peak memory",
+            text=gibibytes(about.peak_rss_bytes) if about.peak_rss_bytes else "",
+        ),
+    )  # fmt: skip
+
+
+def short_source(source: str) -> str:
+    """The last part of a path; any other name of a source as it is."""
+    return PurePath(source).name or source
+
+
+def signed_interval(low: float | None, high: float | None) -> str:
+    """Both ends of the interval of a difference, with the decimals that its width gives."""
+    if low is None or high is None:
+        return DASH
+    return f"{signed(low, high - low)} to {signed(high, high - low)}"
+
+
+def comparison(found: Results) -> Table:
+    """Each pair of models: the difference, its interval and the verdict; without a blend of one."""
+    again = {model.name for model in found.models if model.only}
+    rows = []
+    for pair in found.comparison.pairs:
+        if pair.a in again or pair.b in again:
+            continue
+        low, high = pair.ci95
+        width = None if low is None or high is None else high - low
+        ahead = {"a": pair.a, "b": pair.b}.get(pair.verdict)
+        rows.append(
+            (
+                Cell(text=f"{pair.a} minus {pair.b}"),
+                number_cell(pair.difference, signed(pair.difference, width)),
+                number_cell(low, signed_interval(low, high)),
+                Cell(text=f"{ahead} ahead" if ahead else "tie", best=ahead is not None),
+                Cell(text=reason(pair) or DASH),
+            )
+        )
+    columns = ("pair", "difference", "95 % interval", "verdict", "because")
+    return without_idle_columns(columns, rows)
+
+
+def reason(pair: PairResult) -> str:
+    """Why a pair has no interval or no difference, in words; else empty."""
+    return pair.sentence.partition(": ")[2].partition(": ")[2]
+
+
+def signed(value: float | None, width: float | None) -> str:
+    """`value` with the decimals that show two digits of the interval's width: more would be noise."""
+    if value is None:
+        return DASH
+    decimals = 4 if not width else max(0, 1 - math.floor(math.log10(width)))
+    return f"{value:+z,.{decimals}f}".replace("-", "−")
+
+
+def trials(found: Results, metric: str) -> Table:
+    """One row for each trial, finished or not."""
+    title = metric_title(metric)
+    columns = (
+        "trial", "engine", "lane", "strategy", "seed", "fold", "status", f"{title}, valid", f"{title}, test",
+        "best step", "fit", "predict", "rows/s", "host memory", "device memory",
+    )  # fmt: skip
+    rows = [
+        (
+            *cells(
+                trial.name, trial.engine, f"{trial.lane}, {devices_text(trial.devices)}", strategy_text(trial)
+            ),
+            name_cell(trial.seed),
+            whole_cell(trial.fold),
+            Cell(text=trial.status),
+            number_cell(trial.metrics.valid.get(metric)),
+            number_cell(trial.metrics.test.get(metric)),
+            *(_measured(trial) if isinstance(trial, DoneTrial) else 6 * (number_cell(None),)),
+        )
+        for trial in found.trials
+    ]
+    return without_idle_columns(columns, rows)
+
+
+def devices_text(devices: Sequence[str]) -> str:
+    """``2 × cpu`` for devices of one name."""
+    counts = Counter(devices).items()
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts)
+
+
+def strategy_text(trial: TrialResult) -> str:
+    """The strategy; trees over several executors have none, and are one model of all of them."""
+    return "shared" if trial.strategy == "single" and len(trial.devices) > 1 else trial.strategy
+
+
+def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
+    return (
+        whole_cell(trial.best_iteration),
+        seconds_cell(trial.fit_s),
+        seconds_cell(trial.predict_s),
+        number_cell(trial.train_rows_per_s),
+        bytes_cell(trial.peak_host_bytes),
+        bytes_cell(trial.peak_device_bytes),
+    )
+
+
+def timings(phases: Mapping[str, Mapping[str, float]]) -> Table:
+    """Phases down, lanes and branches across, in the order of appearance."""
+    places = [place for place, of_place in phases.items() if of_place]
+    names = dict.fromkeys(name for place in places for name in phases[place])
+    rows = [(Cell(text=name), *(seconds_cell(phases[place].get(name)) for place in places)) for name in names]
+    if rows:
+        sums = (seconds_cell(sum(phases[place].values())) for place in places)
+        rows.append((Cell(text="sum", best=True), *sums))
+    return Table(columns=("phase", *places), rows=tuple(rows))
+
+
+def splits(schema: TableSchema) -> Table:
+    total = sum(schema.splits.values()) or 1
+    rows = (
+        (Cell(text=name), whole_cell(rows), Cell(text=f"{100 * rows / total:.1f} %", number=True))
+        for name, rows in schema.splits.items()
+    )
+    return Table(columns=("split", "rows", "share"), rows=tuple(rows))
+
+
+def dropped(schema: TableSchema) -> Table:
+    rows = tuple(cells(item.column, item.reason) for item in schema.dropped)
+    return Table(columns=("column left out", "reason"), rows=rows)
+
+
+def features(schema: TableSchema) -> Table:
+    rows = tuple(
+        (*cells(item.title, item.kind), whole_cell(len(item.levels) or None)) for item in schema.features
+    )
+    return Table(columns=("feature", "kind", "levels"), rows=rows, sortable=True)
+
+
+def lanes(plan: Plan) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            whole_cell(lane.index),
+            *cells(lane.device, lane.device_name),
+            whole_cell(lane.tree_threads),
+            whole_cell(lane.neural_threads),
+            bytes_cell(lane.heap_bytes or None),  # for executors, Spark decides it
+            name_cell(lane.port_base or None),
+        )
+        for lane in plan.lanes
+    ]
+    columns = ("lane", "device", "name", "threads, trees", "threads, neural", "Java heap", "first port")
+    return without_idle_columns(columns, rows)
+
+
+def proofs(found: Results) -> Table:
+    """The proof of each trial's device, as its engine recorded it."""
+    rows = [
+        cells(trial.name, key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        for trial in found.done()
+        for key, value in trial.device_proof.items()
+        if value not in (None, "") and key != "ranks"  # metrics.json has the ranks
+    ]
+    return Table(columns=("trial", "evidence", "value"), rows=tuple(rows))
+
+
+def failures(found: Results) -> Table:
+    rows = tuple(cells(trial.name, trial.error) for trial in found.failed)
+    return Table(columns=("trial that failed", "reason"), rows=rows)
+
+
+def metrics_csv(found: Results) -> str:
+    """``metrics.csv``: one row for each model or trial, split and metric, with unrounded numbers."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("model", "trial", "split", "metric", "value", "std"))
+    for model in found.models:
+        for metric, value in model.metrics.valid.items():
+            writer.writerow((model.name, "", "valid", metric, value, None))
+        for metric, value in model.metrics.test.items():
+            writer.writerow((model.name, "", "test", metric, value, model.std.test.get(metric)))
+    for trial in found.trials:
+        for split, values in (("valid", trial.metrics.valid), ("test", trial.metrics.test)):
+            for metric, value in values.items():
+                writer.writerow((trial.model, trial.name, split, metric, value, None))
+    return text.getvalue()
+
+
+def calibration(found: Results) -> Table:
+    """How honest each model's probabilities are, before and after temperature scaling."""
+    rows = tuple(
+        (
+            Cell(text=model.name),
+            number_cell(one.error_before),
+            number_cell(one.error_after),
+            number_cell(one.brier_before),
+            number_cell(one.brier_after),
+            number_cell(one.temperature, three_digits),
+            Cell(text=_scaled_here(found, model)),
+        )
+        for model in found.models
+        if (one := model.calibration) is not None
+    )
+    columns = (
+        "test split", "calibration error", "after scaling", "Brier score", "after scaling", "temperature",
+        "scaled here",
+    )  # fmt: skip
+    return Table(columns=columns, rows=rows)
+
+
+def _scaled_here(found: Results, model: ModelResult) -> str:
+    if model.weights is None:
+        return "yes" if model.calibration and model.calibration.applied else "no"
+    members = (one.calibration for one in found.models if model.weights.get(one.name))
+    return "its members" if any(one and one.applied for one in members) else "no"
+
+
+def blend_parts(found: Results) -> Table:
+    """The members of the blend: their shares, and what each adds on the validation rows."""
+    blend = next((model for model in found.models if model.weights), None)
+    if blend is None or blend.only or not blend.gains:
+        return Table(columns=(), rows=())
+    title = metric_title(found.comparison.metric)
+    rows = tuple(
+        (
+            Cell(text=name),
+            number_cell(share, three_digits),
+            number_cell(gain := blend.gains.get(name), signed(gain, None)),
+        )
+        for name, share in (blend.weights or {}).items()
+        if share
+    )
+    return Table(columns=("member of the blend", "weight", f"gain in {title}, valid"), rows=rows)
+
+
+def searches(found: Results) -> Table:
+    """What each search tried and chose."""
+    rows = []
+    for trial in found.done():
+        one = trial.search
+        if one is None:
+            continue
+        of = f" of {one.asked}, then the time was over" if one.tried < one.asked else ""
+        counts = f"{one.tried}{of} ({one.pruned} given up, {one.failed} failed)"
+        chosen = ", ".join(f"{key} {_setting(value)}" for key, value in one.setting.items())
+        before, after = (
+            None if found_score is None else score(one.metric, found_score)
+            for found_score in (one.default_score, one.best_score)
+        )
+        rows.append(
+            (
+                *cells(trial.name, counts),
+                seconds_cell(one.search_s),
+                number_cell(before),
+                number_cell(after),
+                Cell(text="the defaults" if one.best == 0 else chosen),
+            )
+        )
+    title = metric_title(found.comparison.metric)
+    columns = ("search", "settings", "time", f"defaults, {title}, valid", "chosen", "chosen settings")
+    return Table(columns=columns, rows=tuple(rows))
+
+
+def _setting(value: object) -> str:
+    return " × ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def prediction(advice: AdviceRecord, found: Results) -> Table:
+    """What was predicted of the run, beside what it took."""
+    known = [trial.peak_device_bytes for trial in found.done() if trial.peak_device_bytes is not None]
+    device = max(known, default=None)
+    rows = [_predicted("time to the result", advice.wall_s, found.run.wall_s, seconds_text)]
+    rows.append(
+        _predicted("memory of all processes", advice.peak_rss_bytes, found.run.peak_rss_bytes, gibibytes)
+    )
+    if advice.peak_device_bytes is not None and device is not None:
+        name = "memory of the network on a GPU"
+        rows.append(_predicted(name, advice.peak_device_bytes, device, gibibytes))
+    rows.append(_predicted("device-hours", advice.device_hours, found.cost.device_hours, three_digits))
+    if advice.price is not None and found.cost.price is not None:
+        rows.append(_predicted("cost", advice.price, found.cost.price, three_digits))
+    columns = ("prediction and outcome", "predicted", "measured", "measured over predicted")
+    return Table(columns=columns, rows=tuple(rows))
+
+
+def _predicted(
+    name: str, predicted: float, measured: float, text: Callable[[float], str]
+) -> tuple[Cell, ...]:
+    ratio = measured / predicted if predicted else None
+    return (
+        Cell(text=name),
+        number_cell(predicted, text),
+        number_cell(measured, text),
+        number_cell(ratio, "{:.2f}".format),
+    )
+
+
+def importances(rows: Sequence[ColumnImportance], models: Sequence[str], decimals: int) -> Table:
+    """What columns are worth to each model."""
+
+    def cell(one: Importance | None) -> Cell:
+        if one is None:
+            return number_cell(None)
+        spread = f" ± {one.std:z,.{decimals}f}" if one.std is not None else ""
+        return number_cell(one.mean, f"{one.mean:z,.{decimals}f}{spread}")
+
+    return Table(
+        columns=("column", *models),
+        rows=tuple(
+            (
+                Cell(text=f"{row.column}{' ≠' if row.differs else ''}", hint=row.differs or ""),
+                *(cell(row.models.get(model)) for model in models),
+            )
+            for row in rows
+        ),
+        sortable=True,
+    )
+
+
+def decimals_of(found: Explanations) -> int:
+    """Three digits of the largest importance, the same for all, so that they compare at a glance."""
+    values = [abs(one.mean) for row in found.importances for one in row.models.values()]
+    largest = max(values, default=0.0)
+    return min(max(2 - math.floor(math.log10(largest)), 0), 8) if largest > 0 else 2
+
+
+def columns_of(profile: TableProfile) -> Table:
+    """The target, then the features that belong to it most, each with its figures and its histogram."""
+    strongest = sorted(profile.columns, key=lambda column: -(column.with_target or 0.0))
+    rows = (_column(profile.target, " (target)"), *map(_column, strongest[:MOST_COLUMNS]))
+    headings = (
+        "column", "kind", "missing", "distinct", "with the target", "alone", "distribution",
+        "least · median · greatest, or levels",
+    )  # fmt: skip
+    return Table(columns=headings, rows=rows, sortable=True)
+
+
+def _column(column: ColumnProfile, mark: str = "") -> tuple[Cell, ...]:
+    if numbers := column.numbers:
+        heights = list(map(float, numbers.counts))
+        low, high = max(numbers.low, numbers.least), min(numbers.high, numbers.greatest)
+        alternative = f"histogram from {_number(low)} to {_number(high)}"
+        values = " · ".join(map(_number, (numbers.least, numbers.median, numbers.greatest)))
+        hint = (
+            f"mean {number_text(numbers.mean)}, standard deviation {number_text(numbers.std)}, "
+            f"quartiles {_number(numbers.quartile_1)} and {_number(numbers.quartile_3)}"
+        )
+    else:
+        heights = [level.share for level in column.levels]
+        alternative = f"shares of the {len(column.levels)} most frequent levels"
+        texts = [f"{level.level} {_percent(level.share)}" for level in column.levels]
+        values, hint = listed(texts[:_LEVELS_IN_TEXT]) or DASH, listed(texts)
+    alone = None if column.alone is None else max(column.alone, 0.0)
+    return (
+        *cells(column.column + mark, "number" if column.kind == "numeric" else "category"),
+        Cell(text=_percent(column.missing) if column.missing else DASH, number=True, value=column.missing),
+        whole_cell(column.distinct),
+        number_cell(column.with_target, "{:.2f}".format),
+        number_cell(alone, _percent),
+        Cell(text=alternative, drawn=_bars(heights, alternative)) if heights else Cell(text=DASH),
+        Cell(text=values, hint=hint),
+    )
+
+
+def _bars(heights: Sequence[float], alternative: str) -> Markup:
+    """Bars of the same width, the highest as high as the picture; what is there at all is a pixel high."""
+    width, highest = _BARS_WIDTH / len(heights), max(heights) or 1
+    path = "".join(
+        f"M{place * width:.3g} {_BARS_HEIGHT}v-{high:.3g}h{width - 1:.3g}v{high:.3g}z"
+        for place, height in enumerate(heights)
+        if height and (high := max(_BARS_HEIGHT * height / highest, 1))
+    )
+    return Markup(
+        '<svg class="bars" role="img" aria-label="{0}" width="{1}" height="{2}" viewBox="0 0 {1} {2}">'
+        '<path d="{3}"/></svg>'
+    ).format(alternative, _BARS_WIDTH, _BARS_HEIGHT, path)
+
+
+def _number(value: float) -> str:
+    """Whole numbers with all digits, and years without a separator."""
+    if not value.is_integer() or abs(value) >= 1e9:
+        return number_text(value, 3)
+    return f"{value:.0f}" if abs(value) < 10_000 else f"{value:,.0f}"
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"

@@ -1,0 +1,1 @@
+"""What commands show on a terminal, in a log and in the cell of a notebook."""

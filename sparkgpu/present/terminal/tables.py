@@ -1,0 +1,64 @@
+"""Tables on a terminal, and ``sparkgpu leaderboard``: the models of several runs, the best first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from sparkgpu.errors import ConfigError
+from sparkgpu.present.compare import short_names
+from sparkgpu.present.leaderboard import contestants, entries, of_runs, ranked
+from sparkgpu.present.table import Table, rich_table
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.results import Results, finished_results
+from sparkgpu.words import clean, listed, metric_title
+
+_WIDE = 160  # where no terminal limits it
+
+
+def leaderboard(folders: Sequence[Path]) -> None:
+    """Print the models of these runs with as many metrics as fit; a note if they are not of the same rows.
+
+    Raises `ConfigError` if a folder holds no finished run, or if the runs are not of one target and task.
+    """
+    found = [finished_results(RunPaths(root=folder)) for folder in folders]
+    kinds = {(one.data.target, one.data.task) for one in found}
+    if len(kinds) > 1:
+        what = listed(f"{target} ({task})" for target, task in sorted(kinds))
+        raise ConfigError(f"the runs predict different targets: {what}. Compare runs of one table.")
+    metric = found[0].comparison.metric
+    runs = zip(short_names(folders), found, strict=True)
+    of = ranked(metric, (one for name, results in runs for one in contestants(entries(results, name))))
+    print_runs(of_runs(metric, of))
+    print_line(f"test rows, best {metric_title(metric)} first; a model of several trials: their mean")
+    if len(set(map(_rows, found))) > 1:
+        print_line("note: these runs do not share their test rows, so their metrics compare only roughly")
+
+
+def _rows(results: Results) -> tuple[object, ...]:
+    """What decides the test rows: the table, the sizes of its splits, and the seed that drew them."""
+    seeds = [trial.seed for trial in results.trials]
+    return results.data.fingerprint, tuple(sorted(results.data.splits.items())), min(seeds, default=0)
+
+
+def print_runs(table: Table) -> None:
+    """Print a table of `of_runs` with as many metrics as fit; the last ones go first."""
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console = Console(markup=False, highlight=False, width=_WIDE)
+    while (last := table.columns.index("fit") - 1) > 2 and _width(table) > console.width:
+        table = table.only([place for place in range(len(table.columns)) if place != last])
+    console.print(rich_table(table))
+
+
+def _width(table: Table) -> int:
+    columns = zip(table.columns, *([cell.text for cell in row] for row in table.rows), strict=True)
+    return sum(max(map(len, column)) + 2 for column in columns)
+
+
+def print_line(text: str) -> None:
+    """One line of text; a file or a pipe gets it unbroken."""
+    console = Console(markup=False, highlight=False)
+    console.print(clean(text), soft_wrap=not console.is_terminal)

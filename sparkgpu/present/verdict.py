@@ -1,0 +1,253 @@
+"""The answer of a run in one sentence, and what to run next: commands to copy, each with its reason.
+
+Limits: at most `MOST` steps, the most promising first; using the model is always one of them. A command
+repeats the run with its own configuration and one change, so it names the run directory.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sparkgpu.config.models import OWN
+from sparkgpu.config.registry.engines import branch_of
+from sparkgpu.present.tables import reason, signed
+from sparkgpu.rundir.results import PairResult, Results
+from sparkgpu.score.metrics import best, greater_is_better
+from sparkgpu.words import capital, counted, metric_title, number_text, seconds_text
+
+MOST = 3
+_FEW_ROWS = 2000  # of the test split: its interval is wide enough to hide a difference that matters
+_LARGE_SHARE = 0.3
+_LIMITS = {"trees": ("trees", "ntrees"), "neural": ("epochs", "epochs")}
+
+_Pairs = Mapping[frozenset[str], PairResult]
+
+
+def verdict(results: Results) -> str:
+    """Trees or network; with more models also the best of them, and the blend if it leads."""
+    found = results.comparison
+    scores = {
+        model.name: (model.averaged or model.metrics).test.get(found.metric) for model in results.models
+    }
+    finished = {name: value for name, value in scores.items() if value is not None}
+    pairs = {frozenset((pair.a, pair.b)): pair for pair in found.pairs}
+    if not finished:
+        return "No model finished, so there is nothing to compare; the failed trials below give the reasons."
+    title = metric_title(found.metric)
+    alone = [name for name in finished if name != "blend"]
+    pair = pairs.get(frozenset(OWN)) or (pairs.get(frozenset(alone)) if len(alone) == 2 else None)
+    if pair is None and len(alone) < 3:
+        return _without_pair(results, finished, title)
+    text = in_words(pair, found.metric, finished) if pair else ""
+    if len(alone) > 2 and (first := _first(results, alone)):
+        text += (
+            f"; the validation rows favour {_called(first)} of all {len(alone)} models "
+            f"({title} {number_text(finished[first])} on the test rows)"
+        )
+    is_again = any(model.only for model in results.models if model.name == "blend")
+    if found.leader == "blend" and "blend" in finished and not is_again:
+        text += f"; {_of_blend(pairs, alone)} {number_text(finished['blend'])}"
+    return f"{capital(text.removeprefix('; '))}."
+
+
+def in_words(pair: PairResult, metric: str, values: Mapping[str, float]) -> str:
+    """Two models with their values, the better one first, and whether their difference could be chance."""
+    title = metric_title(metric)
+    low, high = pair.ci95
+    if low is None or high is None or pair.difference is None:
+        return f"{_called(pair.a)} and {_called(pair.b)} cannot be told apart in {title}: {reason(pair)}"
+    if low == high == 0:
+        return f"{_called(pair.a)} and {_called(pair.b)} are equal in {title}: {reason(pair)}"
+    a_first = (pair.difference > 0) == greater_is_better(metric)
+    first, second = (pair.a, pair.b) if a_first else (pair.b, pair.a)
+    difference = pair.difference
+    if difference < 0:
+        difference, low, high = -difference, -high, -low
+    width = high - low
+    size = signed(difference, width).removeprefix("+")
+    ends = (signed(end, width).removeprefix("+") for end in (low, high))
+    interval = f"95 % interval {' to '.join(ends)}"
+    direction = "" if greater_is_better(metric) else ", smaller is better"
+    values_text = [number_text(values.get(name)) for name in (first, second)]
+    if pair.verdict == "tie":
+        return (
+            f"{_called(first)} and {_called(second)} are level: {title} {values_text[0]} and {values_text[1]}"
+            f"{direction}, and a difference of {size} could be chance ({interval})"
+        )
+    are = "are" if first == "trees" else "is"
+    return (
+        f"{_called(first)} {are} ahead of {_called(second)}: {title} {values_text[0]} against "
+        f"{values_text[1]}{direction}, a difference of {size} ({interval})"
+    )
+
+
+def _called(name: str) -> str:
+    return {"trees": "trees", "neural": "the network", "blend": "the blend"}.get(name, name)
+
+
+def _without_pair(results: Results, finished: Mapping[str, float], title: str) -> str:
+    reached = " and ".join(
+        f"{_called(name)} reached {title} {number_text(value)}" for name, value in finished.items()
+    )
+    left_out = any(model.status == "left out" for model in results.models)
+    why = "was left out" if left_out else "did not finish"
+    alone = f"; the other branch {why}, so there is nothing to compare" if len(finished) == 1 else ""
+    return f"{capital(reached)} on the test split{alone}."
+
+
+def _first(results: Results, names: Sequence[str]) -> str | None:
+    metric = results.comparison.metric
+    values = {
+        model.name: (model.averaged or model.metrics).valid.get(metric)
+        for model in results.models
+        if model.name in names
+    }
+    return next(iter(best(metric, values)), None)
+
+
+def _of_blend(pairs: _Pairs, models: Sequence[str]) -> str:
+    """The words for a blend with the best value: it leads only if no difference is a tie."""
+    of_all = "the blend of both" if len(models) == 2 else "the blend"
+    level = [
+        name for name in models if (pair := pairs.get(frozenset(("blend", name)))) and pair.verdict == "tie"
+    ]
+    if not level:
+        return f"{of_all} leads with"
+    others = "all of them" if len(level) == len(models) > 2 else " and ".join(map(_called, level))
+    return f"{of_all}, level with {others}, reaches"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextStep:
+    """A command and the sentence that gives its reason."""
+
+    reason: str
+    command: str
+
+
+def next_steps(
+    found: Results, *, folder: str, by_share: bool = True, settings: str = ""
+) -> tuple[NextStep, ...]:
+    """The steps after the run in `folder`; `by_share`: its test rows are a share of all, by no column.
+
+    `settings` are those that a repetition needs besides its ``run.toml``.
+    """
+    use = _use(found, folder)
+    better = [*_mend(found, folder), *_train_longer(found, folder), *_use_devices(found)]
+    better += _more_evidence(found, folder, by_share)
+    kept = [_with(step, settings) for step in (better[: MOST - 1] if use else better[:MOST])]
+    return (*kept, *((use,) if use else ()))
+
+
+def resume(folder: str) -> str:
+    """The command that trains what is missing in `folder`."""
+    return f"sparkgpu run --resume --out {shlex.quote(folder)}"
+
+
+def _with(step: NextStep, settings: str) -> NextStep:
+    if not settings or not step.command.startswith("sparkgpu run "):
+        return step
+    return replace(step, command=f"{step.command} {settings}")
+
+
+def _again(folder: str, change: str) -> str:
+    return f"sparkgpu run --config {shlex.quote(f'{folder}/run.toml')} {change}"
+
+
+def _mend(found: Results, folder: str) -> Iterator[NextStep]:
+    failed = found.failed
+    if not failed:
+        return
+    which = failed[0].name if len(failed) == 1 else f"{counted(len(failed), 'trial')}"
+    error = " ".join(trial.error for trial in failed).lower()
+    batch = [trial for trial in failed if branch_of(trial.engine) == "neural"]
+    if "out of memory" in error and batch:
+        yield NextStep(
+            reason=f"{which} failed for lack of memory: smaller micro-batches need less.",
+            command=f"{resume(folder)} --set neural.micro_batch_size=256",
+        )
+    elif "out of memory" in error or "heap space" in error:
+        yield NextStep(
+            reason=f"{which} failed for lack of memory: fewer lanes leave more for each.",
+            command=f"{resume(folder)} --cpu-lanes 1"
+            if all("cpu" in trial.devices for trial in failed)
+            else resume(folder),
+        )
+    else:
+        yield NextStep(
+            reason=f"{which} failed: with its cause mended, this trains only what is missing.",
+            command=resume(folder),
+        )
+
+
+def _train_longer(found: Results, folder: str) -> Iterator[NextStep]:
+    done = found.done()
+    limit = found.run.time_limit_s
+    late = sorted({trial.model for trial in done if trial.out_of_time})
+    if late and limit:
+        longer = _round_time(2 * limit)
+        yield NextStep(
+            reason=f"The time limit of {seconds_text(limit)} ended the training of {', '.join(late)}.",
+            command=_again(folder, f"--time-limit {longer}"),
+        )
+        return
+    for model in sorted(dict.fromkeys(trial.model for trial in done), key=lambda name: name not in OWN):
+        cut = [trial for trial in done if trial.model == model and trial.still_improving and trial.most_steps]
+        if not cut:
+            continue
+        most = max(trial.most_steps or 0 for trial in cut)
+        branch = branch_of(cut[0].engine)
+        unit, key = _LIMITS[branch]
+        name = {"trees": "The trees", "neural": "The network"}.get(model, model)
+        reason = f"{name} still improved at the limit of {most:,} {unit}"
+        if model in OWN:
+            yield NextStep(reason=f"{reason}.", command=_again(folder, f"--set {branch}.{key}={2 * most}"))
+        else:
+            yield NextStep(
+                reason=f"{reason}: raise {key} = {most} of this model in a copy of run.toml.",
+                command="sparkgpu run --config copy_of_run.toml",
+            )
+
+
+def _use_devices(found: Results) -> Iterator[NextStep]:
+    if any(caveat.startswith("idle devices") for caveat in found.comparison.caveats):
+        yield NextStep(
+            reason="Devices idled while models trained: which strategy suits this table is advised here.",
+            command=f"sparkgpu advise {shlex.quote(found.data.source)}",
+        )
+
+
+def _more_evidence(found: Results, folder: str, by_share: bool) -> Iterator[NextStep]:
+    pair = next((p for p in found.comparison.pairs if {p.a, p.b} == set(OWN)), None)
+    rows, every = found.data.splits.get("test", 0), sum(found.data.splits.values())
+    if pair is None or pair.verdict != "tie" or rows >= _FEW_ROWS:
+        return
+    if by_share and rows < _LARGE_SHARE * every - 1:
+        yield NextStep(
+            reason=f"Trees and network are level on {counted(rows, 'test row')}: more of them tell more.",
+            command=_again(folder, f"--set split.test={_LARGE_SHARE}"),
+        )
+        return
+    trials = max(len(found.done(name)) for name in OWN)
+    yield NextStep(
+        reason=f"Trees and network are level on {counted(rows, 'test row')}: more seeds average their luck.",
+        command=_again(folder, f"--repeats {max(5, 2 * trials)}"),
+    )
+
+
+def _use(found: Results, folder: str) -> NextStep | None:
+    leader = found.comparison.leader
+    if leader is None:
+        return None
+    name = "the trees" if leader == "trees" else _called(leader)
+    return NextStep(
+        reason=f"Predict new rows with {name}, the best on the validation rows.",
+        command=f"sparkgpu predict {shlex.quote(folder)} new_rows.parquet --out predictions.parquet",
+    )
+
+
+def _round_time(seconds: float) -> str:
+    return f"{math.ceil(seconds / 60)}m" if seconds >= 60 else f"{math.ceil(seconds)}s"
