@@ -16,13 +16,13 @@ from sparkgpu.cli import main
 from sparkgpu.config import toml
 from sparkgpu.errors import ConfigError, DataError, NoticeToStop, TrialError
 from sparkgpu.host.telemetry import Sample, append_sample
+from sparkgpu.present.terminal.monitor import attach
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import write_results
 from sparkgpu.rundir.unfinished import clear_unfinished
-from sparkgpu.runs.stopped import leaving_word
-from sparkgpu.terminal.monitoring import attach
+from sparkgpu.runs.stopped import record_stop_reason
 
 __all__ = ["ordinary_terminal"]  # a fixture that also holds here
 
@@ -218,7 +218,7 @@ def test_silence_is_said_and_the_next_sign_too(paths: RunPaths, capsys: pytest.C
 def test_a_run_that_stopped_by_itself_says_why(
     paths: RunPaths, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
 ) -> None:
-    with pytest.raises(type(error)), leaving_word(paths):
+    with pytest.raises(type(error)), record_stop_reason(paths):
         raise error
     assert attach(paths.root) == code
     assert capsys.readouterr().err == f"sparkgpu: the run stopped: {message}\n"
@@ -230,7 +230,7 @@ def test_a_run_that_took_its_folder_with_it_was_refused_or_interrupted(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def vanish(seconds: float) -> None:
-        with pytest.raises(KeyboardInterrupt), leaving_word(paths):
+        with pytest.raises(KeyboardInterrupt), record_stop_reason(paths):
             shutil.rmtree(paths.root)
             raise KeyboardInterrupt
 

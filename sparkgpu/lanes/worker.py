@@ -103,11 +103,9 @@ class Work:
 
         with self._spark(h2o=True) as session:
             if self.making is not None and by_spark:
+                # Before H2O, since all lanes wait for the table: at the same time both would take longer.
                 self.making.by_spark(session)
-            else:
-                self._wait_for_table()
             try:
-                # After the table, for which the other branch waits: at the same time both would take longer.
                 with self.events.phase("starting H2O"):
                     context = self.java.h2o_in(session)
             except Exception as error:

@@ -141,7 +141,7 @@ def example_of(fitted: FittedModel) -> pd.DataFrame:
 def _add_number(columns: dict[str, Any], feature: Feature, value_N: Any) -> None:
     import pandas as pd
 
-    if feature.reading != "moment":
+    if feature.reading != "timestamp":
         columns[feature.source] = value_N.astype(np.float64)
     elif feature.part == "days since 1970":
         seconds_N = np.round(value_N.astype(np.float64) * _SECONDS_PER_DAY)

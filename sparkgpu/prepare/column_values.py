@@ -1,4 +1,4 @@
-"""The values of one of the user's columns, by pyarrow and as Spark reads them: numbers, words, moments.
+"""The values of one of the user's columns, by pyarrow and as Spark reads them: numbers, texts, timestamps.
 
 A column may come in any type that holds such values; what is none becomes null. No pyspark.
 
@@ -46,7 +46,7 @@ _WHOLE_NUMBER = r"^[+-]?[0-9]{1,18}$"
 _ZONE = r"[ T][0-9:.]+(Z|[+-][0-9:]+)$"
 _FINER = r"([.][0-9]{6})[0-9]+"
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
-_MOMENT_TYPE = pa.timestamp("us")
+_TIMESTAMP_TYPE = pa.timestamp("us")
 _SECONDS_PER_DAY = 86_400.0
 
 
@@ -84,7 +84,7 @@ def numbers(column: pa.Array) -> pa.Array:
     raise UnfitError(str(kind))
 
 
-def as_words(column: pa.Array, kind: str) -> pa.Array:
+def as_texts(column: pa.Array, kind: str) -> pa.Array:
     """A column as texts in Spark's spelling, which of a source of type `kind` became the levels."""
     column = decoded(column)
     if is_text(column.type):
@@ -94,17 +94,17 @@ def as_words(column: pa.Array, kind: str) -> pa.Array:
     if pa.types.is_boolean(column.type):
         return pc.if_else(column, "true", "false")
     if pa.types.is_floating(column.type):
-        return _float_words(numbers(column), kind)
+        return _float_texts(numbers(column), kind)
     if pa.types.is_timestamp(column.type):
         return pc.replace_substring_regex(
-            pc.strftime(moments(column), format="%Y-%m-%d %H:%M:%S"), r"[.]?0+$", ""
+            pc.strftime(timestamps(column), format="%Y-%m-%d %H:%M:%S"), r"[.]?0+$", ""
         )
     if _is_plain(column.type):
         return column.cast(pa.string())
     raise UnfitError(str(column.type))
 
 
-def _float_words(column: pa.Array, kind: str) -> pa.Array:
+def _float_texts(column: pa.Array, kind: str) -> pa.Array:
     """Whole numbers without a point, unless the source had floats."""
     if kind in ("float", "double"):
         return pc.if_else(pc.is_finite(column), pc.add(column, pa.scalar(0, column.type)), None).cast(
@@ -128,10 +128,10 @@ def comparable(column: pa.Array, kind: str) -> pa.Array:
     if is_number(kind):
         return pc.add(numbers(column).cast(pa.float64(), safe=False), 0.0)
     if kind == "boolean":
-        return truths(column)
+        return booleans(column)
     if kind in ("date", "timestamp", "timestamp_ntz"):
-        return moments(column).view(pa.int64())
-    return as_words(column, kind)
+        return timestamps(column).view(pa.int64())
+    return as_texts(column, kind)
 
 
 def _whole(column: pa.Array) -> pa.Array:
@@ -149,7 +149,7 @@ def _whole(column: pa.Array) -> pa.Array:
     return pc.if_else(fits, found, None).cast(pa.int64())
 
 
-def truths(column: pa.Array) -> pa.Array:
+def booleans(column: pa.Array) -> pa.Array:
     """1 for true, 0 for false, as Spark casts."""
     column = decoded(column)
     if is_text(column.type):
@@ -161,52 +161,52 @@ def truths(column: pa.Array) -> pa.Array:
     return pc.not_equal(found, 0).cast(pa.int8()) if not pa.types.is_boolean(column.type) else found
 
 
-def moments(column: pa.Array, form: str = TIMESTAMP) -> pa.Array:
+def timestamps(column: pa.Array, form: str = TIMESTAMP) -> pa.Array:
     """Timestamps in microseconds, in UTC without a zone; numbers are seconds since 1970, texts of `form`."""
     column = decoded(column)
     kind = column.type
     if pa.types.is_timestamp(kind):
-        return column.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64()).view(_MOMENT_TYPE)
+        return column.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64()).view(_TIMESTAMP_TYPE)
     if pa.types.is_date(kind):
-        return column.cast(_MOMENT_TYPE)
+        return column.cast(_TIMESTAMP_TYPE)
     if is_text(kind):
-        return _text_moments(column.cast(pa.string()), form)
+        return _text_timestamps(column.cast(pa.string()), form)
     if pa.types.is_null(kind):
-        return column.cast(_MOMENT_TYPE)
+        return column.cast(_TIMESTAMP_TYPE)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         seconds_N = numbers(column).cast(pa.float64(), safe=False)
         micros_N = pc.if_else(pc.is_finite(seconds_N), pc.trunc(pc.multiply(seconds_N, 1e6)), None)
-        return micros_N.cast(pa.int64(), safe=False).view(_MOMENT_TYPE)
+        return micros_N.cast(pa.int64(), safe=False).view(_TIMESTAMP_TYPE)
     raise UnfitError(str(kind))
 
 
-def _text_moments(text: pa.Array, form: str) -> pa.Array:
+def _text_timestamps(text: pa.Array, form: str) -> pa.Array:
     text = pc.utf8_trim(text, BLANKS)
     text = pc.if_else(pc.match_substring_regex(text, f"^({form})$"), text, None)
     text = pc.replace_substring_regex(text, _FINER, r"\1")
     is_zoned = pc.match_substring_regex(text, _ZONE)
     try:
         zoned = pc.if_else(is_zoned, text, None).cast(pa.timestamp("us", "UTC")).view(pa.int64())
-        plain = pc.if_else(is_zoned, None, text).cast(_MOMENT_TYPE).view(pa.int64())
-        return pc.coalesce(zoned, plain).view(_MOMENT_TYPE)
+        plain = pc.if_else(is_zoned, None, text).cast(_TIMESTAMP_TYPE).view(pa.int64())
+        return pc.coalesce(zoned, plain).view(_TIMESTAMP_TYPE)
     except pa.ArrowInvalid:  # such as the 30th of February
-        return pa.array([_text_moment(one) for one in text.to_pylist()], pa.int64()).view(_MOMENT_TYPE)
+        return pa.array([_text_timestamp(one) for one in text.to_pylist()], pa.int64()).view(_TIMESTAMP_TYPE)
 
 
-def _text_moment(text: str | None) -> int | None:
-    """Microseconds since 1970; None for no moment."""
+def _text_timestamp(text: str | None) -> int | None:
+    """Microseconds since 1970; None for no timestamp."""
     try:
-        moment = datetime.fromisoformat(text or "")
+        timestamp = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    moment = moment.replace(tzinfo=moment.tzinfo or UTC)
-    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
+    timestamp = timestamp.replace(tzinfo=timestamp.tzinfo or UTC)
+    return round((timestamp - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
 
 
-def part_of(moments: pa.Array, part: str | None) -> pa.Array:
-    """One of `sparkgpu.prepare.moments.TIME_PARTS`."""
+def part_of(timestamps: pa.Array, part: str | None) -> pa.Array:
+    """One of `sparkgpu.prepare.timestamps.TIME_PARTS`."""
     if part == "days since 1970":
-        second_N = pc.floor(pc.divide(moments.view(pa.int64()).cast(pa.float64(), safe=False), 1e6))
+        second_N = pc.floor(pc.divide(timestamps.view(pa.int64()).cast(pa.float64(), safe=False), 1e6))
         return pc.divide(second_N, _SECONDS_PER_DAY)
     parts: dict[str | None, Callable[[pa.Array], pa.Array]] = {
         "year": pc.year,
@@ -217,7 +217,7 @@ def part_of(moments: pa.Array, part: str | None) -> pa.Array:
         "hour": pc.hour,
         "minute": pc.minute,
     }
-    return parts[part](moments)
+    return parts[part](timestamps)
 
 
 def as_float64(column: pa.Array) -> NDArray[np.float64]:

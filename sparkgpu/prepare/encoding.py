@@ -26,16 +26,16 @@ from sparkgpu.prepare.column_values import (
     TIMESTAMP,
     UnfitError,
     as_float64,
-    as_words,
+    as_texts,
     comparable,
     is_text,
     labels_of,
-    moments,
+    timestamps,
     num_unreadable,
     numbers,
     part_of,
     text_array,
-    truths,
+    booleans,
 )
 from sparkgpu.prepare.level_means import LevelMeans
 from sparkgpu.prepare.roles import FLOAT32_MAX
@@ -116,19 +116,19 @@ class Encoder:
         codes_NK = np.empty((size, len(self._schema.categorical)), dtype=np.int32)
         column_of = {name: _plain(batch.column(name)) for name in self._columns}
         self.findings.values.update({name: size - column.null_count for name, column in column_of.items()})
-        moment_of: dict[str, pa.Array] = {}
+        timestamp_of: dict[str, pa.Array] = {}
         for place, feature in enumerate(self._schema.numeric):
             if feature.means_of is not None:
                 continue
             column = column_of[feature.source]
             with_error = _Reader(self, feature)
-            if feature.reading == "moment":
-                if feature.source not in moment_of:
+            if feature.reading == "timestamp":
+                if feature.source not in timestamp_of:
                     form = TIMESTAMP if feature.type == "string" else ISO_TIMESTAMP
-                    moment_of[feature.source] = with_error(moments, column, form)
-                values = part_of(moment_of[feature.source], feature.part)
+                    timestamp_of[feature.source] = with_error(timestamps, column, form)
+                values = part_of(timestamp_of[feature.source], feature.part)
             else:
-                values = with_error(truths if feature.reading == "truth" else numbers, column)
+                values = with_error(booleans if feature.reading == "boolean" else numbers, column)
             value_N = as_float64(values)  # rounded to 32 bits once, as Spark's vectors are
             is_large_N = np.abs(value_N) > FLOAT32_MAX
             if too_large := int(is_large_N.sum()):
@@ -155,9 +155,9 @@ class Encoder:
         by_name = {feature.name: feature for feature in self._schema.categorical}
         for name, means in self._means.items():
             feature = by_name[name]
-            words = _Reader(self, feature)(as_words, column_of[feature.source], feature.type, counts=False)
-            nowhere_N = np.full(len(words), -1, dtype=np.int64)
-            for made, values in means.columns(words, nowhere_N).items():
+            texts = _Reader(self, feature)(as_texts, column_of[feature.source], feature.type, counts=False)
+            nowhere_N = np.full(len(texts), -1, dtype=np.int64)
+            for made, values in means.columns(texts, nowhere_N).items():
                 numeric_NF[:, place_of[made]] = as_numpy(values)
 
 
@@ -185,10 +185,10 @@ class _Reader:
         try:
             found = read(column, *further)
         except UnfitError as error:
-            wanted = {"number": "numbers", "truth": "true or false", "moment": "moments"}
+            wanted = {"number": "numbers", "boolean": "true or false", "timestamp": "timestamps"}
             raise DataError(
                 f"column {self._feature.source!r} is of type {error}; the model needs "
-                f"{wanted.get(self._feature.reading or '', 'words')} there. Convert it."
+                f"{wanted.get(self._feature.reading or '', 'text')} there. Convert it."
             ) from None
         if counts and is_text(column.type):
             lost = num_unreadable(column, found)

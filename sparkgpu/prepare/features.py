@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.roles import ColumnRole, safe_names
@@ -11,19 +12,25 @@ from sparkgpu.table.schema import Feature, Reading
 
 _READINGS: Mapping[str, Reading] = {
     "numeric": "number",
-    "boolean": "truth",
-    "categorical": "words",
-    "timestamp": "moment",
+    "boolean": "boolean",
+    "categorical": "category",
+    "timestamp": "timestamp",
 }
 
 
 def features_of(
-    roles: Sequence[ColumnRole], types: Mapping[str, str], levels: Mapping[str, Levels]
+    roles: Sequence[ColumnRole],
+    types: Mapping[str, str],
+    levels: Mapping[str, Levels],
+    as_they_are: Collection[str] = (),
 ) -> tuple[Feature, ...]:
     """The features of columns with these roles, in the order of the vector; `types` are Spark's.
 
-    Inside the pipeline they are numbered, since dots and quotes in names break its stages.
+    VectorAssembler takes the columns `as_they_are` from the user's table. All others are numbered inside the
+    pipeline, since dots and quotes in names break its stages.
     """
+    same = Counter(map(str.casefold, types))  # Spark's names may ignore case
+    taken = {name for name in as_they_are if re.fullmatch(r"\w+", name) and same[name.casefold()] == 1}
     prefix = "f"
     while any(re.fullmatch(rf"{prefix}\d+(_.*)?", name, re.IGNORECASE) for name in types):
         prefix = f"_{prefix}"
@@ -35,7 +42,7 @@ def features_of(
             source=role.column,
             part=part,
             kind="categorical" if role.role == "categorical" else "numeric",
-            pipeline=f"{prefix}{place}",
+            pipeline=role.column if role.column in taken else f"{prefix}{place}",
             levels=levels[role.column].with_other() if role.role == "categorical" else (),
             reading=_READINGS[role.role],
             type=types[role.column],

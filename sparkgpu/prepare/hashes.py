@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pandas.util import hash_array
 
-from sparkgpu.prepare.column_values import decoded, moments
+from sparkgpu.prepare.column_values import decoded, timestamps
 from sparkgpu.prepare.columns import own_columns
 from sparkgpu.table.rows import as_numpy
 
@@ -39,7 +39,7 @@ def value_hashes(column: pa.Array) -> NDArray[np.uint64]:
         return np.full(len(column), _NULL_HASH)
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        column = moments(column).view(pa.int64())
+        column = timestamps(column).view(pa.int64())
     elif pa.types.is_boolean(kind):
         column = column.cast(pa.int64())
     elif pa.types.is_integer(kind):

@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +33,14 @@ from sparkgpu.prepare.column_values import (
     NUMBER,
     TIMESTAMP,
     UnfitError,
-    as_words,
+    as_texts,
     decoded,
     is_text,
-    moments,
+    timestamps,
     numbers,
 )
 from sparkgpu.prepare.hashes import row_hashes
-from sparkgpu.prepare.moments import varying_parts
+from sparkgpu.prepare.timestamps import varying_parts
 from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, Held
 
 _SAMPLE = 200
@@ -49,7 +49,7 @@ _MEASURED = r"[.]|[eE][+-]"
 """Found in some text of numbers that are not codes (``12E3`` may be the number of a seat)."""
 _LEADING_ZERO = r"^[+-]?0[0-9]"
 """A beginning that only codes have; people do not write numbers like this."""
-_FORMS: Mapping[Held, str] = {"numbers": NUMBER, "moments": TIMESTAMP}
+_FORMS: Mapping[Held, str] = {"numbers": NUMBER, "timestamps": TIMESTAMP}
 
 
 class Extremes(dict[str, Any]):
@@ -97,7 +97,7 @@ class TextFindings:
         text_D = pc.utf8_trim(counted.field("values"), BLANKS)
         is_there_D = pc.invert(pc.is_in(text_D, value_set=pa.array(MISSING_TEXTS, text_D.type)))
         text_D, rows_D = text_D.filter(is_there_D), counted.field("counts").filter(is_there_D)
-        for held, add in (("numbers", self._add_numbers), ("moments", self._add_timestamps)):
+        for held, add in (("numbers", self._add_numbers), ("timestamps", self._add_timestamps)):
             if held in self.may_hold and not add(text_D, rows_D):
                 self.may_hold -= {held}
 
@@ -124,7 +124,7 @@ class TextFindings:
         """False if one of these texts is not a timestamp."""
         if not _all(pc.match_substring_regex(text_D, f"^({TIMESTAMP})$")):
             return False
-        timestamp_D = moments(text_D)
+        timestamp_D = timestamps(text_D)
         if timestamp_D.null_count:  # such as the 30th of February
             return False
         self.timestamps.add_timestamps(timestamp_D)
@@ -144,9 +144,9 @@ class TextFindings:
             is_code = self.figures["leading zeros"] or not self.figures["measured"]
             return "codes" if is_code and asked != "numeric" else "numbers"
         return (
-            "moments"
-            if self.may_hold and "moments" in self.may_hold and self.figures["timestamps"]
-            else "words"
+            "timestamps"
+            if self.may_hold and "timestamps" in self.may_hold and self.figures["timestamps"]
+            else "text"
         )
 
 
@@ -181,7 +181,7 @@ class ColumnFindings:
         elif is_text(kind):
             self.texts.add(values.cast(pa.string()))
         if spark_type(kind) in TIME_TYPES or (self.asked == "timestamp" and self._is_readable(kind)):
-            self.extremes.add_timestamps(moments(values).drop_null())
+            self.extremes.add_timestamps(timestamps(values).drop_null())
         if self.is_target and is_number(spark_type(kind)) and not pa.types.is_integer(kind):
             self.figures["broken"] += pc.sum(is_broken(values.cast(pa.float64(), safe=False))).as_py() or 0
 
@@ -213,13 +213,13 @@ class ColumnFindings:
 
     def statistics(self, name: str, kind: str, rows: int) -> ColumnStatistics:
         """The figures by which the column's role is decided; `kind` is its type in Spark's spelling."""
-        held: Held = self.texts.holds(self.asked) if kind == "string" else "words"
+        held: Held = self.texts.holds(self.asked) if kind == "string" else "text"
         is_text_number = held == "numbers"
         figures = self.texts.figures if is_text_number else self.figures
         extremes = self.texts.numbers if is_text_number else self.extremes
         nan, infinite, too_large = figures["nan"], figures["infinite"], figures["too large"]
         least, greatest = extremes.get("least number"), extremes.get("greatest number")
-        values = {"numbers": figures["numbers"], "moments": self.texts.figures["timestamps"]}.get(
+        values = {"numbers": figures["numbers"], "timestamps": self.texts.figures["timestamps"]}.get(
             held, self.values
         )
         if is_text_number:
@@ -229,7 +229,7 @@ class ColumnFindings:
         else:
             varies = not is_number(kind) or least is None or least != greatest
         is_numeric = is_number(kind) or is_text_number
-        times = self.texts.timestamps if held == "moments" and self.asked != "timestamp" else self.extremes
+        times = self.texts.timestamps if held == "timestamps" and self.asked != "timestamp" else self.extremes
         return ColumnStatistics(
             name=name,
             type=kind,
@@ -300,7 +300,16 @@ class Look:
         return found
 
 
-def merged(parts: Sequence[Findings]) -> Findings:
+class Mergeable(Protocol):
+    """What a function of batches found out; the findings of two parts of a table give those of both."""
+
+    def merge(self, other: Self) -> None: ...
+
+
+FoundT = TypeVar("FoundT", bound=Mergeable)
+
+
+def merged(parts: Sequence[FoundT]) -> FoundT:
     """The findings of all parts of a table, of which there is at least one."""
     whole, *others = parts
     for other in others:
@@ -330,7 +339,7 @@ def _spelled(counts: Mapping[Any, int], kind: pa.DataType, *, is_number: bool) -
     values = decoded(pa.array(list(counts), kind if not pa.types.is_float16(kind) else pa.float32()))
     is_number = is_number and not pa.types.is_integer(values.type)  # all digits of an integer count
     try:
-        found = numbers(values).cast(pa.float64(), safe=False) if is_number else as_words(values, "string")
+        found = numbers(values).cast(pa.float64(), safe=False) if is_number else as_texts(values, "string")
     except (UnfitError, pa.ArrowInvalid):  # such as lists or bytes, which are no classes
         return {}
     spelled: Counter[str] = Counter()

@@ -60,9 +60,9 @@ class LevelMeans:
         self._rows_L = self._rows_LP.sum(axis=1)
         self._value_LV = self._value_LPV.sum(axis=1)
 
-    def columns(self, words: pa.Array | pa.ChunkedArray, part_N: NDArray[np.int64]) -> dict[str, pa.Array]:
+    def columns(self, texts: pa.Array | pa.ChunkedArray, part_N: NDArray[np.int64]) -> dict[str, pa.Array]:
         """The new features of rows with these levels; `part_N` is -1 for a row outside the training rows."""
-        code_N = as_numpy(pc.index_in(words, value_set=self._levels).fill_null(-1))
+        code_N = as_numpy(pc.index_in(texts, value_set=self._levels).fill_null(-1))
         rows_N = self._rows_L[code_N]
         value_NV = self._value_LV[code_N]
         is_train_N = part_N >= 0

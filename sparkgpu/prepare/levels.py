@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkgpu.errors import DataError
-from sparkgpu.prepare.column_values import as_words
+from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.roles import ColumnRole, ColumnStatistics, text_reason
 from sparkgpu.prepare.split import TRAIN, SplitRule
 from sparkgpu.table.schema import OTHER_LEVEL, DroppedColumn
@@ -58,7 +58,7 @@ class LevelCounts:
         """Count the training rows of a batch; `types` are those of its columns."""
         self.rows += batch.num_rows
         for column, count in self.counts.items():
-            counted = pc.value_counts(as_words(batch.column(column), types[column]).drop_null())
+            counted = pc.value_counts(as_texts(batch.column(column), types[column]).drop_null())
             names, rows = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
             count.update(dict(zip(names, rows, strict=True)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -165,27 +166,19 @@ class LocalRows:
                     ]
                     yield pa.RecordBatch.from_arrays([ids, *found], names=[ROW_ID, *columns])
 
-    def _refusing(self) -> _Refusing:
-        return _Refusing(self.source.name)
-
-
-class _Refusing:
-    """Turns pyarrow's errors while it reads into one sentence."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, PermissionError):
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn pyarrow's errors while it reads into one sentence."""
+        start = f"{self.source.name}: cannot be read as parquet: "
+        try:
+            yield
+        except PermissionError as error:
+            raise DataError(f"{start}you have no permission to read it. Ask its owner.") from error
+        except (OSError, pa.ArrowException) as error:
+            if isinstance(error, MemoryError):
+                raise
             raise DataError(
-                f"{self._name}: cannot be read as parquet: you have no permission to read it. Ask its owner."
-            ) from error
-        if isinstance(error, (OSError, pa.ArrowException)) and not isinstance(error, MemoryError):
-            raise DataError(
-                f"{self._name}: cannot be read as parquet: it is damaged, cut short, or in another format. "
-                "Check the file, or write it again."
+                f"{start}it is damaged, cut short, or in another format. Check the file, or write it again."
             ) from error
 
 

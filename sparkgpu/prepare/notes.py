@@ -29,7 +29,7 @@ def notes_on(
             notes.append(f"{column.infinite:,} infinite values in {column.name!r} count as missing")
         if column.too_large:
             notes.append(f"{column.too_large:,} values beyond 3.4e38 in {column.name!r} count as missing")
-    for held in ("numbers", "moments"):
+    for held in ("numbers", "timestamps"):
         names = [role.column for role in roles if not role.asked and _held(statistics, role) == held]
         if held == "numbers" and statistics.columns[target.column].held == held:
             names.append(target.column)

@@ -2,8 +2,9 @@
 
 Its stages are Spark's own: a SQLTransformer (typed columns, parts of timestamps), a StringIndexerModel with
 the levels found in the training rows, a SQLTransformer (codes; missing is null), a VectorAssembler (missing
-is NaN). Saved by Spark's own writer, it gives the same vectors in plain Spark, in a session whose time zone
-is UTC. Mean targets of levels enter as columns before the VectorAssembler.
+is NaN), which takes columns of finite numbers as they are. Saved by Spark's own writer, it gives the same
+vectors in plain Spark, in a session whose time zone is UTC. Mean targets of levels enter as columns before
+the VectorAssembler.
 
 `sparkgpu.prepare.encoding` gives the same features for new rows without Spark; a test holds the two together.
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from sparkgpu.prepare.column_types import BROKEN_TYPES
 from sparkgpu.prepare.column_values import FINITE_NUMBER, TIMESTAMP
-from sparkgpu.prepare.moments import TIME_PARTS
+from sparkgpu.prepare.timestamps import TIME_PARTS
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.sql import quoted
 from sparkgpu.table.schema import OTHER_LEVEL, Feature
@@ -37,8 +38,12 @@ def pipeline_model(
     from pyspark.ml.feature import SQLTransformer, StringIndexerModel, VectorAssembler
 
     own = [feature for feature in features if feature.means_of is None]
-    typed = [f"{_typed(feature)} AS {feature.pipeline}" for feature in own]
-    stages: list[Transformer] = [SQLTransformer(statement=f"SELECT *, {', '.join(typed)} FROM __THIS__")]
+    typed = [
+        f"{_typed(feature)} AS {feature.pipeline}" for feature in own if feature.pipeline != feature.source
+    ]
+    stages: list[Transformer] = []
+    if typed:
+        stages.append(SQLTransformer(statement=f"SELECT *, {', '.join(typed)} FROM __THIS__"))
     indexed = [feature for feature in own if _is_indexed(feature)]
     if indexed:
         java = session.sparkContext._jvm
@@ -86,11 +91,11 @@ def _code(feature: Feature) -> str:
 def _typed(feature: Feature) -> str:
     """The SQL that reads a feature from its column."""
     column, kind = quoted(feature.source), feature.type or ""
-    if feature.reading == "moment":
+    if feature.reading == "timestamp":
         return TIME_PARTS[feature.part or ""].format(_timestamp(column, kind))
-    if feature.reading == "words":
+    if feature.reading == "category":
         return _float_code(feature, column) if kind in BROKEN_TYPES else f"cast({column} AS string)"
-    if feature.reading == "truth":
+    if feature.reading == "boolean":
         return f"cast(cast({column} AS boolean) AS int)"
     if kind in BROKEN_TYPES:
         return _finite(column)

@@ -109,13 +109,10 @@ def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, 
     with events.phase("fitting the feature pipeline"):
         kinds = {column: types[column] for column in categories(columns.roles)}
         look = LookAtLevels(rule=rule, types=kinds)
-        levels_found, *others = rows.map(look, look.columns)
-        for other in others:
-            levels_found.merge(other)
-        levels = levels_found.levels(config.data.max_categories)
+        levels = merged(rows.map(look, look.columns)).levels(config.data.max_categories)
         columns = columns.without(useless(columns.roles, levels, statistics.columns))
         check_features(columns)
-        features = features_of(columns.roles, types, levels)
+        features = features_of(columns.roles, types, levels, statistics.as_they_are(columns.roles))
         if config.data.target_means:
             features = with_means(features, levels, target.classes)
         capped, means = planned_means(
@@ -123,9 +120,7 @@ def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, 
         )
         if means:
             look_at_means = LookAtMeans(rule=rule, features=capped, means=means)
-            counts, *more = rows.map(look_at_means, look_at_means.columns)
-            for other_counts in more:
-                counts.merge(other_counts)
+            counts = merged(rows.map(look_at_means, look_at_means.columns))
             shutil.rmtree(table_folder(paths), ignore_errors=True)
             for one in means:
                 write_means(one, counts.counted[one.column])
@@ -154,9 +149,7 @@ def _split_rule(rows: TableRows, config: RunConfig, target: Target) -> SplitRule
     class_rows = target.rows_by_class if stratified else dict.fromkeys(target.rows_by_class, 0)
     rule = SplitRule(config=split, kind=rows.types[column] if column else "", seed=config.seed, target=target)
     look = LookAtSplit(rule=rule, weight=config.data.weight, exact=exact_classes(split, class_rows))
-    found, *others = rows.map(look, look.columns)
-    for other in others:
-        found.merge(other)
+    found = merged(rows.map(look, look.columns))
     check_counted_weights(config.data, target, good=found.good_weights, positive=found.positive_weights)
     return fitted_rule(rule, found, class_rows)
 

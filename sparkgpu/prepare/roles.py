@@ -1,4 +1,4 @@
-"""Decides what each column is: a number, a category, a moment in time, or nothing to learn from.
+"""Decides what each column is: a number, a category, a timestamp in time, or nothing to learn from.
 
 Pure Python on figures from one pass over the table (`sparkgpu.prepare.kernel`), so each rule can be
 tested without Spark. Every column that is left out gets a reason.
@@ -23,8 +23,8 @@ FEW_CLASSES = 20
 MANY_CLASSES = 1000
 FLOAT32_MAX = 3.4028234663852886e38
 """The largest number that engines accept: all of them learn from 32-bit numbers."""
-Held = Literal["words", "codes", "numbers", "moments"]
-"""What texts may be: real numbers, numbers that are codes, moments, or words."""
+Held = Literal["text", "codes", "numbers", "timestamps"]
+"""What texts may be: real numbers, numbers that are codes, timestamps, or plain text."""
 _ID_SHARE = 0.95
 _ID_ROWS = 50
 
@@ -33,7 +33,7 @@ _ID_ROWS = 50
 class ColumnStatistics:
     """One column of the source. Counts are of rows.
 
-    `values` counts rows that are neither null nor NaN (nor, for numbers or moments written as text, a mark
+    `values` counts rows that are neither null nor NaN (nor, for numbers or timestamps written as text, a mark
     for a missing value). `infinite` counts those at plus or minus infinity, `too_large` those beyond
     `FLOAT32_MAX`. `varies` is False if all values are known to be equal (texts are counted later). `least`
     and `greatest` are the extremes of the finite numbers within range. `whole` is known for integer types and
@@ -53,7 +53,7 @@ class ColumnStatistics:
     least: float | None = None
     greatest: float | None = None
     whole: bool = False
-    held: Held = "words"
+    held: Held = "text"
     counts: Mapping[str, int] | None = field(default=None, compare=False)
     parts: tuple[str, ...] = ()
 
@@ -64,6 +64,11 @@ class ColumnStatistics:
         if self.type in ("boolean", "string"):
             return "boolean" if self.type == "boolean" else "text"
         return "time" if self.type in ("date", "timestamp", "timestamp_ntz") else "other"
+
+    @property
+    def fits(self) -> bool:
+        """Whether it holds numbers that all fit 32 bits, missing ones aside."""
+        return self.family == "number" and self.infinite == 0 and self.too_large == 0
 
     @property
     def numeric(self) -> bool:
@@ -77,6 +82,15 @@ class TableStatistics:
 
     rows: int
     columns: Mapping[str, ColumnStatistics]
+
+    def as_they_are(self, roles: Iterable[ColumnRole]) -> list[str]:
+        """The columns of booleans, and of numbers that all fit 32 bits: their values are features already."""
+        return [
+            role.column
+            for role in roles
+            if (role.role, self.columns[role.column].family) == ("boolean", "boolean")
+            or (role.role == "numeric" and self.columns[role.column].fits)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +172,7 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
     if column.values == 0:
         return "no values: every row is null"
     if asked == "timestamp" and not column.parts:
-        return "asked to be a timestamp, but holds no two different moments"
+        return "asked to be a timestamp, but holds no two different timestamps"
     if asked is not None:
         return ColumnRole(
             column=column.name, role=asked, parts=column.parts if asked == "timestamp" else (), asked=True
@@ -167,9 +181,9 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
         return f"of type {column.type}, which holds no single value"
     if not column.varies and column.values == column.rows:
         return "constant: one value in every row"
-    if column.family == "time" or column.held == "moments":
+    if column.family == "time" or column.held == "timestamps":
         if not column.parts:
-            return "constant: one moment in every row that has one"
+            return "constant: one timestamp in every row that has one"
         return ColumnRole(column=column.name, role="timestamp", parts=column.parts)
     if column.family == "boolean":
         return ColumnRole(column=column.name, role="boolean")
@@ -182,7 +196,7 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
     return ColumnRole(column=column.name, role="numeric" if column.numeric else "categorical")
 
 
-def text_reason(levels: int, values: int, rows: int, *, held: Held = "words") -> str | None:
+def text_reason(levels: int, values: int, rows: int, *, held: Held = "text") -> str | None:
     """Why a text column with `levels` levels in `values` of `rows` rows is left out; None if it is used."""
     if levels == 0:
         return "no values: every training row is null"

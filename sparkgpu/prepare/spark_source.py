@@ -25,7 +25,7 @@ from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import ROW_ID, own_columns
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
-from sparkgpu.prepare.spark_rows import literal
+from sparkgpu.prepare.spark_rows import literal, with_timestamps
 from sparkgpu.prepare.sql import quoted
 from sparkgpu.prepare.text import JsonParser, LineError, Parser, Types, csv_parser, no_rows, settled, unified
 from sparkgpu.table.rows import as_numpy
@@ -122,8 +122,6 @@ def open_typed(session: SparkSession, source: Source) -> DataFrame:
 
     In Parquet, Spark reads pandas' timestamps in nanoseconds as whole numbers; here they become timestamps.
     """
-    from pyspark.sql import functions as F
-
     assert source.format is not None
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     files = file_columns(source)
@@ -133,14 +131,7 @@ def open_typed(session: SparkSession, source: Source) -> DataFrame:
     table = reader.load(literal(source.location))
     is_local_parquet = source.format == "parquet" and Path(source.location).exists()
     numbered = numbered_by_footers(table) if is_local_parquet else numbered_by_blocks(table)
-    zones = _nanoseconds(source, files) if files is not None and is_local_parquet else {}
-    micros = "cast(timestamp_micros({} div 1000) AS {})"
-    return numbered.select(
-        *(
-            F.expr(micros.format(quoted(name), zones[name]) if name in zones else quoted(name)).alias(name)
-            for name in numbered.columns
-        )
-    )
+    return with_timestamps(numbered, _nanoseconds(source, files) if files and is_local_parquet else {})
 
 
 def _nanoseconds(source: Source, files: FileColumns) -> dict[str, str]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sparkgpu.config.keys import SplitConfig
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.column_types import is_number
-from sparkgpu.prepare.column_values import as_float64, as_words, decoded, moments, numbers
+from sparkgpu.prepare.column_values import as_float64, as_texts, decoded, timestamps, numbers
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.hashes import value_hashes
 from sparkgpu.prepare.labels import weights_of
@@ -84,7 +84,7 @@ class SplitRule:
             return as_places(mixed(hash_N))
         if is_number(self.kind):
             return -as_float64(numbers(column))
-        return -as_numpy(moments(column).view(pa.int64()).fill_null(0)).astype(np.float64)
+        return -as_numpy(timestamps(column).view(pa.int64()).fill_null(0)).astype(np.float64)
 
     def named(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
         """The split (N,) that the column names; `NONE` for other texts."""
@@ -344,7 +344,7 @@ def _check_names(found: set[str | None], column: str) -> bool:
 
 
 def _split_names(column: pa.Array, kind: str) -> pa.Array:
-    return pc.utf8_lower(pc.utf8_trim(as_words(column, kind), " "))
+    return pc.utf8_lower(pc.utf8_trim(as_texts(column, kind), " "))
 
 
 def _num_missing(column: pa.Array) -> int:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparkgpu.config.keys import DataConfig
-from sparkgpu.prepare.column_values import as_words
+from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.labels import training_weights
@@ -162,7 +162,7 @@ class MeansOfRows:
         found: dict[str, NDArray[np.float32]] = {}
         for means in self.means:
             feature = by_name[means.column]
-            texts = as_words(batch.column(feature.source), feature.type or "string")
+            texts = as_texts(batch.column(feature.source), feature.type or "string")
             part_N = parts_of(means, as_numpy(batch.column(ROW_ID)), assigned)
             looked_up = _looked_up(means).columns(texts, part_N)
             found |= {name: as_numpy(values) for name, values in looked_up.items()}

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.prepare.column_values import as_words
+from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.level_means import FOLDER, ColumnMeans
 from sparkgpu.prepare.levels import Levels
@@ -49,9 +49,12 @@ def with_means(
     if not capped or len(classes) > _MOST_CLASSES:
         return tuple(features)
     targets = [f"{_SHARE}{name}" for name in classes] if len(classes) > 2 else [_MEAN]
-    made = [(feature, place, words) for feature in capped for place, words in enumerate(targets)]
+    made = [(feature, place, target) for feature in capped for place, target in enumerate(targets)]
     names = safe_names(
-        [*(feature.name for feature in features), *(f"{feature.name} {words}" for feature, _, words in made)]
+        [
+            *(feature.name for feature in features),
+            *(f"{feature.name} {target}" for feature, _, target in made),
+        ]
     )
     return (
         *features,
@@ -59,12 +62,12 @@ def with_means(
             Feature(
                 name=name,
                 source=feature.source,
-                part=words,
+                part=target,
                 kind="numeric",
                 pipeline=f"{feature.pipeline}_mean{place}",
                 means_of=feature.name,
             )
-            for name, (feature, place, words) in zip(names[len(features) :], made, strict=True)
+            for name, (feature, place, target) in zip(names[len(features) :], made, strict=True)
         ),
     )
 
@@ -116,7 +119,7 @@ class LookAtMeans:
                 else [label_N.astype(np.float64)]
             )
             for feature, means in zip(self.features, self.means, strict=True):
-                level = as_words(batch.column(feature.source), feature.type or "string")
+                level = as_texts(batch.column(feature.source), feature.type or "string")
                 part_N = parts_of(means, as_numpy(batch.column(ROW_ID)), assigned)
                 columns = {
                     "level": level.filter(pa.array(is_train_N)),

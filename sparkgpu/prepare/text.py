@@ -24,8 +24,6 @@ from sparkgpu.errors import DataError
 from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.words import listed
 
-"""The texts that mean missing in every column of a CSV table, in quotes or not."""
-
 Types = Mapping[str, pa.DataType]
 """Columns in order: integers, floats, booleans, dates, timestamps, text; null if no value was seen yet."""
 

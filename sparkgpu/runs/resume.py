@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.config import toml as config_io
-from sparkgpu.config.keys import DevicesConfig, RunConfig, dotted
+from sparkgpu.config.keys import DevicesConfig, PrepareConfig, RunConfig, dotted
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.unfinished import has_table
 
 _MAY_CHANGE = {
     "devices.gpus", "devices.cpu_lanes", "neural.strategy", "neural.model_parallel",
@@ -54,13 +55,16 @@ def resumed_config(
     neural = before.neural.model_copy(update=new("neural."))
     cluster = before.cluster.model_copy(update=new("cluster."))
     devices = asked.devices if asked.devices != DevicesConfig() else before.devices
+    plan = read_record(paths.plan, Plan) if paths.plan.exists() else None
     return before.model_copy(
         update={
             **({"hang_after_s": asked.hang_after_s} if "hang_after_s" in changed else {}),
             "devices": devices,
             "neural": neural,
             "cluster": cluster,
-            "repeats": _repeats(paths) or before.repeats,
+            # The number of devices may have changed since, and the source need not be there any more.
+            **({"repeats": len({trial.seed for trial in plan.trials})} if plan else {}),
+            **({"prepare": PrepareConfig(by=plan.prepared_by)} if plan and has_table(paths) else {}),
         }
     )
 
@@ -70,11 +74,3 @@ def for_cpu(config: RunConfig) -> RunConfig:
     if config.trees.tree_method != "gpu_hist":
         return config
     return config.model_copy(update={"trees": config.trees.model_copy(update={"tree_method": "hist"})})
-
-
-def _repeats(paths: RunPaths) -> int | None:
-    """The number of seeds in the run's plan; the number of devices may have changed since."""
-    if not paths.plan.exists():
-        return None
-    plan = read_record(paths.plan, Plan)
-    return len({trial.seed for trial in plan.trials})

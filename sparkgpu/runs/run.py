@@ -35,6 +35,7 @@ from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, write_results
+from sparkgpu.rundir.unfinished import has_table
 from sparkgpu.runs.end_imports import import_for_the_end
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
@@ -43,11 +44,11 @@ from sparkgpu.runs.new_folder import keep_log, run_folder
 from sparkgpu.runs.notice import save_networks
 from sparkgpu.runs.reporting import make_report
 from sparkgpu.runs.resume import for_cpu
-from sparkgpu.runs.stopped import leaving_word
+from sparkgpu.runs.stopped import record_stop_reason
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source, find_source
-from sparkgpu.terminal import Display
+from sparkgpu.present.terminal.display import Display
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +175,7 @@ def _run_here(asked: _Asked) -> RunOutcome:
         paths = asked.folder()
         write_json(paths.plan, plan)
         asked.show(plan)
-        with leaving_word(paths), scratch_folder() as scratch:
+        with record_stop_reason(paths), scratch_folder() as scratch:
             # Variables that the batch script sets take precedence.
             shared = {**network_environment(config.cluster), **environ}
             workers = lane_crew(paths, plan, config, scratch=scratch, source=asked.source, environ=shared)
@@ -186,7 +187,7 @@ def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
     """The same run as one Spark application; its driver makes the plan when it has its executors."""
     paths = asked.folder()
     asked.display.waiting(f"waiting for executors of {settings.master}")
-    with leaving_word(paths), scratch_folder() as scratch:
+    with record_stop_reason(paths), scratch_folder() as scratch:
         crew = cluster_crew(
             paths, settings, asked.config, scratch=scratch, source=asked.source, dry_run=asked.dry_run,
             environ=asked.environ,
@@ -213,7 +214,7 @@ def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
 
 
 def _has_table(out: Path | None) -> bool:
-    return out is not None and RunPaths(root=out).schema.exists()
+    return out is not None and has_table(RunPaths(root=out))
 
 
 def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[RunConfig, Source]:

@@ -11,7 +11,7 @@ from sparkgpu.rundir.paths import RunPaths
 
 
 @contextmanager
-def leaving_word(paths: RunPaths) -> Iterator[None]:
+def record_stop_reason(paths: RunPaths) -> Iterator[None]:
     """If the block is interrupted or refuses, write ``stopped.json``, unless the folder is gone by then.
 
     After a refusal the report says what happened.
@@ -34,7 +34,7 @@ def leaving_word(paths: RunPaths) -> Iterator[None]:
 
 def _leave_page(paths: RunPaths) -> None:
     """The report of what stands."""
-    from sparkgpu.report import build
+    from sparkgpu.present.report import build
 
     with suppress(SparkgpuError):
         build(paths)

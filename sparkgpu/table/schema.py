@@ -7,15 +7,20 @@ them again.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from sparkgpu.rundir.files import Record, read_record
 from sparkgpu.rundir.paths import RunPaths
 
 Task = Literal["binary", "multiclass", "regression"]
 FeatureKind = Literal["numeric", "categorical"]
-Reading = Literal["number", "truth", "words", "moment"]
+Reading = Literal["number", "boolean", "category", "timestamp"]
 SplitName = Literal["train", "valid", "test"]
+
+_OLD_READINGS = {"truth": "boolean", "words": "category", "moment": "timestamp"}
+"""Names in tables of earlier versions."""
 
 ROW_ID = "row_id"
 LABEL = "label"
@@ -32,12 +37,13 @@ class Feature(Record):
 
     `name` is the column in ``table/`` (only letters, digits and underscores, which every engine accepts),
     `source` the user's column, `part` the part of an expanded column (``hour``), `pipeline` the column inside
-    the Spark pipeline. `levels` are the categories in code order; the table holds their codes as numbers. NaN
-    in the table is a missing value, and so is a category that the training split does not contain. `means_of`
-    names the feature whose levels' mean targets this one holds.
+    the Spark pipeline (the user's own where its numbers need no reading). `levels` are the categories in code
+    order; the table holds their codes as numbers. NaN in the table is a missing value, and so is a category
+    that the training split does not contain. `means_of` names the feature whose levels' mean targets this one
+    holds.
 
-    `reading` tells how the source's values, of Spark's type `type`, became this feature's: as numbers, as
-    true or false, as words, or as parts of moments. Both are None in tables of earlier versions.
+    `reading` tells how the source's values, of Spark's type `type`, became this feature's: as numbers,
+    booleans or categories, or as parts of timestamps. Both are None in tables of earlier versions.
     """
 
     name: str
@@ -47,7 +53,7 @@ class Feature(Record):
     part: str | None = None
     levels: tuple[str, ...] = ()
     means_of: str | None = None
-    reading: Reading | None = None
+    reading: Annotated[Reading | None, BeforeValidator(lambda name: _OLD_READINGS.get(name, name))] = None
     type: str | None = None
 
     @property

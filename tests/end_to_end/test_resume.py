@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -36,8 +37,10 @@ def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) ->
     for name in ("models", "comparison"):
         assert resumed.metrics[name] == whole.metrics[name]
 
+    shutil.rmtree(out / "pipeline")  # as if it had been killed in the second in which the pipeline is saved
     again = finished([*COMMAND, "run", "--resume"], out, tmp_path, within_s=30)
     assert again.metrics["models"] == whole.metrics["models"]
+    assert "writing the table" in again.stdout and (out / "pipeline" / "metadata").exists()
 
 
 @pytest.mark.slow

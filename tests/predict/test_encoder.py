@@ -37,11 +37,11 @@ SCHEMA = TableSchema(
     classes=("1", "2", "10"),
     features=(
         feature("size", "number", "double"),
-        feature("word", "words", "string", ("a", "b", "")),
-        feature("zone", "words", "bigint", ("7", "-3", OTHER_LEVEL)),
-        feature("when", "moment", "timestamp", part="year"),
-        feature("owns", "truth", "boolean"),
-        feature("rate", "words", "double", ("0.1", "1.0E10", "2.0")),
+        feature("word", "category", "string", ("a", "b", "")),
+        feature("zone", "category", "bigint", ("7", "-3", OTHER_LEVEL)),
+        feature("when", "timestamp", "timestamp", part="year"),
+        feature("owns", "boolean", "boolean"),
+        feature("rate", "category", "double", ("0.1", "1.0E10", "2.0")),
     ),
     rows=0,
     splits={},
@@ -111,7 +111,7 @@ VALUES = {
     "bool": st.booleans(),
     "text": st.text(max_size=6) | st.sampled_from(["a", "b", "7", "1e400", "NaN", "2024-01-01", "١", "0x1F"]),
     "day": st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31)),
-    "moment": st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2250, 1, 1)),
+    "timestamp": st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2250, 1, 1)),
     "decimal": st.decimals(-1000, 1000, places=3),
     "nothing": st.none(),
 }
@@ -155,7 +155,10 @@ def test_any_frame_is_encoded_with_codes_and_finite_numbers_or_refused(table: pa
     ("columns", "words"),
     [
         ({"size": [[1.0]]}, "column 'size' is of type list<item: double>; the model needs numbers there."),
-        ({"when": [{"a": 1}]}, "column 'when' is of type struct<a: int64>; the model needs moments there."),
+        (
+            {"when": [{"a": 1}]},
+            "column 'when' is of type struct<a: int64>; the model needs timestamps there.",
+        ),
         ({"size": [dt.time(1)]}, "column 'size' is of type time64[us]; the model needs numbers there."),
     ],
 )
@@ -186,3 +189,11 @@ def test_a_pandas_column_of_mixed_objects_is_read_as_text() -> None:
     rows, _ = encoded(frame)
     np.testing.assert_array_equal(rows.numeric_NF[:, 0], np.array([1, 2, np.nan, 2.5], np.float32))
     assert rows.codes_NK[:, 0].tolist() == [0, -1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"), [("truth", "boolean"), ("words", "category"), ("moment", "timestamp")]
+)
+def test_names_of_earlier_versions_are_read(before: str, now: str) -> None:
+    written = feature("x", now, "string").model_dump() | {"reading": before}
+    assert Feature.model_validate(written).reading == now

@@ -31,7 +31,7 @@ def gaps(values: list[object], every: int) -> list[object]:
 def everything() -> pa.Table:
     """One column of every kind that a table may hold, with gaps."""
     number_N = RANDOM.normal(size=ROWS) * 1e3
-    moments = [FIRST + timedelta(hours=31 * i, seconds=i) for i in range(ROWS)]
+    timestamps = [FIRST + timedelta(hours=31 * i, seconds=i) for i in range(ROWS)]
     return pa.table(
         {
             "price": pa.array(gaps(number_N.tolist(), 7), pa.float64()),
@@ -46,9 +46,9 @@ def everything() -> pa.Table:
             "zone": pa.array([int(abs(x)) % 5 for x in number_N], pa.int64()),
             "rate": pa.array([[0.1, 2.0, 1e-7, 12345678.5][i % 4] for i in range(ROWS)], pa.float64()),
             "text": pa.array([f" {x:.3f}" if i % 8 else "NA" for i, x in enumerate(number_N)]),
-            "when": pa.array(gaps(moments, 10), pa.timestamp("us", "UTC")),
-            "local": pa.array([m.replace(tzinfo=None) for m in moments], pa.timestamp("us")),
-            "nano": pa.array([m.replace(tzinfo=None) for m in moments], pa.timestamp("ns")),
+            "when": pa.array(gaps(timestamps, 10), pa.timestamp("us", "UTC")),
+            "local": pa.array([m.replace(tzinfo=None) for m in timestamps], pa.timestamp("us")),
+            "nano": pa.array([m.replace(tzinfo=None) for m in timestamps], pa.timestamp("ns")),
             "stamp": pa.array(
                 [FIRST + timedelta(hours=i % 4) for i in range(ROWS)], pa.timestamp("us", "UTC")
             ),
@@ -63,7 +63,7 @@ def everything() -> pa.Table:
             "unsigned": pa.array([2**63 + i % 37 for i in range(ROWS)], pa.uint64()),
             "day": pa.array([date(2020, 1, 1) + timedelta(days=5 * i) for i in range(ROWS)]),
             "said": pa.array(
-                [f"{m:%Y-%m-%dT%H:%M:%S}+02:00" if i % 6 else "" for i, m in enumerate(moments)]
+                [f"{m:%Y-%m-%dT%H:%M:%S}+02:00" if i % 6 else "" for i, m in enumerate(timestamps)]
             ),
             "y": pa.array(["yes" if x > 100 else "no" for x in number_N]),
         }
@@ -240,7 +240,7 @@ def test_rows_of_other_files_are_encoded_as_they_were_prepared(prepare, tmp_path
         if ending == "jsonl":
             frame["exact"] = frame["exact"].astype(float)
             for name in ("when", "local", "day"):
-                frame[name] = frame[name].map(lambda moment: None if moment is None else str(moment))
+                frame[name] = frame[name].map(lambda timestamp: None if timestamp is None else str(timestamp))
             frame.to_json(path, orient="records", lines=True)
         else:
             frame.to_csv(path, index=False)

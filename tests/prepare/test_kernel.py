@@ -17,7 +17,11 @@ from sparkgpu.table.source import find_source
 
 NAN, INF = float("nan"), float("inf")
 UTC = datetime.UTC
-MOMENTS = [datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999), None, datetime.datetime(2024, 2, 29, 6, 30)]
+TIMESTAMPS = [
+    datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999),
+    None,
+    datetime.datetime(2024, 2, 29, 6, 30),
+]
 
 # name -> values of three rows, or an Arrow array of them
 ALIKE = {
@@ -40,13 +44,13 @@ ALIKE = {
     "no number": pa.array([None, None, None], pa.float64()),
     "date": [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29), None],
     "day": [datetime.date(2024, 2, 29), datetime.date(2024, 2, 29), None],
-    "moment": pa.array(MOMENTS, pa.timestamp("us")),
-    "zoned": pa.array(MOMENTS, pa.timestamp("us", "America/New_York")),
-    "millis": pa.array(MOMENTS, pa.timestamp("ms")),
-    "nanos": pa.array(MOMENTS, pa.timestamp("ns")),
+    "timestamp": pa.array(TIMESTAMPS, pa.timestamp("us")),
+    "zoned": pa.array(TIMESTAMPS, pa.timestamp("us", "America/New_York")),
+    "millis": pa.array(TIMESTAMPS, pa.timestamp("ms")),
+    "nanos": pa.array(TIMESTAMPS, pa.timestamp("ns")),
     "minutes": pa.array([datetime.datetime(2024, 1, 1, 5, m) for m in (1, 2, 3)], pa.timestamp("us", "UTC")),
     "once": pa.array([datetime.datetime(2024, 1, 1)] * 3, pa.timestamp("us")),
-    "no moment": pa.array([None, None, None], pa.timestamp("us")),
+    "no timestamp": pa.array([None, None, None], pa.timestamp("us")),
     "too large": [1e300, -3.4028234663852886e38, 4.0],
     "all too large": [1e300, -1e39, 3.5e38],
     "large and nan": [1e300, NAN, INF],
@@ -77,7 +81,7 @@ TEXTS = {
     "day": ["2024-03-01", "2024-02-29", "NA"],
     "minute": ["2024-03-01 12:30", "2024-03-01 12:45", ""],
     "zoned": ["2024-03-01T12:30:00Z", "2024-03-01T12:30:00.5+05:30", "2024-03-01T12:30:00-0800"],
-    "mixed moments": ["2024-03-01T12:30:00+01", "2024-03-02", " 1999-12-31 23:59:59.123456789 "],
+    "mixed timestamps": ["2024-03-01T12:30:00+01", "2024-03-02", " 1999-12-31 23:59:59.123456789 "],
     "one day": ["2024-03-01", "2024-03-01", None],
     "no such day": ["2024-02-30", "2024-02-28", None],
     "no such hour": ["2024-02-28 24:00:00", "2024-02-28", None],
@@ -111,7 +115,7 @@ def statistics(table: pa.Table, target: str, roles=None):
 
 def test_what_texts_hold_is_decided_on_all_of_them():
     found = statistics(pa.table(TEXTS), "measured")
-    held = {"numbers": [], "moments": [], "codes": [], "words": []}
+    held = {"numbers": [], "timestamps": [], "codes": [], "text": []}
     for name, column in found.items():
         held[column.held].append(name)
     assert held == {
@@ -119,9 +123,9 @@ def test_what_texts_hold_is_decided_on_all_of_them():
             "measured", "marked", "exponent", "infinity", "too large", "beyond double", "not a number",
             "one number", "whole", "large",
         ],
-        "moments": ["day", "minute", "zoned", "mixed moments", "one day", "far"],
+        "timestamps": ["day", "minute", "zoned", "mixed timestamps", "one day", "far"],
         "codes": ["digits", "negative", "zip", "many digits", "bare exponent", "compact"],
-        "words": [
+        "text": [
             "seats", "nearly", "version", "marks only", "no text", "no such day", "no such hour",
             "no such zone", "old", "day and number",
         ],
@@ -129,7 +133,7 @@ def test_what_texts_hold_is_decided_on_all_of_them():
     assert found["too large"].too_large == 2 and found["infinity"].infinite == 2
     assert (found["marked"].values, found["day"].values, found["nearly"].values) == (1, 2, 3)
     asked = statistics(pa.table(TEXTS), "measured", {"zip": "numeric", "nearly": "numeric"})
-    assert (asked["zip"].held, asked["nearly"].held) == ("numbers", "words")
+    assert (asked["zip"].held, asked["nearly"].held) == ("numbers", "text")
 
 
 def test_texts_that_turn_out_otherwise_later_are_seen():
@@ -147,7 +151,7 @@ def test_texts_that_turn_out_otherwise_later_are_seen():
     found = found_in(table, "late number", sizes=(600,)).statistics(types)
     assert found_in(table, "late number", sizes=(100,) * 6).statistics(types) == found
     assert [column.held for column in found.values()] == [
-        "words", "moments", "numbers", "codes", "numbers", "moments",
+        "text", "timestamps", "numbers", "codes", "numbers", "timestamps",
     ]  # fmt: skip
 
 
@@ -186,8 +190,8 @@ def test_sparks_tasks_find_what_threads_find(spark, tmp_path, target, roles):
 
 
 def test_old_timestamps_of_96_bits_are_read(tmp_path):
-    moments = [datetime.datetime(1999, 1, 1), datetime.datetime(9999, 12, 31, 23)]
-    table = pa.table({"t": pa.array(moments, pa.timestamp("us")), "y": [1, 2]})
+    timestamps = [datetime.datetime(1999, 1, 1), datetime.datetime(9999, 12, 31, 23)]
+    table = pa.table({"t": pa.array(timestamps, pa.timestamp("us")), "y": [1, 2]})
     pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
     rows = LocalRows(find_source(str(tmp_path / "t.parquet")))
     found = merged(rows.map(Look(schema=rows.schema, target="y", roles={}), ["t", "y"]))
@@ -213,7 +217,7 @@ def test_files_that_disagree_on_a_type_and_doubled_names_are_refused(tmp_path, r
     )
     (tmp_path / "n").mkdir()
     for unit in ("us", "ns"):
-        found = pa.table({"t": pa.array([MOMENTS[0]], pa.timestamp(unit)), "y": [1]})
+        found = pa.table({"t": pa.array([TIMESTAMPS[0]], pa.timestamp(unit)), "y": [1]})
         pq.write_table(found, tmp_path / "n" / f"{unit}.parquet")
     assert "disagree on the type" in refused(LocalRows, find_source(str(tmp_path / "n")))
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])

@@ -134,7 +134,7 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
         "id": "id-like: numbers the rows",
         "list": "of type array<bigint>, which holds no single value",
         "map": "of type array<map<string,bigint>>, which holds no single value",
-        "once": "constant: one moment in every row that has one",
+        "once": "constant: one timestamp in every row that has one",
         "unwanted": "ignored in the configuration",
     }
     assert found.dropped["name"].startswith("id-like: ")

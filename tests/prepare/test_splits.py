@@ -92,15 +92,15 @@ def test_the_seed_decides_and_the_partitioning_does_not(split):
 
 
 def test_the_latest_rows_are_tested_and_the_ones_before_them_validate(split):
-    moments = np.random.default_rng(0).permutation(100)
-    dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(moments, unit="D")
-    for column in (moments, dates):
+    timestamps = np.random.default_rng(0).permutation(100)
+    dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(timestamps, unit="D")
+    for column in (timestamps, dates):
         found = split(np.arange(100.0), columns={"t": column}, kind="time", column="t", test=0.2, valid=0.1)
-        assert set(moments[found[SPLIT] == "test"]) == set(range(80, 100))
-        assert set(moments[found[SPLIT] == "valid"]) == set(range(70, 80))
+        assert set(timestamps[found[SPLIT] == "test"]) == set(range(80, 100))
+        assert set(timestamps[found[SPLIT] == "valid"]) == set(range(70, 80))
 
 
-def test_a_few_moments_or_groups_are_shared_out_whole(split):
+def test_a_few_timestamps_or_groups_are_shared_out_whole(split):
     years = np.repeat([2021, 2022, 2023], 30)
     found = split(np.arange(90.0), columns={"t": years}, kind="time", column="t")
     assert found.groupby("t")[SPLIT].unique().map(list).to_dict() == {

@@ -14,7 +14,7 @@ import pytest
 
 from sparkgpu.predict.readers.text import read_csv, read_json_lines
 from sparkgpu.prepare import text_files
-from sparkgpu.prepare.column_values import ISO_TIMESTAMP, as_float64, as_words, moments, numbers, truths
+from sparkgpu.prepare.column_values import ISO_TIMESTAMP, as_float64, as_texts, timestamps, numbers, booleans
 from sparkgpu.prepare.text import MISSING_TEXTS, CsvParser, JsonParser, settled, unified
 from sparkgpu.prepare.to_parquet import to_parquet
 from sparkgpu.table.source import find_source
@@ -180,8 +180,8 @@ def feature(values, kind):
     if kind in (INTEGER, FLOAT):
         return as_float64(numbers(values))
     if kind == BOOLEAN:
-        return as_float64(truths(values))
-    return as_float64(moments(values, ISO_TIMESTAMP).view(pa.int64()))
+        return as_float64(booleans(values))
+    return as_float64(timestamps(values, ISO_TIMESTAMP).view(pa.int64()))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_categories_of_new_rows_stay_as_they_are_written(converted, tmp_path):
     trained = converted(column("007", " a ", "1.50", "12:30", "NA")).read()["x"].combine_chunks()
     (tmp_path / "a.csv").write_text(column("007", "1.50", "NA"), encoding="utf-8")
     (batch,) = read_csv(find_source(str(tmp_path / "a.csv")), ["x"])
-    assert as_words(batch.column("x"), "string").to_pylist() == ["007", "1.50", None]
+    assert as_texts(batch.column("x"), "string").to_pylist() == ["007", "1.50", None]
     assert set(trained.to_pylist()) == {"007", " a ", "1.50", "12:30", None}
 
 

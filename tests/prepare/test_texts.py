@@ -1,4 +1,4 @@
-"""Numbers and moments stored as text, and numbers that do not fit 32 bits, in a prepared table."""
+"""Numbers and timestamps stored as text, and numbers that do not fit 32 bits, in a prepared table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
 DAYS = pd.Series(pd.date_range("2024-01-01", periods=ROWS, freq="31h"))
 
 
-def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words(prepare):
+def test_text_that_holds_numbers_or_timestamps_is_read_as_such_and_codes_stay_text(prepare):
     prices = [f"{value:.3f}" if i % 10 else "NA" for i, value in enumerate(NUMBERS)]
     found = prepare(
         {
@@ -27,7 +27,7 @@ def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words
             "asked": [str(i % 7) for i in range(ROWS)],
             "kept": [f"{i % 4}.5" for i in range(ROWS)],
             "day": [f"{day:%Y-%m-%d}" if i % 6 else "" for i, day in enumerate(DAYS)],
-            "moment": [f"{day:%Y-%m-%dT%H:%M:%SZ}" for day in DAYS],
+            "timestamp": [f"{day:%Y-%m-%dT%H:%M:%SZ}" for day in DAYS],
             "y": LABELS,
         },
         "y",
@@ -37,20 +37,20 @@ def test_text_that_holds_numbers_or_moments_is_read_as_such_and_codes_stay_words
         "price": "numeric", "zip": "categorical", "stars": "categorical", "nearly": "categorical",
         "asked": "numeric", "kept": "categorical",
         "day (month)": "numeric", "day (day)": "numeric", "day (weekday)": "numeric",
-        "day (days since 1970)": "numeric", "moment (month)": "numeric", "moment (day)": "numeric",
-        "moment (weekday)": "numeric", "moment (hour)": "numeric", "moment (days since 1970)": "numeric",
+        "day (days since 1970)": "numeric", "timestamp (month)": "numeric", "timestamp (day)": "numeric",
+        "timestamp (weekday)": "numeric", "timestamp (hour)": "numeric", "timestamp (days since 1970)": "numeric",
     }  # fmt: skip
     (reason,) = found.dropped.values()
     assert reason.startswith("id-like: ") and reason.endswith(" rows; data.roles can make them numbers")
     assert found.schema.notes == (
         "'price' is text that holds numbers and is read as such",
-        "'day', 'moment' are texts that hold moments and are read as such",
+        "'day', 'timestamp' are texts that hold timestamps and are read as such",
     )
     table = found.table()
     assert table["price"].isna().tolist() == [i % 10 == 0 for i in range(ROWS)]
     expected = [float(text) for text in prices if text != "NA"]
     assert table["price"].dropna().tolist() == pytest.approx(expected, rel=1e-6)
-    assert table["moment_hour"].tolist() == DAYS.dt.hour.tolist()
+    assert table["timestamp_hour"].tolist() == DAYS.dt.hour.tolist()
     assert table["day_day"].isna().tolist() == [i % 6 == 0 for i in range(ROWS)]
     assert table["asked"].tolist() == [i % 7 for i in range(ROWS)]
 
@@ -76,7 +76,7 @@ def test_text_dates_and_numbers_of_other_files_are_read_too(prepare, tmp_path, e
     assert set(found.kinds) == {*parts, "price"} and set(found.kinds.values()) == {"numeric"}
     held = (
         "'price' is text that holds numbers and is read as such",
-        "'day' is text that holds moments and is read as such",
+        "'day' is text that holds timestamps and is read as such",
     )
     assert found.schema.notes == (() if ending == "csv" else held)  # nobody chose text in CSV
     assert found.table()["day_day"].isna().sum() == 20

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.errors import ConfigError, DataError
-from sparkgpu.report import build
-from sparkgpu.report.standing import standing
+from sparkgpu.present.report import build
+from sparkgpu.present.unfinished import read_unfinished
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.runs.stopped import leaving_word
+from sparkgpu.runs.stopped import record_stop_reason
 
 MakeRun = Callable[..., RunPaths]
 
@@ -42,7 +42,7 @@ def killed(run_directory: MakeRun) -> RunPaths:
 
 
 def test_a_killed_run_says_what_is_done_what_was_in_training_and_how_to_go_on(killed: RunPaths) -> None:
-    found = {trial.name: trial for trial in standing(killed).trials}
+    found = {trial.name: trial for trial in read_unfinished(killed).trials}
     assert {name: trial.state for name, trial in found.items()} == {
         "trees-s7": "done", "neural-s7": "done", "trees-s8": "not begun", "neural-s8": "in training",
     }  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_worker_that_ended_is_named_with_its_reason(killed: RunPaths) -> None:
 
 def test_a_failed_trial_keeps_its_reason(killed: RunPaths) -> None:
     write_json(killed.trial("neural-s8").error, {"kind": "trial", "message": "loss is not a number"})
-    found = {trial.name: trial for trial in standing(killed).trials}
+    found = {trial.name: trial for trial in read_unfinished(killed).trials}
     assert (found["neural-s8"].state, found["neural-s8"].said) == ("failed", "loss is not a number")
 
 
@@ -94,11 +94,11 @@ def test_without_a_table_nothing_was_trained(killed: RunPaths) -> None:
 
 
 def test_a_refusal_leaves_a_page_and_an_interruption_does_not_wait_for_one(killed: RunPaths) -> None:
-    with pytest.raises(DataError), leaving_word(killed):
+    with pytest.raises(DataError), record_stop_reason(killed):
         raise DataError("the table has no rows")
     assert "The run stopped: the table has no rows." in (killed.report / "index.html").read_text("utf-8")
     shutil.rmtree(killed.report)
-    with pytest.raises(KeyboardInterrupt), leaving_word(killed):
+    with pytest.raises(KeyboardInterrupt), record_stop_reason(killed):
         raise KeyboardInterrupt
     assert not killed.report.exists()
 

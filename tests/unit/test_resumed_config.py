@@ -92,7 +92,16 @@ def test_what_was_half_done_is_removed_and_the_rest_kept(stopped: RunPaths) -> N
     ]  # fmt: skip
 
 
-def test_a_finished_table_is_kept(stopped: RunPaths) -> None:
+def test_a_finished_table_is_kept_and_made_as_it_was(stopped: RunPaths) -> None:
     write_text(stopped.schema, "{}")
+    write_text(stopped.pipeline / "metadata", "")
     clear_unfinished(stopped)
     assert stopped.schema.exists()
+    assert resumed_config(stopped.root, {}).prepare.by == "spark"
+
+
+def test_a_table_is_made_again_if_its_pipeline_was_not_saved_any_more(stopped: RunPaths) -> None:
+    write_text(stopped.schema, "{}")
+    clear_unfinished(stopped)
+    assert not stopped.table.exists()
+    assert resumed_config(stopped.root, {}).prepare.by == "auto"

@@ -1,4 +1,4 @@
-"""The useful parts of a moment, and those that differ between the rows of a column."""
+"""The useful parts of a timestamp, and those that differ between the rows of a column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800, 253_402_300_799  # seconds
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # seconds
 
 TIME_PARTS: dict[str, str] = {
     "year": "year({0})",
@@ -34,7 +34,7 @@ def varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     # Timestamps may lie outside the years 1 to 9999 that Python supports.
     first, last = (
-        _EPOCH + timedelta(seconds=min(max(second, _FIRST_MOMENT), _LAST_MOMENT)) for second in seconds
+        _EPOCH + timedelta(seconds=min(max(second, _FIRST_SECOND), _LAST_SECOND)) for second in seconds
     )
     varies = {
         "year": first.year != last.year,
