@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkgpu.advise.calibration import Calibration, calibrate
-from sparkgpu.advise.options import Facts, options
+from sparkgpu.advise.options import Ways
 from sparkgpu.advise.place import Place, find_place
 from sparkgpu.advise.predict import Prediction, predict
 from sparkgpu.config.keys import RunConfig
@@ -69,17 +69,6 @@ def advise(
     predicted = predict(found, plan)
     price = config.cost.price_per_hour
     hours = predicted.wall_s / 3600 * len(plan.lanes)
-    facts = Facts(
-        parameters=found.observed.parameters,
-        batch=found.resolved.neural.batch_size,
-        train_rows=found.size.train_rows,
-        devices=len(machine.gpus) if on_gpu else machine.cores,
-        memory_bytes=machine.memory_bytes,
-        device_bytes=min((one.memory_bytes for one in devices if one.memory_bytes), default=0)
-        if on_gpu
-        else None,
-        price_per_hour=price,
-    )
     record = AdviceRecord(
         source=source.name,
         rows=found.sample.whole_rows,
@@ -99,7 +88,7 @@ def advise(
         price=None if price is None else price * hours,
         calibration_s=time.time() - began,
         assumptions=_assumptions(found, predicted, plan),
-        options=options(predicted, plan, place, facts),
+        options=Ways(found, predicted, plan, machine, devices, price).options(place),
         command=command(words, place),
     )
     return Advice(record=record, plan=plan)
@@ -114,17 +103,17 @@ def source_of(config: RunConfig) -> tuple[Source, RunConfig]:
 
 
 def _assumptions(found: Calibration, predicted: Prediction, plan: Plan) -> tuple[str, ...]:
-    observed, sample, resolved = found.observed, found.sample, found.resolved
+    sample, resolved = found.sample, found.resolved
     lines = [
         f"measured by a run on {sample.rows:,} of {'' if sample.is_exact else 'about '}"
         f"{sample.whole_rows:,} rows with {found.rounds} rounds and {found.epochs} epochs, "
-        f"in {seconds_text(observed.wall_s)}",
+        f"in {seconds_text(found.wall_s)}",
     ]
     neural, trees, shares = resolved.neural, resolved.trees, predicted.shares
-    if "neural" in observed.pieces:
+    if "neural" in found.pieces:
         stops = bool(neural.patience)
         lines.append(_length("the network", "trains", neural.epochs, "epochs", shares.epochs, stops=stops))
-    if "trees" in observed.pieces:
+    if "trees" in found.pieces:
         stops = bool(trees.early_stopping_rounds)
         lines.append(_length("the trees", "grow", trees.ntrees, "rounds", shares.rounds, stops=stops))
     lines.append("the machine stays as busy with other work as it was while this was measured")

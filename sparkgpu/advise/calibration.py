@@ -27,6 +27,7 @@ from sparkgpu.lanes.launch import outside_environment
 from sparkgpu.plan.defaults import Resolved, row_flop
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.tree_defaults import TableSize, each_round_s
+from sparkgpu.present.terminal.display import Display
 from sparkgpu.rundir.curve import read_curve
 from sparkgpu.rundir.events import TRAINING, EventReader
 from sparkgpu.rundir.files import read_json, read_record
@@ -34,9 +35,8 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.runs import run as orchestrate
-from sparkgpu.table.schema import TableSchema, read_schema
+from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source
-from sparkgpu.terminal import Display
 
 _MOST_ROWS = 20_000
 _LEAST_ROWS = 2_000
@@ -66,14 +66,13 @@ class _Silent(Display):
 class Piece:
     """What the trials of one model took, in seconds on the clock: the mean over the lanes.
 
-    `before_s` passes before the training (the table is read or handed over), `overhead_s` within it without a
-    step, `after_s` after it, of which `predict_s` are the predictions. `step_s` is a round or an epoch while
-    the lane's other branch trains as well, `free_step_s` one after that branch has ended (the same if no step
-    was taken then).
+    `before_s` passes before the training (the table is read or handed over), `after_s` after it and within it
+    without a step; of these `predict_s` are the predictions. `step_s` is a round or an epoch while the lane's
+    other branch trains as well, `free_step_s` one after that branch has ended (the same if no step was taken
+    then).
     """
 
     before_s: float
-    overhead_s: float
     step_s: float
     free_step_s: float
     after_s: float
@@ -81,13 +80,21 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
-    """A small run. `ready_s` passed until the table was there, `end_s` from the last trial to the result.
+class Calibration:
+    """What the small run of `sample` showed, and the run that is asked for.
 
-    `jvm_s` passed from the prepared table to the first work of the trees: what was left of H2O's start.
+    `size` is that of the whole table, `resolved` are its parameters. The small run had so many `train_rows`,
+    `rounds` and `epochs`. `ready_s` passed until its table was there, `jvm_s` from then to the first work of
+    the trees (what was left of H2O's start), `end_s` from the last trial to the result. `parameters` are the
+    network's weights.
     """
 
-    schema: TableSchema
+    sample: Sample
+    size: TableSize
+    resolved: Resolved
+    train_rows: int
+    rounds: int
+    epochs: int
     ready_s: float
     jvm_s: float
     pieces: Mapping[str, Piece]
@@ -97,38 +104,22 @@ class Observed:
     peak_device_bytes: int | None
     parameters: int
 
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """What the small run of `sample` showed, and the run that is asked for.
-
-    `size` is that of the whole table, `resolved` are its parameters, and `rounds` and `epochs` are those of
-    the small run.
-    """
-
-    sample: Sample
-    observed: Observed
-    size: TableSize
-    resolved: Resolved
-    rounds: int
-    epochs: int
-
     @property
     def train_ratio(self) -> float:
         """The training rows of the table over those of the sample."""
-        return self.size.train_rows / max(1, self.observed.schema.splits["train"])
+        return self.size.train_rows / max(1, self.train_rows)
 
 
-def calibrate(config: RunConfig, source: Source, plan: Plan, folder: Path) -> Calibration:
+def calibrate(config: RunConfig, source: Source, asked_plan: Plan, folder: Path) -> Calibration:
     """Take a sample of `source` and carry out a small run of it in `folder`.
 
     Raises `DataError` if the table cannot be read or learned, `TrialError` if a trial fails, and what else a
     run raises.
     """
     sample = take_sample(source, config, _MOST_ROWS, folder)
-    resolved = plan.resolved(config, sample.size)
+    resolved = asked_plan.resolved(config, sample.size)
     flop = row_flop(resolved.neural, sample.size.num_features)
-    flop /= 1 if plan.lanes[0].device == "cpu" else _GPU_TIMES
+    flop /= 1 if asked_plan.lanes[0].device == "cpu" else _GPU_TIMES
     rows = min(sample.rows, max(_LEAST_ROWS, int(_EPOCH_FLOP / flop)))
     if rows < sample.rows:
         sample = take_sample(source, config, rows, folder)
@@ -137,17 +128,39 @@ def calibrate(config: RunConfig, source: Source, plan: Plan, folder: Path) -> Ca
     epochs = _within(_NETWORK_FLOP / (flop * max(1, small.train_rows)), _EPOCHS)
     data = resolved.config.data.model_copy(update={"source": str(sample.file)})
     asked = resolved.config.model_copy(update={"data": data})
-    repeats = len(plan.lanes) if plan.strategy == "single" else 1
-    observed = _observed(shortened(asked, rounds, epochs, repeats), folder / "run", source.name)
+    repeats = len(asked_plan.lanes) if asked_plan.strategy == "single" else 1
+    paths, results, began = _run(shortened(asked, rounds, epochs, repeats), folder / "run", source.name)
+    plan, done, schema = Plan.model_validate(read_json(paths.plan)), results.done(), read_schema(paths)
     size = replace(
-        TableSize.of(observed.schema),
+        TableSize.of(schema),
         train_rows=sample.size.train_rows,
-        num_classes=max(len(observed.schema.classes), sample.size.num_classes),
+        num_classes=max(len(schema.classes), sample.size.num_classes),
     )
+    spans = {spec.name: _span(paths, spec.name, spec.lane, spec.branch) for spec in plan.trials}
+    pieces: dict[str, list[Piece]] = {}
+    for spec in plan.trials:
+        other: Branch = "trees" if spec.branch == "neural" else "neural"
+        beside = [spans[trial.name] for trial in plan.of(spec.lane, other)]
+        trial = next(trial for trial in done if trial.name == spec.name)
+        pieces.setdefault(spec.model, []).append(_piece(paths, trial, spans[spec.name], beside))
+    ready, last = paths.schema.stat().st_mtime, max((span.done for span in spans.values()), default=began)
+    trees_begin = [spans[spec.name].first for spec in plan.trials if spec.branch == "trees"]
     return Calibration(
-        sample=sample, observed=observed, size=size, resolved=plan.resolved(config, size), rounds=rounds,
+        sample=sample,
+        size=size,
+        resolved=asked_plan.resolved(config, size),
+        train_rows=schema.splits["train"],
+        rounds=rounds,
         epochs=epochs,
-    )  # fmt: skip
+        ready_s=ready - began,
+        jvm_s=max(0.0, min(trees_begin, default=ready) - ready),
+        pieces={model: _mean(found) for model, found in pieces.items()},
+        end_s=max(0.0, began + results.run.wall_s - last),
+        wall_s=results.run.wall_s,
+        peak_rss_bytes=results.run.peak_rss_bytes,
+        peak_device_bytes=max((one.peak_device_bytes for one in done if one.peak_device_bytes), default=None),
+        parameters=max((int(one.native_parameters.get("num_parameters", 0)) for one in done), default=0),
+    )
 
 
 def _within(value: float, bounds: tuple[int, int]) -> int:
@@ -179,37 +192,14 @@ def shortened(config: RunConfig, rounds: int, epochs: int, repeats: int) -> RunC
     )
 
 
-def _observed(config: RunConfig, folder: Path, title: str) -> Observed:
-    """Carry out the small run; `title` is what errors call its source."""
-    began = time.time()
-    environ = outside_environment(os.environ)
+def _run(config: RunConfig, folder: Path, title: str) -> tuple[RunPaths, Results, float]:
+    """Carry out the small run: its files, its results, and when it began. `title` is its source in errors."""
+    began, environ = time.time(), outside_environment(os.environ)
     outcome = orchestrate.run(config, _Silent(), out=folder, title=title, environ=environ)
-    paths, results = outcome.paths, outcome.results
-    assert results is not None
-    if results.failed:
-        raise TrialError(f"the small run that measures this machine failed: {results.failed[0].error}")
-    plan, done = Plan.model_validate(read_json(paths.plan)), results.done()
-    spans = {spec.name: _span(paths, spec.name, spec.lane, spec.branch) for spec in plan.trials}
-    ready = paths.schema.stat().st_mtime
-    pieces: dict[str, list[Piece]] = {}
-    for spec in plan.trials:
-        other: Branch = "trees" if spec.branch == "neural" else "neural"
-        beside = [spans[trial.name] for trial in plan.of(spec.lane, other)]
-        trial = next(trial for trial in done if trial.name == spec.name)
-        pieces.setdefault(spec.model, []).append(_piece(paths, trial, spans[spec.name], beside))
-    wall_s, last = results.run.wall_s, max((span.done for span in spans.values()), default=began)
-    trees_begin = [spans[spec.name].first for spec in plan.trials if spec.branch == "trees"]
-    return Observed(
-        schema=read_schema(paths),
-        ready_s=ready - began,
-        jvm_s=max(0.0, min(trees_begin, default=ready) - ready),
-        pieces={model: _mean(found) for model, found in pieces.items()},
-        end_s=max(0.0, began + wall_s - last),
-        wall_s=wall_s,
-        peak_rss_bytes=results.run.peak_rss_bytes,
-        peak_device_bytes=max((one.peak_device_bytes for one in done if one.peak_device_bytes), default=None),
-        parameters=max((int(one.native_parameters.get("num_parameters", 0)) for one in done), default=0),
-    )
+    assert outcome.results is not None
+    if failed := outcome.results.failed:
+        raise TrialError(f"the small run that measures this machine failed: {failed[0].error}")
+    return outcome.paths, outcome.results, began
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,10 +251,9 @@ def _piece(paths: RunPaths, trial: DoneTrial, own: _Span, beside: Sequence[_Span
     steps_s = step_s * num_steps if len(points) < 2 else points[-1][1]
     return Piece(
         before_s=own.began - own.first,
-        overhead_s=max(0.0, training_s - steps_s),
         step_s=step_s,
         free_step_s=_undisturbed(free) if free else step_s,
-        after_s=own.done - own.ended,
+        after_s=own.done - own.ended + max(0.0, training_s - steps_s),
         predict_s=trial.predict_s,
     )
 

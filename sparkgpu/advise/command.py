@@ -40,7 +40,7 @@ def advise(
     from sparkgpu.advise.advice import advise as ask
     from sparkgpu.config import toml
     from sparkgpu.config.options import keyed
-    from sparkgpu.terminal.advising import telling
+    from sparkgpu.present.terminal.commands import telling
 
     named = {
         "target": target, "task": task, "gpus": gpus, "cpu_lanes": cpu_lanes, "strategy": strategy,
@@ -62,8 +62,8 @@ def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceReco
     """
     from sparkgpu.advise.advice import advise as ask
     from sparkgpu.errors import described
+    from sparkgpu.present.terminal.commands import telling
     from sparkgpu.runs.new_folder import check_folder
-    from sparkgpu.terminal.advising import telling
     from sparkgpu.words import gibibytes, seconds_text
 
     check_folder(out)  # before the seconds of the advice
@@ -94,7 +94,7 @@ def _words(
 
 
 def _show(advice: Advice, config: RunConfig) -> None:
-    from sparkgpu.terminal.advising import show_lines, show_table
+    from sparkgpu.present.terminal.commands import show_lines, show_table
     from sparkgpu.words import gibibytes, number_text, seconds_text
 
     record = advice.record

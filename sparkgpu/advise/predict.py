@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sparkgpu.advise.calibration import Calibration
 from sparkgpu.advise.sample import Sample
@@ -36,8 +37,7 @@ _WORD_BYTES, _NUMBER_BYTES, _FLAG_BYTES = 60.0, 24.0, 7.0  # for a value of that
 _MANY_ROWS = 100_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shares:
+class Shares(NamedTuple):
     """The share of the most rounds and epochs that a run is expected to train before it stops early."""
 
     rounds: float
@@ -112,13 +112,13 @@ class Prediction:
 
 def predict(found: Calibration, plan: Plan) -> Prediction:
     """The whole run of `plan`, whose small run is `found`."""
-    observed, sample = found.observed, found.sample
-    slower = min(max((observed.ready_s + observed.jvm_s) / _BEGIN_S, 0.3), 4.0)
+    sample = found.sample
+    slower = min(max((found.ready_s + found.jvm_s) / _BEGIN_S, 0.3), 4.0)
     more_rows = max(0, sample.whole_rows - sample.rows)
     more_values = more_rows * found.size.num_features
     shares = expected_shares(found.size)
-    ready_s = observed.ready_s + slower * _PREPARE_S * more_values
-    begins = {"trees": ready_s + observed.jvm_s, "neural": ready_s}
+    ready_s = found.ready_s + slower * _PREPARE_S * more_values
+    begins = {"trees": ready_s + found.jvm_s, "neural": ready_s}
     ends: list[dict[Branch, float]] = []
     for lane in plan.lanes:
         works: dict[Branch, list[Work]] = {}
@@ -131,15 +131,15 @@ def predict(found: Calibration, plan: Plan) -> Prediction:
             works["trees"] = [replace(first, before_s=handed), *further]
         ends.append(branch_ends(works, {branch: begins[branch] for branch in works}))
     busiest = max(ends, key=lambda end: max(end.values(), default=0.0))
-    end_s = observed.end_s + slower * _END_ROW_S * more_rows * _scored_share(found)
+    end_s = found.end_s + slower * _END_ROW_S * more_rows * _scored_share(found)
     wall_s = max(busiest.values(), default=ready_s) + end_s
-    network, on_gpu = observed.pieces.get("neural"), observed.peak_device_bytes
+    network, on_gpu = found.pieces.get("neural"), found.peak_device_bytes
     return Prediction(
         wall_s=wall_s if plan.time_limit is None else plan.time_limit,
         ready_s=ready_s,
         branches_s=busiest,
         end_s=end_s,
-        peak_rss_bytes=observed.peak_rss_bytes + int((1 + len(plan.lanes)) * more_rows * row_bytes(sample)),
+        peak_rss_bytes=found.peak_rss_bytes + int((1 + len(plan.lanes)) * more_rows * row_bytes(sample)),
         peak_device_bytes=None if on_gpu is None else on_gpu + 4 * more_values,  # rows stay on the GPU
         epoch_s=0.0 if network is None else network.free_step_s * found.train_ratio,
         shares=shares,
@@ -148,7 +148,7 @@ def predict(found: Calibration, plan: Plan) -> Prediction:
 
 def _work(found: Calibration, model: str, shares: Shares, slower: float) -> Work:
     """One trial of the whole table."""
-    piece, parameters = found.observed.pieces[model], found.resolved.of(model)
+    piece, parameters = found.pieces[model], found.resolved.of(model)
     whole, rows = found.sample.whole_rows, found.sample.rows
     if isinstance(parameters, NeuralParameters):
         steps = max(1, round(parameters.epochs * (shares.epochs if parameters.patience else 1.0)))
@@ -163,7 +163,7 @@ def _work(found: Calibration, model: str, shares: Shares, slower: float) -> Work
         scored = (steps * whole - found.rounds * rows) * _scored_share(found)
         more_s = max(0.0, slower * _SCORE_S * levels * found.size.trees_per_round * scored)
     return Work(
-        before_s=before_s + piece.overhead_s,
+        before_s=before_s,
         steps=steps,
         step_s=piece.step_s * ratio,
         free_step_s=piece.free_step_s * ratio,
@@ -173,7 +173,7 @@ def _work(found: Calibration, model: str, shares: Shares, slower: float) -> Work
 
 def _round_ratio(found: Calibration, parameters: TreesParameters) -> float:
     """A round of the whole table over one of the sample; small trees that are tried as well come on top."""
-    small = replace(found.size, train_rows=found.observed.schema.splits["train"])
+    small = replace(found.size, train_rows=found.train_rows)
     each_s = each_round_s(parameters, found.size)
     if parameters.try_smaller:
         each_s += each_round_s(parameters.model_copy(update={"max_leaves": 0, "max_depth": 3}), found.size)

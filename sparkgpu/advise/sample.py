@@ -191,7 +191,7 @@ def _looked(file: Path, name: str, config: RunConfig) -> tuple[str, Mapping[str,
 def _kind(column: ColumnStatistics) -> str:
     """How much of memory a column takes: a word, a flag or a number."""
     if column.family == "text":
-        return "word" if column.held in ("words", "codes") else "number"
+        return "word" if column.held in ("text", "codes") else "number"
     is_small = column.least is not None and column.greatest is not None
     is_small = is_small and column.whole and (column.greatest or 0) - (column.least or 0) <= 1
     return "flag" if column.family == "boolean" or is_small else "number"

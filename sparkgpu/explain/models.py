@@ -132,7 +132,7 @@ def started(
             found[own] = process, [member.name for member in share]
         yield Models(found, schema, seed, until)
     finally:  # at once: they hold nothing that is not known
-        for process, _ in found.values():
-            process.kill()
-        for process, _ in found.values():
-            process.join()
+        for one, _ in found.values():
+            one.kill()
+        for one, _ in found.values():
+            one.join()

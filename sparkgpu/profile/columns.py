@@ -84,10 +84,8 @@ def feature_columns(schema: TableSchema, samples: Mapping[SplitName, Sample]) ->
     for feature in schema.features:
         place, values = places[feature.name], {}
         for split, sample in samples.items():
-            if feature.kind == "numeric":
-                own_N = sample.rows.numeric_NF[:, place]
-            else:
-                own_N = sample.rows.codes_NK[:, place - len(schema.numeric)]
+            is_number, rows = feature.kind == "numeric", sample.rows
+            own_N = rows.numeric_NF[:, place] if is_number else rows.codes_NK[:, place - len(schema.numeric)]
             values[split] = np.ascontiguousarray(own_N)
         yield Column(
             title=feature.title, kind=feature.kind, levels=feature.levels, values=values,

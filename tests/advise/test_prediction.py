@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.advise.advice import command
-from sparkgpu.advise.calibration import Calibration, Observed, Piece, shortened
-from sparkgpu.advise.options import Facts, options
+from sparkgpu.advise.calibration import Calibration, Piece, shortened
+from sparkgpu.advise.options import Ways
 from sparkgpu.advise.place import Place
-from sparkgpu.advise.predict import Prediction, Work, branch_ends, expected_shares, predict
+from sparkgpu.advise.predict import Work, branch_ends, expected_shares, predict
 from sparkgpu.advise.sample import Sample
 from sparkgpu.config import toml
 from sparkgpu.host.devices import Device, Machine
+from sparkgpu.host.gpus import Gpu
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.rundir.advice import OptionRecord
-from sparkgpu.table.schema import TableSchema
 
 GIB = 2**30
+MACHINE = Machine(cores=1, memory_bytes=32 * GIB)
 HERE = Place(kind="terminal", found="a terminal or a script")
 
 
@@ -50,31 +51,24 @@ def plan_of(lanes: int, **options: object) -> Plan:
     return make_plan(config, machine, devices, tuple(range(lanes)))
 
 
-def calibration(plan: Plan, whole_rows: int, sample_rows: int = 10_000) -> Calibration:
+def calibration(
+    plan: Plan, whole_rows: int, sample_rows: int = 10_000, parameters: int = 40_000
+) -> Calibration:
     size = TableSize(task="binary", train_rows=int(0.7 * whole_rows), num_features=10, num_classes=2)
-    train = int(0.7 * sample_rows)
-    schema = TableSchema(
-        source="t", target="y", task="binary", classes=("a", "b"), features=(), rows=sample_rows,
-        splits={"train": train, "valid": (sample_rows - train) // 2, "test": (sample_rows - train) // 2},
-        fingerprint="",
-    )  # fmt: skip
-    each = {"before_s": 0.5, "overhead_s": 0.5, "after_s": 1.0, "predict_s": 0.2}
+    each = {"before_s": 0.5, "after_s": 1.5, "predict_s": 0.2}
     pieces = {
         "trees": Piece(step_s=0.01, free_step_s=0.01, **each),
         "neural": Piece(step_s=0.4, free_step_s=0.25, **each),
     }
-    observed = Observed(
-        schema=schema, ready_s=6.0, jvm_s=1.0, pieces=pieces, end_s=0.5, wall_s=14.0,
-        peak_rss_bytes=GIB, peak_device_bytes=None, parameters=40_000,
-    )  # fmt: skip
-    config = toml.load(options={"data.target": "y"})
     sample = Sample(
         file=Path("s"), rows=sample_rows, whole_rows=whole_rows, is_exact=True, size=size, num_words=2,
         num_flags=3,
     )  # fmt: skip
+    resolved = plan.resolved(toml.load(options={"data.target": "y"}), size)
     return Calibration(
-        sample=sample, observed=observed, size=size, resolved=plan.resolved(config, size), rounds=30,
-        epochs=10,
+        sample=sample, size=size, resolved=resolved, train_rows=int(0.7 * sample_rows), rounds=30, epochs=10,
+        ready_s=6.0, jvm_s=1.0, pieces=pieces, end_s=0.5, wall_s=14.0, peak_rss_bytes=GIB,
+        peak_device_bytes=None, parameters=parameters,
     )  # fmt: skip
 
 
@@ -126,15 +120,16 @@ def test_the_small_run_trains_the_same_models_for_a_few_steps() -> None:
     assert short.model_names == config.model_names
 
 
-FACTS = Facts(
-    parameters=40_000, batch=512, train_rows=35_000, devices=1, memory_bytes=32 * GIB,
-    device_bytes=None, price_per_hour=2.0,
-)  # fmt: skip
-
-
-def ways(plan: Plan, facts: Facts = FACTS, place: Place = HERE) -> dict[str, OptionRecord]:
-    found: Prediction = predict(calibration(plan, 50_000), plan)
-    return {one.name: one for one in options(found, plan, place, facts)}
+def ways(
+    plan: Plan, *, machine: Machine = MACHINE, place: Place = HERE, **changes: int
+) -> dict[str, OptionRecord]:
+    found = calibration(plan, 50_000, **changes)
+    devices = [
+        Device(kind="cuda", name=f"cuda:{gpu.index}", title="", visible="", memory_bytes=gpu.memory_bytes)
+        for gpu in machine.gpus
+    ] or [Device(kind="cpu", name="cpu", title="CPU", visible="")]
+    options = Ways(found, predict(found, plan), plan, machine, devices, price_per_hour=2.0).options(place)
+    return {one.name: one for one in options}
 
 
 def chosen(found: dict[str, OptionRecord]) -> Sequence[str]:
@@ -160,16 +155,17 @@ def test_lanes_of_the_same_cores_bring_no_speed() -> None:
 
 
 def test_gpus_make_ddp_faster_and_a_network_that_does_not_fit_needs_fsdp() -> None:
-    gpus = replace(FACTS, devices=4, device_bytes=24 * GIB)
-    found = ways(plan_of(1), gpus)
+    cards = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="", memory_bytes=24 * GIB) for i in range(4))
+    gpus = replace(MACHINE, gpus=cards)
+    found = ways(plan_of(1), machine=gpus)
     assert found["ddp"].wall_s is not None and found["dp"].wall_s is not None
     assert found["ddp"].efficiency is not None and 0 < found["ddp"].efficiency <= 1
     assert "which one device holds easily" in found["fsdp"].why
-    assert "does not fit one device" in ways(plan_of(1), replace(gpus, parameters=2_000_000_000))["fsdp"].why
+    assert "does not fit one device" in ways(plan_of(1), machine=gpus, parameters=2_000_000_000)["fsdp"].why
 
 
 def test_a_table_beyond_the_memory_points_to_a_cluster() -> None:
-    found = ways(plan_of(1), replace(FACTS, memory_bytes=GIB))
+    found = ways(plan_of(1), machine=replace(MACHINE, memory_bytes=GIB))
     assert found["cluster"].standing == "possible" and "cluster.master" in found["cluster"].why
 
 

@@ -6,10 +6,7 @@ measure.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +21,7 @@ from sparkgpu.advise.scaling import Link, Step, fitted
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import DataLoaderConfig
 from sparkgpu.config.registry.strategies import STRATEGIES
+from sparkgpu.doctor.deep import all_reduce
 from sparkgpu.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
 from sparkgpu.host.other_work import DISTURBING_SHARE
@@ -37,7 +35,6 @@ from sparkgpu.words import counted, seconds_text
 
 Tell = Callable[[str], None]
 
-_ALL_REDUCE_S = 120.0
 _SMALLER = 4
 """The second batch size at which one device is measured is so many times smaller."""
 
@@ -238,22 +235,13 @@ def _measured_link(devices: Sequence[Device], tell: Tell) -> Link:
     """The speed between two devices (two processes, on the CPU or with one GPU), by an all-reduce."""
     tell("the speed between two devices")
     on_gpu = len(devices) > 1 and devices[0].kind == "cuda"
-    visible = ",".join(device.visible for device in devices[:2]) if on_gpu else ""
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        "-m", "sparkgpu.doctor.all_reduce", *([] if on_gpu else ["--cpu"]),
-    ]  # fmt: skip
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": visible}
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_ALL_REDUCE_S, stdin=subprocess.DEVNULL,
-            env=environ,
-        )  # fmt: skip
-        found = json.loads(ended.stdout.strip().splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError):
+    cpu = Device(kind="cpu", name="cpu", title="CPU", visible="")
+    found, why = all_reduce(devices[:2] if on_gpu else (cpu, cpu))
+    if found is None:
         raise TrialError(
-            "--simulate: the speed between two devices could not be measured. Give --bandwidth and --latency."
-        ) from None
+            f"--simulate: the speed between two devices could not be measured ({why}). Give --bandwidth and "
+            "--latency."
+        )
     where = f"{found['backend']}, two {'GPUs' if on_gpu else 'processes of this machine'}"
     return Link(
         bytes_per_s=found["bus_bytes_per_s"], latency_s=found["latency_s"], origin=f"measured here ({where})"

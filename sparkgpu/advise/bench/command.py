@@ -125,7 +125,7 @@ def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) 
 
     from sparkgpu.advise.bench.bench import new_folder, write_bench
     from sparkgpu.advise.bench.page import draw, lines
-    from sparkgpu.terminal.advising import show_lines, show_table, telling
+    from sparkgpu.present.terminal.commands import show_lines, show_table, telling
 
     folder = new_folder(out, time.time())
     found: BenchRecord | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sparkgpu.report.scaling import bench_table
+from sparkgpu.present.scaling import bench_table
 from sparkgpu.rundir.bench import BenchRecord, BenchRow
 
 # Distinct for colour-blind readers (Tol, bright), and by their markers in print.
