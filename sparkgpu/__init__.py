@@ -10,7 +10,7 @@ __all__ = ["FittedModel", "RunResult", "__version__", "load", "read_run", "run"]
 if TYPE_CHECKING:
     from sparkgpu.api import run
     from sparkgpu.predict.fitted import FittedModel, load
-    from sparkgpu.reading.run_result import RunResult, read_run
+    from sparkgpu.present.run_result import RunResult, read_run
 
 
 def __getattr__(name: str) -> Any:
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return api.run
     if name in ("read_run", "RunResult"):
-        from sparkgpu.reading import run_result
+        from sparkgpu.present import run_result
 
         return getattr(run_result, name)
     if name in ("load", "FittedModel"):

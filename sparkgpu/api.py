@@ -15,11 +15,11 @@ from sparkgpu.config.keys import dotted
 from sparkgpu.config.options import keyed
 from sparkgpu.errors import ConfigError, DataError
 from sparkgpu.host.environment import complete_environment
-from sparkgpu.reading.run_result import RunResult
+from sparkgpu.present.run_result import RunResult
+from sparkgpu.present.terminal.display import open_display
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.runs.resume import resumed_config
 from sparkgpu.table.source import TABLE_PREFIX
-from sparkgpu.terminal import open_display
 from sparkgpu.words import listed
 
 

@@ -14,10 +14,9 @@ from test_terminal import Clock, Terminal, ordinary_terminal, plain, progress, r
 from sparkgpu.host.telemetry import GpuSample, Sample
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.present.terminal.display import LiveDisplay, PlainDisplay
 from sparkgpu.rundir.events import Event
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.terminal import PlainDisplay
-from sparkgpu.terminal.live import LiveDisplay
 
 __all__ = ["ordinary_terminal"]  # a fixture that also holds here
 
@@ -166,7 +165,7 @@ in_cell()
 
 def in_cell() -> None:
     """A run's events in a notebook's cell, without the run."""
-    from sparkgpu.terminal import open_display
+    from sparkgpu.present.terminal.display import open_display
 
     clock = Clock()
     with open_display(False, clock=clock) as display:
@@ -183,7 +182,7 @@ def in_cell() -> None:
 
 def stopped_in_cell() -> None:
     """A run that an error ends."""
-    from sparkgpu.terminal import open_display
+    from sparkgpu.present.terminal.display import open_display
 
     with open_display(False, clock=Clock()) as display:
         display.plan(gpu_plan(1), "flights.parquet", "late")

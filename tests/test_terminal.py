@@ -14,13 +14,12 @@ from rich.cells import cell_len
 
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.present.terminal.display import Display, LiveDisplay, PlainDisplay, open_display
+from sparkgpu.present.terminal.progress import Progress
 from sparkgpu.rundir.events import Event
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
 from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
-from sparkgpu.terminal import Display, PlainDisplay, open_display
-from sparkgpu.terminal.live import LiveDisplay
-from sparkgpu.terminal.progress import Progress
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 PATHS = RunPaths(root=Path("reports/2026-11-21T030000Z-a-rather-long-name-of-a-source-that-stays-whole"))
@@ -378,7 +377,7 @@ def test_an_ascii_stream_does_not_end_a_run() -> None:
 
 
 def test_importing_the_terminal_is_cheap() -> None:
-    code = "import sys, sparkgpu.terminal; print(*sys.modules)"
+    code = "import sys, sparkgpu.present.terminal.display; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], env=path(), capture_output=True, text=True, check=True
     )

@@ -21,8 +21,8 @@ from sparkgpu.cli.run import run
 from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
 from sparkgpu.host.collector import end_quickly
 from sparkgpu.host.environment import complete_environment
+from sparkgpu.present.terminal.spool import say
 from sparkgpu.slurm.command import slurm
-from sparkgpu.terminal.spool import say
 from sparkgpu.words import clean
 
 _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"

@@ -29,7 +29,7 @@ def doctor(
     from sparkgpu.config.options import keyed
     from sparkgpu.doctor import doctor as examine
     from sparkgpu.doctor.page import write_report
-    from sparkgpu.terminal.doctoring import examining
+    from sparkgpu.present.terminal.commands import examining
 
     if not deep and not (gpus is None and cpu_lanes is None and out is None):
         raise ConfigError("--gpus, --cpu-lanes and --out: without --deep nothing is trained. Add --deep.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sparkgpu.terminal.spool import say
+from sparkgpu.present.terminal.spool import say
 
 
 def predict(
@@ -33,15 +33,15 @@ def predict(
     from sparkgpu.predict.apply import predict_source
     from sparkgpu.predict.fitted import load
     from sparkgpu.predict.output import check_output
+    from sparkgpu.present.terminal.commands import counting, show_predicted
     from sparkgpu.table.source import find_source
-    from sparkgpu.terminal.predicting import counting, show
 
     check_output(out)  # before the seconds of loading
     find_source(source)
     with counting(quiet) as progress:
         fitted = load(run_dir, model)
         outcome = predict_source(fitted, source, out, keep_columns=keep_columns, progress=progress)
-    show(fitted, outcome, out, quiet=quiet)
+    show_predicted(fitted, outcome, out, quiet=quiet)
 
 
 def export(

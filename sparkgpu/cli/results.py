@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from sparkgpu.errors import ConfigError
-from sparkgpu.terminal.spool import say
+from sparkgpu.present.terminal.spool import say
 from sparkgpu.words import clean
 
 
@@ -36,7 +36,7 @@ def monitor(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
 ) -> None:
     """Attach to a run from another terminal; it ends with the run's result and exit code."""
-    from sparkgpu.terminal.monitoring import attach
+    from sparkgpu.present.terminal.monitor import attach
 
     # Not by typer's exit: its 130 would mean that this command runs lanes, and stopped them.
     sys.exit(attach(run_dir, quiet=quiet))
@@ -46,7 +46,7 @@ def leaderboard(
     run_dirs: Annotated[list[Path], typer.Argument(help="The folders of finished runs of one table.")],
 ) -> None:
     """Show the models of several runs side by side, the best first."""
-    from sparkgpu.terminal.leaderboard import show
+    from sparkgpu.present.terminal.tables import leaderboard as show
 
     show(run_dirs)
 
@@ -58,7 +58,7 @@ def compare(
     ] = Path("comparison.html"),
 ) -> None:
     """Compare several runs: one leaderboard of all their models, and one page."""
-    from sparkgpu.comparison.compare import compare as write
+    from sparkgpu.present.compare_page import compare as write
 
     write(run_dirs, out)
 

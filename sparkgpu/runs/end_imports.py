@@ -19,7 +19,7 @@ from sparkgpu.rundir.paths import RunPaths
 _FOR_THE_END = (
     "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize",
     "scipy.stats", "joblib", "sklearn.utils", "sklearn.metrics", "matplotlib.figure", "jinja2",
-    "sparkgpu.profile", "sparkgpu.report",
+    "sparkgpu.profile", "sparkgpu.present.report",
 )  # fmt: skip
 
 

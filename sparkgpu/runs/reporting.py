@@ -33,8 +33,8 @@ def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tup
     `left_s` are the seconds that the run has left. Returns the page and a sentence for each part that could
     not be made. Raises `ConfigError` if the folder holds no run.
     """
+    from sparkgpu.present.report import build
     from sparkgpu.profile import write_profile
-    from sparkgpu.report import build
 
     notes: list[str] = []
     if not (full and paths.schema.is_file() and paths.metrics.is_file()):

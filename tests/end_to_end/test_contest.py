@@ -11,7 +11,7 @@ from running import COMMAND, SMALL, finished, write_table
 
 import sparkgpu
 from sparkgpu.predict.export import export
-from sparkgpu.report.cards import card_path
+from sparkgpu.present.cards import card_path
 from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.runs.resume import resumed_config
 

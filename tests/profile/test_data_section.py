@@ -13,7 +13,7 @@ import pytest
 
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.profile import write_profile
-from sparkgpu.report import build
+from sparkgpu.present.report import build
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 

@@ -211,7 +211,7 @@ def _write_trial(
 @pytest.fixture(scope="session")
 def plain_run(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     """A binary run of two lanes with its report built, for tests that only read."""
-    from sparkgpu.report import build
+    from sparkgpu.present.report import build
 
     paths = make_run(tmp_path_factory.mktemp("plain") / "run")
     build(paths)
@@ -227,12 +227,12 @@ def only_sections(monkeypatch: pytest.MonkeyPatch) -> OnlySections:
 
     `test_each_task_has_its_picture` makes the whole page of each task.
     """
-    from sparkgpu.report import render
+    from sparkgpu.present import report
 
     def leave(*ids: str) -> None:
-        wanted = tuple(section for section in render.SECTIONS if section.id in ids)
+        wanted = tuple(section for section in report.SECTIONS if section.id in ids)
         assert len(wanted) == len(ids)
-        monkeypatch.setattr(render, "SECTIONS", wanted)
+        monkeypatch.setattr(report, "SECTIONS", wanted)
 
     return leave
 

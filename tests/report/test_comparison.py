@@ -12,11 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.comparison.board import board
-from sparkgpu.comparison.compare import compare
-from sparkgpu.comparison.runs import boards_of, read_runs, short_names, why_apart
-from sparkgpu.comparison.tables import settings, versions
 from sparkgpu.errors import ConfigError
+from sparkgpu.present.compare import board, boards_of, read_runs, short_names, why_apart
+from sparkgpu.present.compare_page import compare, settings, versions
 from sparkgpu.rundir.files import read_json, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.score import compare as score_compare
@@ -79,9 +77,9 @@ def test_models_of_runs_with_the_same_test_rows_share_one_leaderboard(
     (group,) = boards_of(runs)
     found = board(group)
     assert why_apart([group]) is None and found.chosen_on == "test"  # these runs have no validation rows
-    assert found.entries[0].name == "blend of run" and len(found.entries) == 6
-    standing = {entry.name: entry.standing for entry in found.entries}
-    assert standing["blend of run"] == "reference" and standing["neural of other"] == "better"
+    assert (found.entries[0].name, found.entries[0].run) == ("blend", "run") and len(found.entries) == 6
+    verdicts = {(entry.name, entry.run): entry.verdict for entry in found.entries}
+    assert verdicts["blend", "run"] == "reference" and verdicts["neural", "other"] == "better"
     assert found.verdict == (
         "Best on the test rows: blend of run, with ROC AUC 0.7123; better on the test rows: blend of other, "
         "neural of other."
@@ -92,7 +90,7 @@ def test_a_difference_is_that_of_the_same_rows_in_pairs(plain_run: RunPaths, tmp
     other = copied(plain_run, tmp_path / "other")
     with_better_network(other)
     a, b = runs = read_runs([plain_run.root, other.root])
-    entry = next(one for one in board(runs).entries if one.name == "neural of other")
+    entry = next(one for one in board(runs).entries if (one.name, one.run) == ("neural", "other"))
     assert entry.difference is not None and a.test is not None
     from sparkgpu import read_run
 
@@ -117,7 +115,7 @@ def test_the_reference_is_the_best_on_the_validation_rows_where_these_are_shared
         write_json(paths.metrics, found)
     found = board(read_runs([first.root, second.root]))
     assert found.chosen_on == "validation"
-    assert [entry.name for entry in found.entries if entry.is_reference] == ["trees of second"]
+    assert [(one.name, one.run) for one in found.entries if one.is_reference] == [("trees", "second")]
     assert found.verdict == (
         "Best on the validation rows: trees of second, with ROC AUC 0.7000 on the test rows; better on the "
         "test rows: blend of first, blend of second; level with it: trees of first."

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import auc, confusion_matrix, roc_auc_score, roc_curve
 
-from sparkgpu.report.curves import MOST_POINTS, confusion, roc
+from sparkgpu.present.curves import MOST_POINTS, confusion, roc
 from sparkgpu.score.predictions import Labels
 
 

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from sparkgpu.report.figure import Picture, new_figure, picture, plot_style
-from sparkgpu.report.palette import styles
+from sparkgpu.present.figure import Picture, new_figure, picture, plot_style
+from sparkgpu.present.style import styles
 
 
 def drawn(name: str = "lines", label: str = "trees", panels: int = 1, *, with_png: bool = False) -> Picture:

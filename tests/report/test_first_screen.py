@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from sparkgpu.report import build
-from sparkgpu.report.cells import Table
-from sparkgpu.report.leaderboard import given, leaderboard, ranked
-from sparkgpu.report.next_step import NextStep, next_steps
-from sparkgpu.report.tables import comparison, spread_text
-from sparkgpu.report.verdict import in_words, verdict
+from sparkgpu.present.leaderboard import contestants, entries, given, leaderboard, spread_text
+from sparkgpu.present.report import build
+from sparkgpu.present.table import Table
+from sparkgpu.present.tables import comparison
+from sparkgpu.present.verdict import NextStep, in_words, next_steps, verdict
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import FailedTrial, PairResult, Results, read_results
-from sparkgpu.score.lines import lines_of
 
 MakeRun = Callable[..., RunPaths]
 
@@ -194,8 +192,7 @@ def test_a_blend_of_one_model_is_no_row_and_is_said(
     blend |= {"weights": {"trees": 1.0, "neural": 0.0}, "gains": {"trees": 0.1, "neural": 0.0}}
     write_json(paths.metrics, metrics)
     found = read_results(paths)
-    assert [model.name for model in ranked(found)] == ["trees", "neural"]
-    assert [line.model for line in lines_of("run", found)] == ["trees", "neural"]
+    assert [one.name for one in contestants(entries(found))] == ["trees", "neural"]
     assert not any("blend" in row[0].text for row in comparison(found).rows)
     assert "the blend" not in verdict(found)
     said = "The blend is trees alone: no other model makes it better on the validation rows."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 
+from sparkgpu.present.report import build
 from sparkgpu.profile import write_profile
-from sparkgpu.report import build
 from sparkgpu.rundir.paths import RunPaths
 
 MakeRun = Callable[..., RunPaths]

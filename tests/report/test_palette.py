@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sparkgpu.report import palette, theme
+from sparkgpu.present import style
 
 
 def luminance(colour: str) -> float:
@@ -21,33 +21,33 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("ink", palette.COLOURS, ids=lambda ink: ink.variable)
-def test_a_colour_stands_out_on_both_pages(ink: palette.Ink) -> None:
-    assert contrast(ink.light, palette.PAGE.light) >= 3
-    assert contrast(ink.dark, palette.PAGE.dark) >= 3
-    assert contrast(ink.light, palette.PAGE.dark) >= 3  # pixels inside a picture do not follow the theme
+@pytest.mark.parametrize("ink", style.COLOURS, ids=lambda ink: ink.variable)
+def test_a_colour_stands_out_on_both_pages(ink: style.Ink) -> None:
+    assert contrast(ink.light, style.PAGE.light) >= 3
+    assert contrast(ink.dark, style.PAGE.dark) >= 3
+    assert contrast(ink.light, style.PAGE.dark) >= 3  # pixels inside a picture do not follow the theme
 
 
 def test_thirteen_models_look_different_in_colour_and_in_print() -> None:
     names = ["trees", "neural", "blend", *(f"model {number}" for number in range(10))]
-    found = palette.styles(names)
+    found = style.styles(names)
     assert len({(found[name].ink, found[name].line) for name in names}) == len(names)
     assert len({found[name].marker for name in names}) == len(names)
 
 
 def test_a_model_looks_the_same_whatever_other_models_there_are() -> None:
-    assert palette.styles(["mine", "trees"])["trees"] == palette.styles(["trees", "a", "b"])["trees"]
+    assert style.styles(["mine", "trees"])["trees"] == style.styles(["trees", "a", "b"])["trees"]
 
 
 def test_each_colour_has_a_value_for_every_theme() -> None:
-    style = theme.style()
-    for ink in (palette.PAGE, palette.TEXT, *palette.COLOURS):
-        values = re.findall(rf"{ink.variable}: (#\w{{6}});", style)
+    rules = style.variables()
+    for ink in (style.PAGE, style.TEXT, *style.COLOURS):
+        values = re.findall(rf"{ink.variable}: (#\w{{6}});", rules)
         assert values == [ink.light, ink.dark, ink.light, ink.dark, ink.light]  # the last one is for print
 
 
-@pytest.mark.parametrize("ink", theme.TEXTS, ids=lambda ink: ink.variable)
-def test_text_can_be_read_on_every_ground(ink: palette.Ink) -> None:
-    for ground in (palette.PAGE, theme.PANEL, theme.WARNING_SHADE):
+@pytest.mark.parametrize("ink", style.TEXTS, ids=lambda ink: ink.variable)
+def test_text_can_be_read_on_every_ground(ink: style.Ink) -> None:
+    for ground in (style.PAGE, style.PANEL, style.WARNING_SHADE):
         assert contrast(ink.light, ground.light) >= 4.5
         assert contrast(ink.dark, ground.dark) >= 4.5

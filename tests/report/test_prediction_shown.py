@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu.report import build
+from sparkgpu.present.report import build
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths

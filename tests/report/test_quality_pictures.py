@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.report import build
-from sparkgpu.report.pictures.density import edges
-from sparkgpu.report.pictures.shared import compact, distinct, short
+from sparkgpu.present.pictures.regression import edges
+from sparkgpu.present.pictures.shared import compact
+from sparkgpu.present.report import build
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.words import distinct, short
 
 MakeRun = Callable[..., RunPaths]
 

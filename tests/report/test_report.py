@@ -10,8 +10,8 @@ from io import StringIO
 
 import pytest
 
-from sparkgpu.report import build
-from sparkgpu.report.cards import card_path
+from sparkgpu.present.cards import card_path
+from sparkgpu.present.report import build
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import read_results

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from sparkgpu.plan.plan import Plan
-from sparkgpu.report import build
-from sparkgpu.report.scaling import busy_sentence, covered_s, shares
-from sparkgpu.report.tables import timings
-from sparkgpu.report.timeline import seconds_by_phase
+from sparkgpu.present.report import build
+from sparkgpu.present.scaling import busy_sentence, covered_s, shares
+from sparkgpu.present.tables import timings
+from sparkgpu.present.timeline import seconds_by_phase
 from sparkgpu.rundir.bench import BenchRecord, BenchRow
 from sparkgpu.rundir.files import read_record, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths

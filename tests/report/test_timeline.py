@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.host.telemetry import GpuSample, Sample, append_sample
-from sparkgpu.report.figure import plot_style
-from sparkgpu.report.pictures.activity import activity
-from sparkgpu.report.timeline import MOST_SAMPLES, timeline
+from sparkgpu.present.figure import plot_style
+from sparkgpu.present.pictures.machine import activity
+from sparkgpu.present.timeline import MOST_SAMPLES, timeline
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
 
@@ -46,8 +46,8 @@ def test_a_phase_lasts_until_the_next_sign_of_its_branch(paths: RunPaths) -> Non
     sampled(paths, 12)
     found = timeline(paths)
     assert found is not None
-    spans = [(span.phase, span.trial, span.begin_s, span.end_s) for span in found.lanes["lane 0 neural"]]
-    assert spans == [("loading", "", 1.0, 4.0), ("training", "neural-s7", 4.0, 9.0)]
+    spans = [(span.phase, span.begin_s, span.end_s) for span in found.lanes["lane 0 neural"]]
+    assert spans == [("loading", 1.0, 4.0), ("training", 4.0, 9.0)]
     assert found.end_s == 11.0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparkgpu import report
+from sparkgpu.present.report import build
 from sparkgpu.rundir.explanations import (
     ColumnImportance,
     Dependence,
@@ -66,7 +66,7 @@ def run(run_directory: Callable[..., RunPaths]) -> RunPaths:
 
 
 def texts(paths: RunPaths) -> tuple[str, str]:
-    page = report.build(paths)
+    page = build(paths)
     return page.read_text(encoding="utf-8"), (paths.report / "report.md").read_text(encoding="utf-8")
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from sparkgpu.errors import ConfigError
+from sparkgpu.present.leaderboard import metric_cells
 from sparkgpu.rundir.curve import CurvePoint, curve_as_csv, read_curve
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import read_results, write_results
 from sparkgpu.runs.finish import cost
 from sparkgpu.score.metrics import best
-from sparkgpu.score.standings import standings
 
 
 def written() -> dict[str, Any]:
@@ -135,11 +135,10 @@ def test_the_best_value_is_that_of_the_metrics_direction(
 
 def test_models_of_any_name_stand_side_by_side_and_one_value_alone_is_not_the_best(tmp_path: Path) -> None:
     models = read_results(left_in(tmp_path, written())).models
-    found = standings(models, "test")
-    assert [(standing.value, standing.is_best) for standing in found["rmse"]] == [
+    assert [(cell.value, cell.best) for cell in metric_cells(models)["rmse"]] == [
         (2.0, True), (None, False), (3.0, False), (2.0, True),
     ]  # fmt: skip
-    assert not any(standing.is_best for standing in standings(models[:2], "test")["rmse"])
+    assert not any(cell.best for cell in metric_cells(models[:2])["rmse"])
 
 
 def test_a_learning_curve_is_read_as_it_was_written(tmp_path: Path) -> None:

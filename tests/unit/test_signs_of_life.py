@@ -9,8 +9,8 @@ import pytest
 
 from sparkgpu.cluster import signs_of_life
 from sparkgpu.cluster.signs_of_life import SignsOfLife
+from sparkgpu.present.terminal.progress import Progress
 from sparkgpu.rundir.events import Event, EventReader, EventWriter
-from sparkgpu.terminal.progress import Progress
 
 
 def test_alive_is_written_to_all_while_one_of_those_asked_made_progress(

@@ -151,8 +151,8 @@ def test_a_limit_that_has_passed_leaves_one_step() -> None:
 
 
 def test_a_spark_cluster_refuses_a_limit_before_anything_starts(tmp_path: Path) -> None:
+    from sparkgpu.present.terminal.display import open_display
     from sparkgpu.runs.run import run
-    from sparkgpu.terminal import open_display
 
     config = config_io.load(assignments=["time_limit=60s", "cluster.master=spark://nowhere:7077"])
     with open_display(True) as display, pytest.raises(ConfigError, match="a run on a Spark cluster"):
