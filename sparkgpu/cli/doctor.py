@@ -23,12 +23,10 @@ def doctor(
 ) -> None:
     """Say what of this machine works for a run; with --deep, prove it by training."""
     import os
-    import time
 
     from sparkgpu.config import toml
     from sparkgpu.config.options import keyed
-    from sparkgpu.doctor import doctor as examine
-    from sparkgpu.doctor.page import write_report
+    from sparkgpu.doctor.doctor import examine
     from sparkgpu.present.terminal.commands import examining
 
     if not deep and not (gpus is None and cpu_lanes is None and out is None):
@@ -37,15 +35,12 @@ def doctor(
     folder = out or Path()
     if deep and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise ConfigError(f"--out {folder}: it is not a folder that you may write to. Name another one.")
-    began = time.monotonic()
     with examining(quiet=as_json) as shown:
-        found = examine.look(os.environ, shown.check)
-        trained = examine.train(asked, os.environ, shown.check, shown.begin) if deep else ()
-    report = examine.reported(found, trained, began)
+        report = examine(asked if deep else None, os.environ, shown.check, shown.begin)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     if deep:
-        page = write_report(folder, report)
+        page = report.write(folder)
         if not as_json:
             typer.echo(f"\nwritten {page} and {page.with_suffix('.json').name}")
     raise typer.Exit(DeviceError.exit_code if report.status == "failure" else EXIT_DONE)

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu.doctor.check import Check
+from sparkgpu.doctor.check import Check, DoctorReport
 from sparkgpu.doctor.gpu_checks import gpu_checks, run_check, torch_cuda
 from sparkgpu.doctor.machine_checks import processor_check
-from sparkgpu.doctor.page import DoctorReport, as_markdown
 from sparkgpu.host.devices import Machine
 from sparkgpu.host.gpus import DENIED, Gpu, Survey
 
@@ -167,7 +166,7 @@ def test_the_page_is_a_table_that_text_cannot_break() -> None:
         deep=(Check(name="c", status="failure", found="no", fix="yes"),),
     )  # fmt: skip
     assert report.status == "failure"
-    lines = as_markdown(report).splitlines()
+    lines = report.as_markdown().splitlines()
     assert "| a\\|b | ok | two lines |  |" in lines and "| c | FAILURE | no | yes |" in lines
 
 
