@@ -31,6 +31,7 @@ from sparkgpu.host.watchdog import looking_after_myself
 from sparkgpu.lanes.crew import Crew, lane_crew
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.present.terminal.display import Display
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
@@ -48,7 +49,6 @@ from sparkgpu.runs.stopped import record_stop_reason
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source, find_source
-from sparkgpu.present.terminal.display import Display
 
 
 @dataclass(frozen=True, kw_only=True)
