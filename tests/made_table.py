@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import Feature
+from sparkgpu.rundir.results import DataInfo, Results, write_results
+from sparkgpu.table.schema import Feature, TableSchema
 from sparkgpu.table.writer import table_rows
 
 
@@ -66,3 +67,19 @@ def write_part(
     """Write one file of a split."""
     paths.split(split).mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, paths.split(split) / f"part-{part:05d}.parquet", row_group_size=group_rows)
+
+
+def write_made_results(paths: RunPaths, schema: TableSchema, **found: Any) -> None:
+    """``metrics.json`` of a run on this table: `models`, `comparison` and, if there are any, `trials`."""
+    host = {
+        "system": "Linux", "processor": "CPU", "cores": 2, "available_memory_bytes": 2**34, "gpus": [],
+        "driver": None,
+    }  # fmt: skip
+    run = {
+        "name": "made", "started_at": "2026-11-21T03:00:00Z", "wall_s": 1.0, "sparkgpu": "0.1.0",
+        "versions": {}, "host": host, "peak_rss_bytes": 1,
+    }  # fmt: skip
+    data = schema.model_dump(include=set(DataInfo.model_fields)) | {"num_features": len(schema.features)}
+    cost = {"device_hours": 0.0, "energy_wh": None, "price": None}
+    whole = {"schema_version": 1, "run": run, "data": data, "trials": [], "cost": cost, **found}
+    write_results(paths, Results.model_validate(whole))

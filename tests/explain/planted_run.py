@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from made_table import feature, made_rows, write_splits
+from made_table import feature, made_rows, write_made_results, write_splits
 from numpy.typing import NDArray
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.engines.engine import Platform, Trial, make_engine
-from sparkgpu.host.devices import Machine
 from sparkgpu.plan.defaults import resolve
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.plan.tree_defaults import TableSize
@@ -23,8 +22,6 @@ from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import HostRecord
-from sparkgpu.rundir.results import CostInfo, DataInfo, Results, RunInfo, write_results
 from sparkgpu.runs.evaluate import evaluate
 from sparkgpu.table.schema import Feature, TableSchema
 
@@ -79,7 +76,8 @@ def planted_run(
     events.close()
     plan = Plan(preset="fast", lanes=(_LANE,), trials=specs, reasons={})
     write_json(paths.plan, plan)
-    _write_results(paths, schema, plan)
+    found = evaluate(paths, plan, schema, {}, 7, {})
+    write_made_results(paths, schema, models=found.models, trials=found.trials, comparison=found.comparison)
     return paths
 
 
@@ -121,32 +119,4 @@ def _write_table(
             "splits": {split: int((split_N == split).sum()) for split in ("train", "valid", "test")},
             "fingerprint": "",
         }
-    )  # fmt: skip
-
-
-def _write_results(paths: RunPaths, schema: TableSchema, plan: Plan) -> None:
-    found = evaluate(paths, plan, schema, {}, 7, {})
-    machine = Machine(cores=2, memory_bytes=2**34, gpus=(), driver=None)
-    host = HostRecord(
-        system="Linux", processor="", cores=machine.cores, available_memory_bytes=machine.memory_bytes,
-        gpus=(), driver=None,
-    )  # fmt: skip
-    write_results(
-        paths,
-        Results(
-            schema_version=1,
-            run=RunInfo(
-                name="planted", started_at="2026-01-01T00:00:00Z", wall_s=1.0, sparkgpu="0.1.0", versions={},
-                host=host, peak_rss_bytes=0,
-            ),
-            data=DataInfo(
-                source=schema.source, rows=schema.rows, rows_refused=0, num_features=len(schema.features),
-                target=schema.target, task=schema.task, classes=schema.classes, splits=schema.splits,
-                fingerprint="", weighted=schema.weight is not None,
-            ),
-            models=found.models,
-            trials=found.trials,
-            comparison=found.comparison,
-            cost=CostInfo(device_hours=0.0, energy_wh=None, price=None),
-        ),
     )  # fmt: skip

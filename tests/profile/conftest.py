@@ -9,28 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from made_table import made_rows, write_splits
+from made_table import made_rows, write_made_results, write_splits
 
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import DataInfo, Results, write_results
 from sparkgpu.table.schema import Feature, TableSchema
 
 SPLITS = ("train", "valid", "test")
-WHOLE_RUN = {
-    "schema_version": 1,
-    "run": {
-        "name": "made", "started_at": "2026-11-21T03:00:00Z", "wall_s": 1.0, "sparkgpu": "0.1.0",
-        "versions": {},
-        "host": {
-            "system": "Linux", "processor": "CPU", "cores": 2, "available_memory_bytes": 1, "gpus": [],
-            "driver": None,
-        },
-        "peak_rss_bytes": 1,
-    },
-    "trials": [],
-    "cost": {"device_hours": 0.0, "energy_wh": None, "price": None},
-}  # fmt: skip
 
 
 def make_table(
@@ -69,18 +54,12 @@ def make_table(
     )  # fmt: skip
     write_json(paths.schema, schema)
     if best is not None:
-        fields = set(DataInfo.model_fields) - {"num_features", "fingerprint", "weighted"}
-        data = schema.model_dump(include=fields)
         model = {
             "name": "trees", "engine": "x", "status": "done", "trials": [],
             "metrics": {"test": best}, "std": {},
         }  # fmt: skip
-        whole = WHOLE_RUN | {
-            "data": {**data, "num_features": len(features), "fingerprint": ""},
-            "models": [model],
-            "comparison": {"metric": next(iter(best)), "leader": "trees", "pairs": []},
-        }
-        write_results(paths, Results.model_validate(whole))
+        comparison = {"metric": next(iter(best)), "leader": "trees", "pairs": []}
+        write_made_results(paths, schema, models=[model], comparison=comparison)
     return paths
 
 
