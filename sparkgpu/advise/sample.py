@@ -1,14 +1,13 @@
 """A part of the user's table as a file of its own, and the number of rows of the whole, without Spark.
 
 One row at random of every few rows is taken, so that a sorted table gives rows of all its parts. Of a very
-large table only some row groups, or only the first rows, are read. Text formats are copied as text, since
-the types must be guessed from the sample as from the whole. Limits: a line end inside a quoted value counts
-as a row, and tables that only Spark can read are refused.
+large table only some row groups, or only the first rows, are read. CSV is copied as text, since the types
+must be guessed from the sample as from the whole. Limits: a line end inside a quoted value counts as a row,
+and tables that only Spark can read are refused.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -165,16 +164,11 @@ def _some_groups(source: Source, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _written(table: pa.Table, source: Source, folder: Path) -> Path:
-    """The rows in a file that is read as the source is."""
+    """The rows in a file that gives the columns the types that the source does."""
+    file = folder / ("sample.csv" if source.format == "csv" else "sample.parquet")
     if source.format == "csv":
-        file = folder / "sample.csv"
         pyarrow.csv.write_csv(table, file)
-    elif source.format == "json":
-        file = folder / "sample.jsonl"
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist())
-        file.write_text("".join(lines), encoding="utf-8")
     else:
-        file = folder / "sample.parquet"
         pq.write_table(table, file)
     return file
 

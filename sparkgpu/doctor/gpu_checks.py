@@ -34,22 +34,13 @@ def gpu_checks(found: Survey) -> Iterator[Check]:
         return
     cuda = f", CUDA up to {_dotted(found.cuda)}" if found.cuda else ""
     yield ok("GPU driver", f"{found.driver or 'of unknown version'}{cuda}")
-    yield from _gpus(found)
-    if any(gpu.problem is None for gpu in found.gpus):
+    usable = [gpu for gpu in found.gpus if gpu.problem is None]
+    for gpu in found.gpus:  # those that can be used have the numbers that --gpus takes
+        yield _unusable(gpu) if gpu.problem else _usable(f"GPU {usable.index(gpu)}", gpu)
+    if usable:
         yield _torch(found)
-        yield from _h2o(found)
+        yield _h2o(found)
         yield _xgboost()
-
-
-def _gpus(found: Survey) -> Iterator[Check]:
-    """Each device; those that can be used have the numbers that ``--gpus`` takes."""
-    number = 0
-    for gpu in found.gpus:
-        if gpu.problem is None:
-            yield _usable(f"GPU {number}", gpu)
-            number += 1
-        else:
-            yield _unusable(gpu)
 
 
 def _usable(name: str, gpu: Gpu) -> Check:
@@ -94,26 +85,16 @@ def run_check(machine: Machine, environ: Mapping[str, str]) -> Check:
 
 def _torch(found: Survey) -> Check:
     name, cuda, driver = "torch", torch_cuda(), found.cuda
-    if driver and driver[0] < _WHEEL_CUDA[0]:
-        newer = f"install a driver for CUDA {_WHEEL_CUDA[0]} first"
-        what = f"built for CUDA {_dotted(cuda)}" if cuda else "a build without CUDA"
+    what = f"built for CUDA {_dotted(cuda)}" if cuda else "a build without CUDA"
+    needed = max(_WHEEL_CUDA[0], cuda[0] if cuda else 0)
+    if driver and driver[0] < needed:
+        newer = f"install a driver for CUDA {needed} first"
         return failure(name, f"{what}, and the driver runs CUDA up to {_dotted(driver)}", newer)
     if cuda is None:
-        version = importlib.metadata.version("torch")
-        wheel = f"cu{_WHEEL_CUDA[0]}{_WHEEL_CUDA[1]}"
-        return failure(
-            name,
-            f"{version} is a build without CUDA",
-            f"pip install --force-reinstall torch=={version.partition('+')[0]} --index-url "
-            f"https://download.pytorch.org/whl/{wheel}",
-        )
-    if driver and cuda[0] > driver[0]:
-        return failure(
-            name,
-            f"built for CUDA {_dotted(cuda)}, and the driver runs up to {_dotted(driver)}",
-            f"install a driver for CUDA {cuda[0]}",
-        )
-    return ok(name, f"built for CUDA {_dotted(cuda)}")
+        version, wheel = importlib.metadata.version("torch"), f"cu{_WHEEL_CUDA[0]}{_WHEEL_CUDA[1]}"
+        fix = f"pip install --force-reinstall torch=={version.partition('+')[0]} --index-url "
+        return failure(name, f"{version} is {what}", f"{fix}https://download.pytorch.org/whl/{wheel}")
+    return ok(name, what)
 
 
 def torch_cuda() -> tuple[int, int] | None:
@@ -126,25 +107,19 @@ def torch_cuda() -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _h2o(found: Survey) -> Iterator[Check]:
+def _h2o(found: Survey) -> Check:
     name = "H2O XGBoost on GPUs"
     if found.cuda and found.cuda < _H2O_CUDA:
-        yield failure(
-            name,
-            f"its library needs CUDA {_dotted(_H2O_CUDA)}, and the driver runs up to {_dotted(found.cuda)}",
-            "install a newer driver",
-        )
-        return
+        what = f"its library needs CUDA {_dotted(_H2O_CUDA)}, and the driver runs up to {_dotted(found.cuda)}"
+        return failure(name, what, "install a newer driver")
     newer = [gpu for gpu in found.gpus if (gpu.compute_capability or (0, 0)) > _H2O_NEWEST_CODE]
-    if newer:
-        yield warning(
-            name,
-            f"its library has no machine code for {newer[0].title}; the driver translates it at the first "
-            "run",
-            "`sparkgpu doctor --deep` proves whether it trains; if not, set trees.engine to xgboost",
-        )
-    else:
-        yield ok(name, "its library has machine code for these GPUs; `sparkgpu doctor --deep` proves it")
+    if not newer:
+        return ok(name, "its library has machine code for these GPUs; `sparkgpu doctor --deep` proves it")
+    return warning(
+        name,
+        f"its library has no machine code for {newer[0].title}; the driver translates it at the first run",
+        "`sparkgpu doctor --deep` proves whether it trains; if not, set trees.engine to xgboost",
+    )
 
 
 def _xgboost() -> Check:

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 from sparkgpu.doctor.check import Check, failure, ok, warning
@@ -29,11 +28,7 @@ from sparkgpu.words import counted, gibibytes, listed
 GIB = 2**30
 ACTIVATE = "source env/activate.sh"
 
-# Module, and the distribution that pip installs.
-_PACKAGES = {
-    "pyspark": "pyspark", "h2o": "h2o", "ai.h2o.sparkling": "h2o-pysparkling-3.5", "torch": "torch",
-    "pyarrow": "pyarrow", "pandas": "pandas",
-}  # fmt: skip
+_PACKAGES = ("pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "pyarrow", "pandas")
 _LEAST_MEMORY, _LEAST_DISK, _LEAST_SHARED = 4 * GIB, 5 * GIB, GIB // 2
 
 
@@ -59,19 +54,15 @@ def _python() -> Check:
 
 
 def _packages() -> Check:
-    absent = [name for module, name in _PACKAGES.items() if not _is_there(module)]
+    versions, absent = [], []
+    for name in _PACKAGES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            absent.append(name)
     if absent:
         return failure("packages", f"not installed: {listed(absent)}", f"{ACTIVATE}, or pip install sparkgpu")
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES.values()]
     return ok("packages", ", ".join(versions))
-
-
-def _is_there(module: str) -> bool:
-    """Whether a module can be found; the folders around it are not imported."""
-    top, *inner = module.split(".")
-    spec = find_spec(top)
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    return spec is not None and (not inner or any(Path(place, *inner).exists() for place in places))
 
 
 def _java(environ: Mapping[str, str]) -> Iterator[Check]:
@@ -99,12 +90,9 @@ def _native_trees() -> Check:
             libraries = [Path(entry).name for entry in jar.namelist() if "linux_64/libxgboost4j" in entry]
     except (OSError, AssertionError, zipfile.BadZipFile) as error:
         return failure(name, f"its jar cannot be read ({error})", ACTIVATE)
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return failure(
-            name,
-            f"no native library for {platform.system()} on {platform.machine()}",
-            "set trees.engine to lightgbm or xgboost",
-        )
+    system = f"{platform.system()} on {platform.machine()}"
+    if system != "Linux on x86_64":
+        return failure(name, f"no native library for {system}", "set trees.engine to lightgbm or xgboost")
     if ctypes.util.find_library("gomp") is None:
         return failure(name, "the system has no libgomp.so.1, which it needs", "apt-get install libgomp1")
     return ok(name, ", ".join(sorted(libraries)))
@@ -133,13 +121,10 @@ def _memory(machine: Machine) -> Check:
 
 def _disk() -> Check:
     folder = tempfile.gettempdir()
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        return failure("disk", f"{folder}: {error}", "set TMPDIR to a folder that you may write to")
-    found = f"{gibibytes(free)} free in {folder}"
     if not os.access(folder, os.W_OK):
         return failure("disk", f"{folder} cannot be written", "set TMPDIR to a folder that you may write to")
+    free = shutil.disk_usage(folder).free
+    found = f"{gibibytes(free)} free in {folder}"
     if free < _LEAST_DISK:
         return warning("disk", found, "free some, or set TMPDIR to a larger disk: H2O unpacks its libraries")
     return ok("disk", found)
@@ -151,11 +136,8 @@ def _shared_memory() -> Check:
         return ok("shared memory", "this system has no /dev/shm")
     size = shutil.disk_usage(folder).total
     found = f"{gibibytes(size)} in {folder}"
-    if size < _LEAST_SHARED:
-        return warning(
-            "shared memory", found, "start the container with --shm-size 1g: ranks and loaders use it"
-        )
-    return ok("shared memory", found)
+    fix = "start the container with --shm-size 1g: ranks and loaders use it"
+    return ok("shared memory", found) if size >= _LEAST_SHARED else warning("shared memory", found, fix)
 
 
 def _slurm() -> Check:

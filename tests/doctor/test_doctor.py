@@ -56,7 +56,7 @@ def test_a_failure_has_its_command_and_status_3(tmp_path: Path) -> None:
         environ["PYTHONPATH"] = str(tmp_path)
         (tmp_path / "sitecustomize.py").write_text(
             "import sparkgpu.doctor.machine_checks as checks\n"
-            "checks._PACKAGES = {**checks._PACKAGES, 'no_such_package': 'no-such-package'}\n"
+            "checks._PACKAGES = (*checks._PACKAGES, 'no-such-package')\n"
         )
     found = json.loads(doctor("--json", cwd=tmp_path, code=3, environ=environ))
     failed = [check for check in found["machine"] if check["status"] == "failure"]
