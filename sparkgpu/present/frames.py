@@ -7,11 +7,9 @@ may be absent are Int64.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from sparkgpu.predict.fitted import typed_classes
 from sparkgpu.predict.output import prediction_columns
@@ -23,11 +21,17 @@ from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.score.by_model import ModelPredictions
 from sparkgpu.table.schema import TableSchema
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
 _KINDS: Mapping[type, str] = {str: "object", float: "float64", int: "int64", bool: "bool"}
 
 
 def _frame(columns: Mapping[str, type | str], rows: Iterable[Sequence[Any]]) -> pd.DataFrame:
     """`rows` in `columns` of these types; None becomes a gap."""
+    import pandas as pd  # not before a frame is asked for
+
     kinds = {name: _KINDS[kind] if isinstance(kind, type) else kind for name, kind in columns.items()}
     return pd.DataFrame(list(rows), columns=list(columns), dtype=object).astype(kinds)
 
@@ -62,6 +66,8 @@ def leaderboard(results: Results, split: Split, rows: ModelPredictions | None) -
 
 def table(results: Results) -> pd.DataFrame:
     """The test metrics, one row per model: the means over its trials."""
+    import pandas as pd
+
     models = {model.name: model.metrics.test for model in results.models}
     return pd.DataFrame.from_dict(models, orient="index")
 
@@ -145,6 +151,8 @@ def predictions(schema: TableSchema, rows: ModelPredictions, name: str) -> pd.Da
 
     The columns of the prediction are those of ``sparkgpu predict``.
     """
+    import pandas as pd
+
     labels, values = rows.known(name)
     columns: dict[str, NDArray[Any]] = {"row_id": labels.row_id_N}
     if schema.classes:

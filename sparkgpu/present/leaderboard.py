@@ -7,6 +7,7 @@ times are means over its trials, its device time and cost are sums; a blend take
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -39,6 +40,7 @@ MOST_ACROSS = 4
 _MOST_METRICS = 3  # of many models on a terminal: as many as 80 columns hold beside the rest
 _ROUNDING = 1e-9  # relative
 _UNITS = {"trees": "tree", "neural": "epoch"}
+_UNIT = re.compile(r" (tree|epoch)s?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +296,7 @@ def brief(found: Results) -> tuple[Table, str]:
     if len(found.models) > MOST_ACROSS:
         several = any(model.averaged for model in found.models)
         said = "; of several trials, of their averaged predictions" if several else ""
-        return _models_down(found), f"best of the column{said}"
+        return models_down(found, _MOST_METRICS), f"best of the column{said}"
     of = entries(found)
     rows = _metric_rows(found, "test", "  trials averaged")
     rows.append(_text_row("", ["" for _ in of]))
@@ -308,43 +310,26 @@ def brief(found: Results) -> tuple[Table, str]:
     return Table(columns=("test split", *(one.name for one in of)), rows=lines), "best of the row"
 
 
-def _models_down(found: Results) -> Table:
-    """Many models, the best first, with as many metrics as a narrow terminal holds."""
+def models_down(found: Results, most: int | None = None) -> Table:
+    """The models, the best first, with all test metrics or as many as a narrow terminal holds."""
     scored = metric_cells(found.models, averaged=True)
-    shown = list(scored)[:_MOST_METRICS]
+    shown = {metric_title(metric): metric for metric in list(scored)[:most]}
     place = {model.name: number for number, model in enumerate(found.models)}
     rows = [
         (
-            Cell(text=_with_status(one.model)),
-            *(scored[metric][place[one.name]] for metric in shown),
+            Cell(
+                text=one.name if one.model.status == "done" else f"{one.name} ({one.model.status})",
+                best=one.name == found.comparison.leader,
+            ),
+            *(scored[metric][place[one.name]] for metric in shown.values()),
             seconds_cell(one.fit_s),
-            Cell(text=(one.trained or DASH).removesuffix(" trees").removesuffix(" epochs"), number=True),
+            Cell(text=(one.trained if most is None else _UNIT.sub("", one.trained)) or DASH, number=True),
         )
         for one in ranked(found.comparison.metric, entries(found))
         if one.model.status != "left out"
     ]
-    columns = ("test split", *map(metric_title, shown), "fit", "trained")
-    return Table(columns=columns, rows=tuple(rows), best_of="column")
-
-
-def _with_status(model: ModelResult) -> str:
-    return model.name if model.status == "done" else f"{model.name} ({model.status})"
-
-
-def in_a_notebook(found: Results) -> Table:
-    """All test metrics, a row for each model in the run's order; the name of the leader is bold as well."""
-    scored = metric_cells(found.models, averaged=True)
-    rows = [
-        (
-            Cell(text=_with_status(one.model), best=one.name == found.comparison.leader),
-            *(of_metric[place] for of_metric in scored.values()),
-            *cells(seconds_cell(one.fit_s).text, one.trained or DASH),
-        )
-        for place, one in enumerate(entries(found))
-        if one.model.status != "left out"
-    ]
-    titles = {metric_title(metric): metric for metric in scored}
-    return Table(columns=("", *titles, "mean fit time", "trained"), rows=tuple(rows), hints=titles)
+    columns = ("test split", *shown, "fit", "trained")
+    return Table(columns=columns, rows=tuple(rows), best_of="column", hints=shown)
 
 
 def of_runs(metric: str, of: Sequence[Entry], compared: Sequence[str] = ()) -> Table:

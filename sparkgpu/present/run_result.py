@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from sparkgpu.errors import EXIT_DONE, ConfigError, TrialError
+from sparkgpu.present import frames
+from sparkgpu.present.leaderboard import Split, models_down
+from sparkgpu.present.table import plain_html
+from sparkgpu.present.verdict import verdict
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, finished_results
 from sparkgpu.words import capital, clean, metric_title, number_text
@@ -27,8 +31,6 @@ if TYPE_CHECKING:
     from sparkgpu.rundir.explanations import Explanations
     from sparkgpu.score.by_model import ModelPredictions
     from sparkgpu.table.schema import TableSchema
-
-Split = Literal["valid", "test"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,21 +82,15 @@ class RunResult:
         mixes them. `leader` marks the model that led on the validation rows. Without the table or the
         predictions there is no interval.
         """
-        from sparkgpu.present import frames
-
         _checked(split)
         return frames.leaderboard(self.results, split, self._rows(split))
 
     def table(self) -> pandas.DataFrame:
         """The test metrics, one row per model (means over trials)."""
-        from sparkgpu.present import frames
-
         return frames.table(self.results)
 
     def trials(self) -> pandas.DataFrame:
         """One row per trial, finished or not: seed, fold, lane, devices, test metrics, seconds, memory."""
-        from sparkgpu.present import frames
-
         return frames.trials(self.results)
 
     def curves(self) -> pandas.DataFrame:
@@ -102,8 +98,6 @@ class RunResult:
 
         A step is a tree or an epoch; `elapsed_s` counts from the start of that training.
         """
-        from sparkgpu.present import frames
-
         return frames.curves(self._paths, self.results)
 
     def pairs(self) -> pandas.DataFrame:
@@ -111,8 +105,6 @@ class RunResult:
 
         `difference` is the metric of `a` minus that of `b` on the test rows; `ahead` is None for a tie.
         """
-        from sparkgpu.present import frames
-
         return frames.pairs(self.results)
 
     def importance(self) -> pandas.DataFrame:
@@ -122,8 +114,6 @@ class RunResult:
         the test rows, and `share` the column's part of all that the model loses. Raises `ConfigError` if the
         run has not been explained.
         """
-        from sparkgpu.present import frames
-
         return frames.importance(self._explanations())
 
     def predictions(self, model: str = "best", split: Split = "test") -> pandas.DataFrame:
@@ -133,7 +123,6 @@ class RunResult:
         a model that this run has not, and `TrialError` if the predictions are gone.
         """
         from sparkgpu.predict.members import model_name
-        from sparkgpu.present import frames
         from sparkgpu.score.by_model import predictions_of_models, predictions_of_trial
 
         _checked(split)
@@ -222,8 +211,6 @@ class RunResult:
     @property
     def verdict(self) -> str:
         """The answer of the run in one sentence."""
-        from sparkgpu.present.verdict import verdict
-
         return verdict(self.results)
 
     @property
@@ -252,14 +239,11 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """Plain tags, and all text of users escaped."""
-        from sparkgpu.present.leaderboard import in_a_notebook
-        from sparkgpu.present.table import plain_html
-
         found = self.results.comparison
         notes = [f"{capital(text)}." for text in found.caveats]
         notes += [f"{trial.name} failed: {trial.error}" for trial in self.results.failed]
         return (
-            f"<p><b>{escape(clean(self.verdict))}</b></p>{plain_html(in_a_notebook(self.results))}"
+            f"<p><b>{escape(clean(self.verdict))}</b></p>{plain_html(models_down(self.results))}"
             "<p>Scores on the test rows; the best of a column is bold.</p>"
             f"{_listed(self.verdicts)}{_listed(notes)}<p>report: {escape(shown_path(self.report))}</p>"
         )

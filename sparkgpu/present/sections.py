@@ -24,7 +24,7 @@ from sparkgpu.present.tables import Fact, short_source
 from sparkgpu.present.timeline import seconds_by_phase
 from sparkgpu.present.verdict import next_steps, verdict
 from sparkgpu.rundir.advice import AdviceRecord
-from sparkgpu.rundir.explanations import Explanations, read_explanations
+from sparkgpu.rundir.explanations import read_explanations
 from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.profile import TableProfile
@@ -136,7 +136,7 @@ def _rows(schema: TableSchema) -> str:
 
 def _result(run: Inputs) -> Content:
     """The first screen: the verdict, the leaderboard, what each model was given, and what to run next."""
-    found, weight = run.results, run.schema.weight
+    found = run.results
     by_share, settings = run.split_and_settings
     checks = run.profile.checks if run.profile else ()
     doubts = [check.name for check in checks if check.name in _DOUBTS and not check.passed]
@@ -153,10 +153,7 @@ def _result(run: Inputs) -> Content:
         "given": leaderboard.given(found),
         "steps": next_steps(found, folder=str(run.paths.root), by_share=by_share, settings=settings),
         "results": leaderboard.all_metrics(found),
-        "weight_note": ""
-        if weight is None
-        else f"Column {weight} weights the rows in every metric, in the intervals and in the weights of the "
-        "blend.",
+        "weight": run.schema.weight,
         "comparison": tables.comparison(found),
         "comparison_metric": metric_title(found.comparison.metric),
         "blend_of_one": blend_of_one(only) if only else "",
@@ -204,40 +201,20 @@ def _why(run: Inputs) -> Content | None:
     names, models = ([model.name for model in of.models] for of in (run.results, found))
     decimals = tables.decimals_of(found)
     sentences = [one.differs for one in found.importances if one.differs]
-    none = ""
-    if found.pair and found.importances and not sentences:
-        none = f"No column matters clearly more to {found.pair[0]} than to {found.pair[1]}, or less."
+    shuffles = [one.shuffles for row in found.importances for one in row.models.values()]
     return {
         "absent": "",
         "map": columns.importance_map(found, names),
         "dependence": columns.dependence(found, names, run.schema.target),
-        "pair": found.pair,
         "sentences": sentences[:_MOST_SENTENCES],
-        "no_difference": none,
         "importances": tables.importances(found.importances, models, decimals),
         "leading": tables.importances(found.importances[:_LEADING], models, decimals),
-        "how": _how(found),
-        "notes": found.notes,
+        "found": found,
+        "shuffles": sorted({min(shuffles), max(shuffles)}) if shuffles else [],
+        "metric": metric_title(found.metric),
+        "values": listed(f"{model.name} {number_text(model.value)}" for model in found.models),
+        "took": seconds_text(found.seconds),
     }
-
-
-def _how(found: Explanations) -> str:
-    """How it was computed, in sentences."""
-    if not found.models:
-        return ""
-    metric = metric_title(found.metric)
-    shuffles = [one.shuffles for row in found.importances for one in row.models.values()]
-    times = sorted({min(shuffles), max(shuffles)}) if shuffles else []
-    values = listed(f"{model.name} {number_text(model.value)}" for model in found.models)
-    sampled = "all" if found.rows == found.test_rows else f"{found.rows:,} of"
-    return (
-        f"An importance is how much worse {metric} gets when one column is shuffled: its mean ± standard "
-        f"deviation over {' to '.join(map(str, times))} shuffles, the same for all models, on "
-        f"{sampled} {counted(found.test_rows, 'test row')}. A column whose content others repeat matters "
-        f"more than this shows. A curve is the mean prediction for {counted(found.dependence_rows, 'row')} "
-        f"that all get the same value. {metric} of the models on the sample: {values}. Seed {found.seed}; "
-        f"{seconds_text(found.seconds)} in all."
-    )
 
 
 def _failures(run: Inputs) -> Content | None:
@@ -284,35 +261,12 @@ def _data(run: Inputs) -> Content:
         "dropped": tables.dropped(schema),
         "features": tables.features(schema),
         "profile": profile,
-        "checked": _checked(profile) if profile else "",
+        "failed": [check.name for check in profile.checks if not check.passed] if profile else [],
         "columns": every and replace(every, rows=every.rows[:_OPEN_COLUMNS]),
         "more_columns": every and replace(every, rows=every.rows[_OPEN_COLUMNS:]),
-        "about": _about(profile) if profile else "",
+        "most_columns": tables.MOST_COLUMNS,
         "associations": columns.associations(profile.associations, len(profile.columns)) if profile else None,
     }
-
-
-def _checked(profile: TableProfile) -> str:
-    failed = [check.name for check in profile.checks if not check.passed]
-    if not failed:
-        return f"All {len(profile.checks)} checks of the table passed."
-    return f"{len(failed)} of {counted(len(profile.checks), 'check')} of the table failed: {listed(failed)}."
-
-
-def _about(profile: TableProfile) -> str:
-    """What the figures of the columns are of."""
-    train, count = profile.splits["train"], len(profile.columns)
-    part = f"{train.looked_at:,} evenly spaced ones of " if train.looked_at < train.rows else "the "
-    shown = (
-        f" These are the {tables.MOST_COLUMNS} features of {count:,} that belong to the target most; "
-        "profile.json has all."
-    )
-    return (
-        f"Figures of {part}{train.rows:,} training rows. “With the target” is the association of the picture "
-        "below. “Alone” is how much of the target the column explains by itself: the share of the log loss "
-        "of classes, or of the squared error, that it takes away on test rows."
-        f"{shown if count > tables.MOST_COLUMNS else ''}"
-    )
 
 
 def _training(run: Inputs) -> Content | None:

@@ -208,7 +208,7 @@ def rich_table(table: Table) -> RichTable:
         shown.add_column(clean(name), justify="right" if is_number else "left", no_wrap=whole)
     for row in table.rows:
         texts = (
-            clean(cell.text) + (" *" if cell.best else "  " if place in table.marked else "")
+            clean(cell.text) + (" *" if cell.best and cell.number else "  " if place in table.marked else "")
             for place, cell in enumerate(row)
         )
         shown.add_row(

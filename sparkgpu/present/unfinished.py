@@ -7,11 +7,11 @@ file is needed, and one that cannot be read counts as absent; a folder with none
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sparkgpu.config.registry.engines import BRANCHES, branch_of
 from sparkgpu.errors import ConfigError
@@ -62,21 +62,14 @@ class Unfinished:
 
 def read_unfinished(paths: RunPaths) -> Unfinished:
     """Read what there is."""
-    plan = schema = None
-    with suppress(*UNREADABLE):
-        plan = read_record(paths.plan, Plan)
-    with suppress(*UNREADABLE):
-        schema = read_schema(paths)
-    stopped = ""
-    with suppress(*UNREADABLE):
-        stopped = str(read_json(paths.stopped)["message"])
+    plan = _tried(lambda: read_record(paths.plan, Plan))
     events = dict(events_of(paths))
     every = [event for found in events.values() for event in found]
     return Unfinished(
-        stopped=stopped,
+        stopped=_tried(lambda: str(read_json(paths.stopped)["message"])) or "",
         errors=tuple(_errors(paths)),
         plan=plan,
-        schema=schema,
+        schema=_tried(lambda: read_schema(paths)),
         trials=tuple(_trials(paths, plan, every)),
         last_sign=_last_sign(paths, every),
         phases=tuple(
@@ -85,6 +78,15 @@ def read_unfinished(paths: RunPaths) -> Unfinished:
             if (phases := [event.text for event in found if event.kind == "phase"])
         ),
     )
+
+
+_Read = TypeVar("_Read")
+
+
+def _tried(read: Callable[[], _Read]) -> _Read | None:
+    with suppress(*UNREADABLE):
+        return read()
+    return None
 
 
 def _errors(paths: RunPaths) -> Iterator[tuple[str, str]]:
@@ -162,12 +164,8 @@ def check_is_run(paths: RunPaths) -> None:
 def page(paths: RunPaths, missing: str) -> tuple[dict[str, object], list[tuple[str, str]]]:
     """The values of the page, and its sections; `missing` is what the whole page would need."""
     found = read_unfinished(paths)
-    results: Results | None = None
-    with suppress(*UNREADABLE):
-        results = read_results(paths)
-    configuration = ""
-    with suppress(*UNREADABLE):
-        configuration = paths.config.read_text(encoding="utf-8")
+    results = _tried(lambda: read_results(paths))
+    configuration = _tried(lambda: paths.config.read_text(encoding="utf-8"))
     values = {
         "title": _title(found, paths),
         "run": paths.root.name,
@@ -182,7 +180,7 @@ def page(paths: RunPaths, missing: str) -> tuple[dict[str, object], list[tuple[s
         "activity": activity(paths),
         "lanes": lanes(found.plan) if found.plan else None,
         "reasons": found.plan.reasons if found.plan else {},
-        "configuration": configuration,
+        "configuration": configuration or "",
         "folder": str(paths.root),
     }
     machine = [("machine", "Machine")] if values["activity"] or values["lanes"] else []

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from sparkgpu.present.leaderboard import contestants, entries, given, leaderboard, spread_text
+from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import build
 from sparkgpu.present.table import Table
 from sparkgpu.present.tables import comparison
 from sparkgpu.present.verdict import NextStep, in_words, next_steps, verdict
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import FailedTrial, PairResult, Results, read_results
+from sparkgpu.rundir.results import FailedTrial, PairResult, Results, SplitMetrics, read_results
 
 MakeRun = Callable[..., RunPaths]
 
@@ -199,3 +201,14 @@ def test_a_blend_of_one_model_is_no_row_and_is_said(
     assert said in build(paths).read_text(encoding="utf-8")
     assert said in (paths.report / "report.md").read_text(encoding="utf-8")
     assert "What the blend is made of" not in (paths.report / "index.html").read_text(encoding="utf-8")
+
+
+def test_numbers_with_many_decimals_do_not_touch_below_the_first_picture(results: Results) -> None:
+    models = tuple(
+        model.model_copy(update={"metrics": SplitMetrics(test={"roc_auc": 0.999812 + place / 1e5})})
+        for place, model in enumerate(results.models)
+    )
+    drawn = scores.leaderboard(results.model_copy(update={"models": models}), {})
+    assert drawn is not None
+    numbers = re.findall(r">(0\.9998\d+)</text>", drawn.svg)
+    assert 2 <= len(numbers) <= 5

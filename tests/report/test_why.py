@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -115,3 +116,19 @@ def test_a_model_without_any_importance_is_drawn(run: RunPaths) -> None:
     write_json(run.explanations, found.model_copy(update={"importances": flat, "dependence": ()}))
     page, _ = texts(run)
     assert "No column matters clearly more to trees than to neural, or less." in section(page)
+
+
+def test_an_axis_of_dates_is_called_by_its_column_and_nothing_is_warned_of(run: RunPaths) -> None:
+    days = [(18000.0, 18001.0, 18001.9), (18000.0, 18040.0, 18085.0), (10000.0, 15000.0, 19000.0)]
+    dependence = tuple(
+        Dependence(
+            column="day", title="day (days since 1970)", kind="numeric", at=at, class_name="yes", deciles=at,
+            curves={"trees": (0.1, 0.2, 0.9)},
+        )
+        for at in days
+    )  # fmt: skip
+    write_json(run.explanations, explained().model_copy(update={"dependence": dependence}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        why = section(texts(run)[0])
+    assert ">day</text>" in why and "since 1970" not in why and "2019-Apr" in why

@@ -112,7 +112,9 @@ def plain_numbers(*axes: Axis) -> None:
 
 def spaced_numbers(axis: Axis, width: float) -> None:
     """Fewer numbers along an axis of `width` inches where they would touch; none with an offset."""
-    axis.set_major_formatter(formatter := ScalarFormatter(useOffset=False))
+    formatter = ScalarFormatter(useOffset=False)
+    formatter.set_scientific(False)  # its power of ten would stand on the axis's name
+    axis.set_major_formatter(formatter)
     low, high = sorted(axis.get_view_interval())
     for most in range(8, 1, -1):
         places = axis.get_majorticklocs()
