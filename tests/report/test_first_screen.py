@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sparkgpu.present.figure import plot_style
 from sparkgpu.present.leaderboard import contestants, entries, given, leaderboard, spread_text
 from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import build
@@ -208,7 +209,8 @@ def test_numbers_with_many_decimals_do_not_touch_below_the_first_picture(results
         model.model_copy(update={"metrics": SplitMetrics(test={"roc_auc": 0.999812 + place / 1e5})})
         for place, model in enumerate(results.models)
     )
-    drawn = scores.leaderboard(results.model_copy(update={"models": models}), {})
+    with plot_style():
+        drawn = scores.leaderboard(results.model_copy(update={"models": models}), {})
     assert drawn is not None
     numbers = re.findall(r">(0\.9998\d+)</text>", drawn.svg)
     assert 2 <= len(numbers) <= 5
