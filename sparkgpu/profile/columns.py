@@ -111,9 +111,8 @@ def described(
     numbers: NumberProfile | None = None
     levels: tuple[LevelProfile, ...] = ()
     if column.kind == "numeric":
-        there = np.sort(there.astype(np.float64))
-        distinct = 1 + int((there[1:] != there[:-1]).sum()) if len(there) else 0
-        numbers = _numbers(there) if len(there) else None
+        distinct = len(np.unique(there))
+        numbers = _numbers(there.astype(np.float64)) if distinct else None
     else:
         counts = np.bincount(there, minlength=len(column.levels))
         distinct = int((counts > 0).sum())
@@ -127,22 +126,21 @@ def described(
     )  # fmt: skip
 
 
-def _numbers(sorted_N: NDArray[np.float64]) -> NumberProfile:
+def _numbers(value_N: NDArray[np.float64]) -> NumberProfile:
     least, low, *quartiles, high, greatest = np.quantile(
-        sorted_N, [0, 0.01, 0.25, 0.5, 0.75, 0.99, 1]
+        value_N, [0, 0.01, 0.25, 0.5, 0.75, 0.99, 1]
     ).tolist()
     if low == high:
         low, high = least, greatest
     bins = _HISTOGRAM_BINS
-    if high - low < bins and (sorted_N == np.floor(sorted_N)).all():
+    if high - low < bins and (value_N == np.floor(value_N)).all():
         low, high = np.ceil(low) - 0.5, np.floor(high) + 0.5
         bins = round(high - low)
-    edges = np.linspace(low, high, bins + 1)[1:-1]
-    ends = [0, *np.searchsorted(sorted_N, edges, side="left").tolist(), len(sorted_N)]
+    counts, _ = np.histogram(value_N.clip(low, high), bins, (low, high))
     first, median, third = quartiles
-    std = float(sorted_N.std(ddof=1)) if len(sorted_N) > 1 else 0.0
+    std = float(value_N.std(ddof=1)) if len(value_N) > 1 else 0.0
     return NumberProfile(
         least=least, quartile_1=first, median=median, quartile_3=third, greatest=greatest,
-        mean=float(sorted_N.mean()), std=std, low=low, high=high,
-        counts=tuple(int(count) for count in np.diff(ends)),
+        mean=float(value_N.mean()), std=std, low=low, high=high,
+        counts=tuple(counts.tolist()),
     )  # fmt: skip
