@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from sparkgpu.config.toml import load
 from sparkgpu.errors import ConfigError
@@ -321,12 +322,10 @@ def _repeat(run: Inputs) -> Content:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(NamedTuple):
     """One section: `id` names its templates and its place on the page, `title` its heading.
 
-    With `explains` it reads the explanations of the models, which may still be made while the other sections
-    are.
+    With `explains` it reads the explanations of the models, which may still be made while others are.
     """
 
     id: str
@@ -336,12 +335,12 @@ class Section:
 
 
 SECTIONS = (
-    Section(id="result", title="Result", content=_result),
-    Section(id="quality", title="Quality", content=_quality),
-    Section(id="why", title="Why", content=_why, explains=True),
-    Section(id="failures", title="Where it fails", content=_failures, explains=True),
-    Section(id="data", title="Data", content=_data),
-    Section(id="training", title="Training", content=_training),
-    Section(id="machine", title="Machine", content=_machine),
-    Section(id="repeat", title="Repeat it", content=_repeat),
+    Section("result", "Result", _result),
+    Section("quality", "Quality", _quality),
+    Section("why", "Why", _why, explains=True),
+    Section("failures", "Where it fails", _failures, explains=True),
+    Section("data", "Data", _data),
+    Section("training", "Training", _training),
+    Section("machine", "Machine", _machine),
+    Section("repeat", "Repeat it", _repeat),
 )

@@ -32,7 +32,7 @@ from sparkgpu.present.table import (
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.explanations import ColumnImportance, Explanations, Importance
 from sparkgpu.rundir.profile import ColumnProfile, TableProfile
-from sparkgpu.rundir.results import DoneTrial, ModelResult, PairResult, Results, TrialResult
+from sparkgpu.rundir.results import ModelResult, PairResult, Results, SplitMetrics, TrialResult
 from sparkgpu.score.metrics import score
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import gibibytes, listed, metric_title, number_text, seconds_text
@@ -119,6 +119,13 @@ def signed(value: float | None, width: float | None) -> str:
     return f"{value:+z,.{decimals}f}".replace("-", "−")
 
 
+_MEASURED = {
+    "best_iteration": whole_cell, "fit_s": seconds_cell, "predict_s": seconds_cell,
+    "train_rows_per_s": number_cell, "peak_host_bytes": bytes_cell, "peak_device_bytes": bytes_cell,
+}  # fmt: skip
+"""What finished trials have besides."""
+
+
 def trials(found: Results, metric: str) -> Table:
     """One row for each trial, finished or not."""
     title = metric_title(metric)
@@ -136,7 +143,7 @@ def trials(found: Results, metric: str) -> Table:
             Cell(text=trial.status),
             number_cell(trial.metrics.valid.get(metric)),
             number_cell(trial.metrics.test.get(metric)),
-            *(_measured(trial) if isinstance(trial, DoneTrial) else 6 * (number_cell(None),)),
+            *(cell(getattr(trial, name, None)) for name, cell in _MEASURED.items()),
         )
         for trial in found.trials
     ]
@@ -152,17 +159,6 @@ def devices_text(devices: Sequence[str]) -> str:
 def strategy_text(trial: TrialResult) -> str:
     """The strategy; trees over several executors have none, and are one model of all of them."""
     return "shared" if trial.strategy == "single" and len(trial.devices) > 1 else trial.strategy
-
-
-def _measured(trial: DoneTrial) -> tuple[Cell, ...]:
-    return (
-        whole_cell(trial.best_iteration),
-        seconds_cell(trial.fit_s),
-        seconds_cell(trial.predict_s),
-        number_cell(trial.train_rows_per_s),
-        bytes_cell(trial.peak_host_bytes),
-        bytes_cell(trial.peak_device_bytes),
-    )
 
 
 def timings(phases: Mapping[str, Mapping[str, float]]) -> Table:
@@ -234,15 +230,13 @@ def metrics_csv(found: Results) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("model", "trial", "split", "metric", "value", "std"))
-    for model in found.models:
-        for metric, value in model.metrics.valid.items():
-            writer.writerow((model.name, "", "valid", metric, value, None))
-        for metric, value in model.metrics.test.items():
-            writer.writerow((model.name, "", "test", metric, value, model.std.test.get(metric)))
-    for trial in found.trials:
-        for split, values in (("valid", trial.metrics.valid), ("test", trial.metrics.test)):
+    spreads = {model.name: model.std.test for model in found.models}
+    of: list[tuple[str, str, SplitMetrics]] = [(model.name, "", model.metrics) for model in found.models]
+    for model, trial, metrics in (*of, *((trial.model, trial.name, trial.metrics) for trial in found.trials)):
+        for split, values in (("valid", metrics.valid), ("test", metrics.test)):
             for metric, value in values.items():
-                writer.writerow((trial.model, trial.name, split, metric, value, None))
+                std = None if trial or split == "valid" else spreads[model].get(metric)
+                writer.writerow((model, trial, split, metric, value, std))
     return text.getvalue()
 
 

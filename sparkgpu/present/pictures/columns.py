@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -131,17 +130,6 @@ def importance_map(found: Explanations, names: Sequence[str]) -> Picture | None:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Frame:
-    """What the panels share: the models' looks, the limits of the values, the room below the axes."""
-
-    look: Mapping[str, ModelStyle]
-    legend_of: Sequence[str]
-    target: str
-    limits: tuple[float, float] | None
-    bottom: float
-
-
 def dependence(found: Explanations, names: Sequence[str], target: str) -> Picture | None:
     """One panel for each feature, with the same scale where the same class or value is shown."""
     if not found.dependence:
@@ -151,11 +139,18 @@ def dependence(found: Explanations, names: Sequence[str], target: str) -> Pictur
     margin = 0.06 * (max(values) - min(values)) or 1.0
     limits = (min(values) - margin, max(values) + margin) if same_scale else None
     models = [name for name in names if any(name in one.curves for one in found.dependence)]
-    frame = _Frame(
-        look=styles(names), legend_of=models, target=target, limits=limits,
-        bottom=max(_foot(one) for one in found.dependence),
-    )  # fmt: skip
-    figures = [_panel(one, frame, place == 0) for place, one in enumerate(found.dependence)]
+    look = {name: styles(names)[name] for name in models}
+    bottom = max(_foot(one) for one in found.dependence)
+    figures = []
+    for place, one in enumerate(found.dependence):
+        room = 0.1 if place else legend_room(len(models), 2)
+        figure, axes = new_figure(_WIDTH, _HEIGHT - 0.5 + bottom + room, top=room, bottom=bottom, left=0.65)
+        _panel(axes, one, look, target)
+        if limits is not None:
+            axes.set_ylim(*limits)
+        if not place:
+            legend_above(axes, 2)
+        figures.append(figure)
     of_class = found.dependence[0].class_name
     what = (
         f"predicted {short(target, 30)}"
@@ -182,28 +177,20 @@ def _foot(one: Dependence) -> float:
     return 0.5 + (0.075 * max(map(len, names)) if len(names) > _MOST_FLAT else 0.0)
 
 
-def _panel(one: Dependence, frame: _Frame, with_legend: bool) -> Figure:
-    room = legend_room(len(frame.legend_of), 2) if with_legend else 0.1
-    height = _HEIGHT - 0.5 + frame.bottom + room
-    figure, axes = new_figure(_WIDTH, height, top=room, bottom=frame.bottom, left=0.65)
-    models = [name for name in frame.legend_of if name in one.curves]
+def _panel(axes: Axes, one: Dependence, look: Mapping[str, ModelStyle], target: str) -> None:
+    models = [name for name in look if name in one.curves]
     if one.kind == "categorical":
         names = _names(one)
-        _levels(axes, one, models, frame.look)
+        _levels(axes, one, models, look)
         axes.set_xticks(range(len(names)), names, rotation=90 if len(names) > _MOST_FLAT else 0)
         axes.grid(visible=False, axis="x")
     else:
-        _numbers(axes, one, models, frame.look)
+        _numbers(axes, one, models, look)
     axes.set_xlabel(short(one.title.removesuffix(_DAYS), 34))
     is_value = one.class_name is None
-    axes.set_ylabel(f"predicted {short(frame.target)}" if is_value else f"P({short(str(one.class_name))})")
+    axes.set_ylabel(f"predicted {short(target)}" if is_value else f"P({short(str(one.class_name))})")
     if is_value:
         plain_numbers(axes.yaxis)
-    if frame.limits is not None:
-        axes.set_ylim(*frame.limits)
-    if with_legend:
-        legend_above(axes, 2)
-    return figure
 
 
 def _levels(axes: Axes, one: Dependence, models: Sequence[str], look: Mapping[str, ModelStyle]) -> None:

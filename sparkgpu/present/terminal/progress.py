@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -151,60 +151,47 @@ class Devices:
 
     def lines(self, rows: int) -> RenderableType:
         """All devices in at most `rows` lines: one in each, two in each, or one line for all GPUs."""
-        assert self._sample is not None
+        sample = self._sample
+        assert sample is not None
+        if rows < (len(self) + 1) // 2:
+            return Text(_in_one_line(sample), style="dim", no_wrap=True, overflow="ellipsis")
+        run = f"run {gibibytes(sample.rss_bytes)}" if sample.rss_bytes is not None else ""
+        devices = [
+            (
+                self._name(gpu),
+                gpu.gpu_util,
+                _of(gpu.gpu_mem_bytes, gpu.gpu_mem_total_bytes),
+                _watts(gpu.gpu_power_w),
+            )
+            for gpu in sample.gpus
+        ]  # fmt: skip
+        devices.append(("cpu", sample.cpu_percent, _of(sample.mem_used_bytes, _total(sample)), run))
+        grid = Table.grid(padding=(0, 2), expand=True)
         if rows >= len(self):
-            return self._one_each(self._sample)
-        if rows >= (len(self) + 1) // 2:
-            return self._two_each(self._sample)
-        return Text(self._all(self._sample), style="dim", no_wrap=True, overflow="ellipsis")
+            grid.add_column(no_wrap=True, style="dim")
+            grid.add_column(ratio=1)
+            for _ in range(3):
+                grid.add_column(no_wrap=True, justify="right")
+            for name, busy, memory, rest in devices:
+                grid.add_row(name, _bar(busy), f"{_percent(busy)} busy", memory, rest)
+            return grid
+        for _ in range(2):
+            grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        texts = [f"{name:<7} {_percent(busy)}  {memory}  {rest}" for name, busy, memory, rest in devices]
+        for place in range(0, len(texts), 2):
+            grid.add_row(*texts[place : place + 2])
+        return grid
 
     def _name(self, gpu: GpuSample) -> str:
         return self._names.get(gpu.gpu_uuid, f"GPU {gpu.gpu}")
 
-    def _one_each(self, sample: Sample) -> RenderableType:
-        grid = Table.grid(padding=(0, 2), expand=True)
-        grid.add_column(no_wrap=True, style="dim")
-        grid.add_column(ratio=1)
-        for _ in range(3):
-            grid.add_column(no_wrap=True, justify="right")
-        for gpu in sample.gpus:
-            grid.add_row(
-                self._name(gpu),
-                _bar(gpu.gpu_util),
-                f"{_percent(gpu.gpu_util)} busy",
-                _of(gpu.gpu_mem_bytes, gpu.gpu_mem_total_bytes),
-                _watts(gpu.gpu_power_w),
-            )
-        grid.add_row(
-            "cpu",
-            _bar(sample.cpu_percent),
-            f"{_percent(sample.cpu_percent)} busy",
-            _of(sample.mem_used_bytes, _total(sample)),
-            f"run {gibibytes(sample.rss_bytes)}" if sample.rss_bytes is not None else "",
-        )
-        return grid
 
-    def _two_each(self, sample: Sample) -> RenderableType:
-        grid = Table.grid(padding=(0, 2), expand=True)
-        for _ in range(2):
-            grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        cells = [
-            f"{self._name(gpu):<7} {_percent(gpu.gpu_util)}  "
-            f"{_of(gpu.gpu_mem_bytes, gpu.gpu_mem_total_bytes)}  {_watts(gpu.gpu_power_w)}"
-            for gpu in sample.gpus
-        ]
-        cells.append(
-            f"{'cpu':<7} {_percent(sample.cpu_percent)}  {_of(sample.mem_used_bytes, _total(sample))}"
-        )
-        for place in range(0, len(cells), 2):
-            grid.add_row(*cells[place : place + 2])
-        return grid
-
-    def _all(self, sample: Sample) -> str:
-        parts = [f"{len(sample.gpus)} GPUs", f"{_range(gpu.gpu_util for gpu in sample.gpus)} % busy"]
-        watts = [gpu.gpu_power_w for gpu in sample.gpus if gpu.gpu_power_w is not None]
-        parts += [f"{sum(watts):,.0f} W"] if watts else []
-        return " · ".join([*parts, f"cpu {_percent(sample.cpu_percent).strip()} busy"])
+def _in_one_line(sample: Sample) -> str:
+    busy = [gpu.gpu_util for gpu in sample.gpus if gpu.gpu_util is not None]
+    watts = [gpu.gpu_power_w for gpu in sample.gpus if gpu.gpu_power_w is not None]
+    parts = [f"{len(sample.gpus)} GPUs", f"{min(busy):.0f}–{max(busy):.0f} % busy" if busy else "– % busy"]
+    parts += [f"{sum(watts):,.0f} W"] if watts else []
+    return " · ".join([*parts, f"cpu {_percent(sample.cpu_percent).strip()} busy"])
 
 
 def _bar(percent: float | None) -> RenderableType:
@@ -229,11 +216,6 @@ def _of(used: float | None, total: float | None) -> str:
 def _total(sample: Sample) -> float | None:
     known = sample.mem_used_bytes is not None and sample.mem_available_bytes is not None
     return (sample.mem_used_bytes or 0) + (sample.mem_available_bytes or 0) if known else None
-
-
-def _range(values: Iterable[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{min(known):.0f}–{max(known):.0f}" if known else "–"
 
 
 def frame(
