@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-_LEAST_BYTES_OF_A_TASK = 4 * 2**20
+_LEAST_BYTES_OF_A_TASK = 2 * 2**20
+_BYTES_OF_OPENING = 2**16  # Spark's own 4 MiB is also the least that a task reads
 _MOST_TASKS = 64
 
 
@@ -39,6 +40,7 @@ def open_local(session: SparkSession, rows: LocalRows) -> DataFrame:
     tasks = sum(file.stat().st_size for file in rows.files) // _LEAST_BYTES_OF_A_TASK
     tasks = max(1, min(tasks, rows.num_groups, _MOST_TASKS))
     session.conf.set("spark.sql.files.minPartitionNum", str(tasks))
+    session.conf.set("spark.sql.files.openCostInBytes", str(_BYTES_OF_OPENING))
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in rows.spark_types.items())
     files = (literal(str(file)) for file in rows.files)
     table = session.read.schema(columns).parquet(*files)
