@@ -18,7 +18,7 @@ from sparkgpu.plan.plan import Plan
 from sparkgpu.present import cards, style, tables, unfinished
 from sparkgpu.present.figure import Picture, plot_style
 from sparkgpu.present.pictures.shared import MOST_ROWS
-from sparkgpu.present.sections import SECTIONS, Inputs, facts, title
+from sparkgpu.present.sections import SECTIONS, Inputs, facts
 from sparkgpu.present.table import escape_markdown, html, markdown
 from sparkgpu.rundir.files import UNREADABLE, read_record, write_bytes, write_text
 from sparkgpu.rundir.paths import RunPaths
@@ -61,7 +61,12 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
     for model, card in cards.contents(run).items():
         write_text(cards.card_path(paths, model), templates("md").get_template("card.md.j2").render(card))
     about = run.results.run
-    frame = {"title": title(run), "run": about.name, "facts": facts(run), "version": about.sparkgpu}
+    frame = {
+        "title": tables.title_of(run.schema),
+        "run": about.name,
+        "facts": facts(run),
+        "version": about.sparkgpu,
+    }
     sections = {s.id: (s.id, s.title, content) for s in SECTIONS if (content := made[s.id])}
     return _write(paths, frame, sections)
 

@@ -21,7 +21,7 @@ from sparkgpu.present.agreement import agreement, disagreement, most_confused
 from sparkgpu.present.pictures import classes, columns, machine, regression, scores
 from sparkgpu.present.pictures import failures as failure_pictures
 from sparkgpu.present.pictures.shared import best_few, with_predictions
-from sparkgpu.present.tables import Fact, short_source
+from sparkgpu.present.tables import Fact
 from sparkgpu.present.timeline import seconds_by_phase
 from sparkgpu.present.verdict import next_steps, verdict
 from sparkgpu.rundir.advice import AdviceRecord
@@ -37,7 +37,6 @@ from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import (
     blend_of_one,
     capital,
-    clean,
     counted,
     listed,
     metric_title,
@@ -100,16 +99,9 @@ class Inputs:
         return {model: ends for model, ends in found.items() if ends[0] is not None}
 
 
-def title(run: Inputs) -> str:
-    """The target and the table's short name."""
-    return f"{clean(run.schema.target)} · {short_source(run.schema.source)}"
-
-
 def facts(run: Inputs) -> list[Fact]:
     """The head of the page; facts without a value are left out."""
-    schema, host = run.schema, run.results.run.host
-    task = f"{schema.task}, {len(schema.classes)} classes" if len(schema.classes) > 2 else schema.task
-    kinds = f"{len(schema.numeric):,} numeric, {len(schema.categorical):,} categorical"
+    host = run.results.run.host
     gpus = [f"{count} × {name}" for name, count in Counter(host.gpus).items()]
     cores = counted(host.cores, "core")
     machine = Fact(
@@ -119,20 +111,11 @@ def facts(run: Inputs) -> list[Fact]:
     if master := run.plan.master:
         machine = Fact(name="cluster", text=run.plan.reasons.get("devices", master), hint=master)
     found = (
-        Fact(name="table", text=short_source(schema.source), hint=schema.source),
-        Fact(name="rows", text=_rows(schema)),
-        Fact(name="features", text=f"{len(schema.features):,}", hint=kinds),
-        Fact(name="task", text=task),
-        Fact(name="folds", text=str(schema.folds or "")),
+        *tables.about_table(run.schema),
         machine,
         *tables.taken(run.results, on_cluster=bool(master)),
     )  # fmt: skip
     return [fact for fact in found if fact.text]
-
-
-def _rows(schema: TableSchema) -> str:
-    refused = f" ({schema.rows_refused:,} refused: no target value)" if schema.rows_refused else ""
-    return f"{schema.rows:,}{refused}"
 
 
 def _result(run: Inputs) -> Content:
@@ -257,7 +240,7 @@ def _data(run: Inputs) -> Content:
     every = tables.columns_of(profile) if profile else None
     return {
         "schema": schema,
-        "rows": _rows(schema),
+        "rows": tables.rows_text(schema),
         "splits": tables.splits(schema),
         "dropped": tables.dropped(schema),
         "features": tables.features(schema),

@@ -35,7 +35,7 @@ from sparkgpu.rundir.profile import ColumnProfile, TableProfile
 from sparkgpu.rundir.results import ModelResult, PairResult, Results, SplitMetrics, TrialResult
 from sparkgpu.score.metrics import score
 from sparkgpu.table.schema import TableSchema
-from sparkgpu.words import gibibytes, listed, metric_title, number_text, seconds_text
+from sparkgpu.words import clean, gibibytes, listed, metric_title, number_text, seconds_text
 
 MOST_COLUMNS = 200
 """Of the table of all columns, those that belong to the target most, so that the page stays small."""
@@ -69,6 +69,29 @@ def taken(found: Results, *, on_cluster: bool = False) -> tuple[Fact, ...]:
             text=gibibytes(about.peak_rss_bytes) if about.peak_rss_bytes else "",
         ),
     )  # fmt: skip
+
+
+def about_table(schema: TableSchema) -> tuple[Fact, ...]:
+    """What was predicted from how large a table."""
+    kinds = f"{len(schema.numeric):,} numeric, {len(schema.categorical):,} categorical"
+    classes = f", {len(schema.classes)} classes" if len(schema.classes) > 2 else ""
+    return (
+        Fact(name="table", text=short_source(schema.source), hint=schema.source),
+        Fact(name="rows", text=rows_text(schema)),
+        Fact(name="features", text=f"{len(schema.features):,}", hint=kinds),
+        Fact(name="task", text=f"{schema.task}{classes}"),
+        Fact(name="folds", text=str(schema.folds or "")),
+    )
+
+
+def rows_text(schema: TableSchema) -> str:
+    refused = f" ({schema.rows_refused:,} refused: no target value)" if schema.rows_refused else ""
+    return f"{schema.rows:,}{refused}"
+
+
+def title_of(schema: TableSchema) -> str:
+    """The target and the table's short name."""
+    return f"{clean(schema.target)} · {short_source(schema.source)}"
 
 
 def short_source(source: str) -> str:

@@ -20,7 +20,7 @@ from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.present.pictures.machine import activity
 from sparkgpu.present.table import DASH, Cell, Table, cells
-from sparkgpu.present.tables import Fact, lanes, short_source
+from sparkgpu.present.tables import Fact, about_table, lanes, title_of
 from sparkgpu.present.timeline import events_of
 from sparkgpu.present.verdict import NextStep, resume, verdict
 from sparkgpu.rundir.curve import read_curve
@@ -29,7 +29,7 @@ from sparkgpu.rundir.files import UNREADABLE, read_json, read_record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.words import clean, counted, listed, metric_title, number_text
+from sparkgpu.words import counted, listed, metric_title, number_text
 
 State = Literal["done", "failed", "left out", "in training", "not begun"]
 
@@ -167,7 +167,7 @@ def page(paths: RunPaths, missing: str) -> tuple[dict[str, object], list[tuple[s
     results = _tried(lambda: read_results(paths))
     configuration = _tried(lambda: paths.config.read_text(encoding="utf-8"))
     values = {
-        "title": _title(found, paths),
+        "title": title_of(found.schema) if found.schema else paths.root.name,
         "run": paths.root.name,
         "facts": _facts(found),
         "version": results.run.sparkgpu if results else "",
@@ -187,21 +187,8 @@ def page(paths: RunPaths, missing: str) -> tuple[dict[str, object], list[tuple[s
     return values, [("happened", "What happened"), *machine, ("repeat", "Repeat it")]
 
 
-def _title(found: Unfinished, paths: RunPaths) -> str:
-    if found.schema is None:
-        return paths.root.name
-    return f"{clean(found.schema.target)} · {short_source(found.schema.source)}"
-
-
 def _facts(found: Unfinished) -> list[Fact]:
-    facts = []
-    if schema := found.schema:
-        facts += [
-            Fact(name="table", text=short_source(schema.source), hint=schema.source),
-            Fact(name="rows", text=f"{schema.rows:,}"),
-            Fact(name="features", text=f"{len(schema.features):,}"),
-            Fact(name="task", text=schema.task),
-        ]
+    facts = [fact for fact in about_table(found.schema) if fact.text] if found.schema else []
     if plan := found.plan:
         devices = listed(dict.fromkeys(lane.device_name or lane.device for lane in plan.lanes), most=3)
         facts.append(Fact(name="lanes", text=f"{len(plan.lanes)}, {devices}" if plan.lanes else "none"))

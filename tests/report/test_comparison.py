@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from page import Page
 
 from sparkgpu.errors import ConfigError
 from sparkgpu.present.compare import board, boards_of, read_runs, short_names, why_apart
@@ -22,23 +22,8 @@ from sparkgpu.score import compare as score_compare
 MakeRun = Callable[..., RunPaths]
 
 
-class Page(HTMLParser):
-    """The text of a page, its tags, and what it would load."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.loaded: list[str] = []
-        self.text = ""
-        self.feed(file.read_text(encoding="utf-8"))
-        self.text = " ".join(self.text.split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.loaded += [value or "" for name, value in attrs if name == "src"]
-
-    def handle_data(self, data: str) -> None:
-        self.text += f" {data}"
+def page_of(folders: list[Path], out: Path) -> Page:
+    return Page(compare(folders, out).read_text(encoding="utf-8"))
 
 
 def copied(paths: RunPaths, root: Path, **changes: object) -> RunPaths:
@@ -158,15 +143,19 @@ def test_the_page_shows_runs_curves_and_what_differs_and_loads_nothing(
     write_text(paths.config, 'seed = 7\n[trees]\nntrees = 100\n[[models]]\nname = "a"\ndepth = 3\n')
     write_text(other.config, 'seed = 7\n[trees]\nntrees = 200\n[[models]]\nname = "a"\ndepth = 4\n')
     page = compare([paths.root, other.root], tmp_path / "page.html")
-    found = Page(page)
-    assert found.loaded == [] and "http" not in found.text and found.tags.count("svg") == 4
+    found = Page(page.read_text(encoding="utf-8"))
+    assert (
+        all(one.startswith("#") for one in found.addresses)
+        and "http" not in found.words
+        and found.tags.count("svg") == 4
+    )
     for text in (
         "2 runs of flights.parquet", "sparkgpu comparison", "Leaderboard", "95 % interval", "trees · other",
         "trees.ntrees 100 200", "models.a.depth 3 4", "h2o 3.46 3.47", "seconds of training",
         "4 done", "late (binary)",
     ):  # fmt: skip
-        assert text in found.text, text
-    assert "seed 7" not in found.text
+        assert text in found.words, text
+    assert "seed 7" not in found.words
     printed = capsys.readouterr().out
     assert "ROC AUC minus the reference" in printed and printed.endswith(f"\npage  {page}\n")
     assert page.stat().st_size < 3_000_000
@@ -177,9 +166,9 @@ def test_runs_that_are_not_ranked_together_stand_side_by_side(
 ) -> None:
     paths = run_directory()
     other = copied(paths, tmp_path / "other", data={"target": "delay", "fingerprint": "another"})
-    found = Page(compare([paths.root, other.root], tmp_path / "page.html"))
-    assert "the runs predict different targets, delay (binary), late (binary)." in found.text
-    assert found.text.count("Best on the validation rows") == 2 and "delay (binary): other" in found.text
+    found = page_of([paths.root, other.root], tmp_path / "page.html")
+    assert "the runs predict different targets, delay (binary), late (binary)." in found.words
+    assert found.words.count("Best on the validation rows") == 2 and "delay (binary): other" in found.words
     printed = capsys.readouterr().out
     assert printed.startswith("No leaderboard ranks all of them: the runs predict different targets")
     assert "\nlate (binary): run\n" in printed and "\ndelay (binary): other\n" in printed
@@ -191,8 +180,8 @@ def test_a_users_text_is_text_on_the_page(run_directory: MakeRun, tmp_path: Path
     other = copied(paths, tmp_path / attack, data={"source": f"/data/{attack}.parquet"})
     write_text(paths.config, "a = 1\n")
     write_text(other.config, f'a = "{attack}"\n')
-    found = Page(compare([paths.root, other.root], tmp_path / "page.html"))
-    assert "img" not in found.tags and found.loaded == [] and attack in found.text
+    found = page_of([paths.root, other.root], tmp_path / "page.html")
+    assert "img" not in found.tags and attack in found.words
     assert found.tags.count("script") == 1
 
 
@@ -210,8 +199,8 @@ def test_a_failed_model_is_left_out_and_a_run_without_models_has_no_reference(
     assert found.entries == () and found.verdict == (
         "No model of these runs finished, so there is nothing to rank."
     )
-    page = Page(compare([paths.root, other.root], tmp_path / "page.html"))
-    assert "0 of 2 done" in page.text and "These runs hold no learning curves." in page.text
+    page = page_of([paths.root, other.root], tmp_path / "page.html")
+    assert "0 of 2 done" in page.words and "These runs hold no learning curves." in page.words
 
 
 @pytest.mark.parametrize("folders", ["one", "same", "copy", "nothing"])
@@ -244,8 +233,8 @@ def test_long_names_of_runs_are_short_and_told_apart_and_stand_in_full_once(
     names = short_names(folders)
     assert len(set(names)) == 3 and max(map(len, names)) <= 34
     assert short_names([Path("a/run"), Path("b/run")]) == ["a/run", "b/run"]
-    page = Page(compare(folders, tmp_path / "page.html"))
-    assert all(name in page.text for name in names)
+    page = page_of(folders, tmp_path / "page.html")
+    assert all(name in page.words for name in names)
     assert all(str(folder) in (tmp_path / "page.html").read_text() for folder in folders)
 
 

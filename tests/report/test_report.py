@@ -5,68 +5,22 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Callable
-from html.parser import HTMLParser
 from io import StringIO
 
 import pytest
+from page import Page
 
 from sparkgpu.present.cards import card_path
 from sparkgpu.present.report import build
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import read_results
-from sparkgpu.words import number_text, seconds_text
+from sparkgpu.words import number_text
 
 MakeRun = Callable[..., RunPaths]
 OnlySections = Callable[..., None]
 
 PNG = b"\x89PNG\r\n\x1a\n"
-VOID = {"meta", "img", "br", "hr", "input", "link"}
-
-
-class Page(HTMLParser):
-    """Checks that tags are balanced, and collects the text, the links and the rows of tables."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.ids: set[str] = set()
-        self.rows: list[list[str]] = []
-        self.text = ""
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "srcset")]
-        self.ids |= {value or "" for name, value in attributes if name == "id"}
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self.open:
-            assert "http" not in data
-            assert "url(" not in data
-            return
-        if "script" in self.open:
-            assert "http" not in data and "fetch" not in data
-            return
-        self.text += data
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-    def row(self, first: str) -> list[str]:
-        return next([cell.strip() for cell in row] for row in self.rows if row[0].strip() == first)
 
 
 @pytest.fixture(scope="module")
@@ -322,23 +276,6 @@ def test_markdown_tables_have_as_many_cells_in_every_row(run_directory: MakeRun)
     tables = [block for block in blocks if block]
     assert len(tables) >= 6
     assert all(len(block) == 1 for block in tables)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.8, "0.8000"), (12.3456, "12.35"), (1234567.8, "1,234,568"), (0.000012345, "1.234e-05"), (0.0, "0"),
-     (-0.5, "-0.5000"), (None, "–"), (float("nan"), "–")],
-)  # fmt: skip
-def test_numbers_have_four_significant_digits(value: float | None, text: str) -> None:
-    assert number_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.25, "0.25 s"), (3.14, "3.1 s"), (75, "75 s"), (125, "2:05 min"), (3725, "1:02:05 h")],
-)
-def test_durations_have_units(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
 
 
 def test_each_model_has_a_card_with_its_metrics_and_how_to_load_it(plain_run: RunPaths) -> None:
