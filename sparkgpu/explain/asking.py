@@ -11,12 +11,12 @@ N rows, P points of a grid or changed copies of the rows, G classes or 1.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,32 +64,6 @@ class Answer(NamedTuple):
     value: Any
 
 
-class Command(Protocol):
-    """What all models of a process are asked; nothing begins that would not be done in time."""
-
-    def answers(self, models: Sequence[Asked], sample: Sample) -> Iterator[Answer]: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shuffle:
-    """By how much each model's score is lower with each group of places shuffled, `rounds` times over.
-
-    The first `rows` rows of the sample are asked, until `until`.
-    """
-
-    groups: tuple[Places, ...]
-    rows: int
-    rounds: int
-    seed: int
-    until: float
-
-    def answers(self, models: Sequence[Asked], sample: Sample) -> Iterator[Answer]:
-        """Round by round, so that the models of one process share its time."""
-        for round_ in range(self.rounds):
-            for model in models:
-                yield from model.drops(sample.first(self.rows), self, round_)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Grid:
     """The values of one feature that all rows get, one after the other, and how people see them.
@@ -103,22 +77,6 @@ class Grid:
     at: tuple[float, ...] | tuple[str, ...]
     deciles: tuple[float, ...] = ()
     shares: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Draw:
-    """What the models predict on average at the points of each grid (P, G), for the first `rows` rows."""
-
-    grids: tuple[Grid, ...]
-    rows: int
-    until: float
-
-    def answers(self, models: Sequence[Asked], sample: Sample) -> Iterator[Answer]:
-        """Feature by feature: the leading one first."""
-        for number, grid in enumerate(self.grids):
-            for model in models:
-                if time.time() + model.seconds(len(grid.at), self.rows) <= self.until:
-                    yield Answer(model.name, number, model.curve(sample.first(self.rows), grid))
 
 
 @dataclass(kw_only=True)
@@ -162,25 +120,27 @@ class Asked:
         most = min(in_time_s / max(self.row_s, 1e-9), _MOST_VALUES / width)
         return max(1, int(most / rows))
 
-    def drops(self, kept: Sample, order: Shuffle, round_: int) -> Iterator[Answer]:
-        """What each group's shuffle costs in one round, as long as there is time."""
+    def drops(
+        self, kept: Sample, groups: Sequence[Places], seed: tuple[int, int], until: float
+    ) -> Iterator[Answer]:
+        """What each group's shuffle costs, as long as there is time."""
         metric, rows, size = primary(self.schema.task), kept.rows, len(kept)
         whole = self._metric(kept, self.predict(rows))
         step = self.copies_in_call(size)
-        for begin in range(0, len(order.groups), step):
-            groups = order.groups[begin : begin + step]
-            if whole is None or time.time() + self.seconds(len(groups), size) > order.until:
+        for begin in range(0, len(groups), step):
+            own_groups = groups[begin : begin + step]
+            if whole is None or time.time() + self.seconds(len(own_groups), size) > until:
                 return
-            copies = joined([rows] * len(groups))
-            for place, group in enumerate(groups):
+            copies = joined([rows] * len(own_groups))
+            for place, group in enumerate(own_groups):
                 own = slice(place * size, (place + 1) * size)
                 # The same for every model, whichever process it is in.
-                order_N = np.random.default_rng((order.seed, round_, begin + place)).permutation(size)
+                order_N = np.random.default_rng((*seed, begin + place)).permutation(size)
                 for number in group.numeric:
                     copies.numeric_NF[own, number] = rows.numeric_NF[order_N, number]
                 for code in group.codes:
                     copies.codes_NK[own, code] = rows.codes_NK[order_N, code]
-            for place, values in enumerate(np.split(self.predict(copies), len(groups))):
+            for place, values in enumerate(np.split(self.predict(copies), len(own_groups))):
                 found = self._metric(kept, values)
                 assert found is not None  # the labels are the same
                 yield Answer(self.name, begin + place, score(metric, whole) - score(metric, found))
@@ -207,6 +167,40 @@ class Asked:
         start = time.perf_counter()
         values = self.predict(rows)
         return time.perf_counter() - start, values
+
+
+def shuffled(
+    models: Sequence[Asked],
+    sample: Sample,
+    *,
+    groups: Sequence[Places],
+    rows: int,
+    rounds: int,
+    seed: int,
+    until: float,
+) -> Iterator[Answer]:
+    """By how much each model's score is lower with each group shuffled; the first `rows` rows are asked.
+
+    Round by round, so that the models of one process share its time. Nothing begins that would not be done at
+    `until`.
+    """
+    for round_ in range(rounds):
+        for model in models:
+            yield from model.drops(sample.first(rows), groups, (seed, round_), until)
+
+
+def drawn(
+    models: Sequence[Asked], sample: Sample, *, grids: Sequence[Grid], rows: int, until: float
+) -> Iterator[Answer]:
+    """What the models predict on average at the points of each grid (P, G); the leading feature first."""
+    for number, grid in enumerate(grids):
+        for model in models:
+            if time.time() + model.seconds(len(grid.at), rows) <= until:
+                yield Answer(model.name, number, model.curve(sample.first(rows), grid))
+
+
+Command = Callable[[Sequence[Asked], Sample], Iterator[Answer]]
+"""One of these two functions with its other arguments."""
 
 
 def serve(line: Connection[Any, Any], members: Sequence[Member], schema: TableSchema) -> None:
@@ -239,6 +233,6 @@ def serve(line: Connection[Any, Any], members: Sequence[Member], schema: TableSc
         line.send(None)
         while True:
             command: Command = line.recv()
-            for answer in command.answers(models, sample):
+            for answer in command(models, sample):
                 line.send(answer)
             line.send(None)

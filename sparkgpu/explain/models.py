@@ -13,12 +13,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
 
 from sparkgpu.config.registry.engines import branch_of
-from sparkgpu.explain.asking import Answer, Command, Draw, Grid, Loaded, Member, Shuffle, serve
+from sparkgpu.explain.asking import Answer, Command, Grid, Loaded, Member, drawn, serve, shuffled
 from sparkgpu.explain.columns import Places
 from sparkgpu.explain.sample import Sample
 from sparkgpu.score.rows import FloatArray
@@ -65,7 +66,7 @@ class Models:
     ) -> dict[str, dict[int, list[float]]]:
         """By model and group: what each shuffle costs."""
         found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        order = Shuffle(groups=tuple(groups), rows=rows, rounds=rounds, seed=self.seed, until=until)
+        order = partial(shuffled, groups=groups, rows=rows, rounds=rounds, seed=self.seed, until=until)
         for model, group, drop in self._ask(order, self.until):
             found[model][group].append(drop)
         return found
@@ -73,7 +74,7 @@ class Models:
     def drawn(self, grids: Sequence[Grid], rows: int) -> dict[int, dict[str, FloatArray]]:
         """By grid and model: mean predictions (P, G)."""
         found: dict[int, dict[str, FloatArray]] = defaultdict(dict)
-        order = Draw(grids=tuple(grids), rows=rows, until=self.until)
+        order = partial(drawn, grids=grids, rows=rows, until=self.until)
         for model, number, mean_PG in self._ask(order, self.until):
             found[number][model] = mean_PG
         return found
