@@ -49,92 +49,73 @@ class Ways:
 
     def options(self, place: Place) -> tuple[OptionRecord, ...]:
         """Every way with its standing: those of one network, then those of the place."""
-        network = (self._single(), self._as_lanes(), *map(self._spread, ("dp", "ddp", "fsdp", "tp", "pp")))
-        return (*network, self._cluster(place), *_of_place(place))
+        network = ("single", "lanes", "dp", "ddp", "fsdp", "tp", "pp")
+        return (*map(self._of_network, network), self._cluster(place), *_of_place(place))
 
-    def _single(self) -> OptionRecord:
-        why = f"the network's {self._found.parameters:,} weights and their training take "
-        why += f"{self._weight_bytes / 2**20:,.0f} MiB" + (
-            f" of a GPU's {gibibytes(self._device_bytes)}; nothing has to be cut"
-            if self._on_gpu
-            else ", and all cores work on one network while no other one trains"
-        )
-        is_chosen = self._chosen == "single"
-        return OptionRecord(
-            name="single",
-            standing="chosen" if is_chosen else "possible",
-            why="the same with one lane" if self._chosen == "lanes" else why,
-            devices=1,
-            wall_s=self._predicted.wall_s if is_chosen else None,
-            efficiency=1.0,
-            price=self._price(self._predicted.wall_s if self._lanes == 1 else None, 1),
-        )
-
-    def _as_lanes(self) -> OptionRecord:
-        if self._devices < 2:
-            return OptionRecord(name="lanes", standing="not here", why="there is one device")
-        is_chosen = self._chosen == "lanes"
-        wall_s = self._predicted.wall_s if is_chosen else None
-        return OptionRecord(
-            name="lanes",
-            standing="chosen" if is_chosen else "possible",
-            why=f"{self._devices} networks and trees with seeds of their own: no communication, and a spread"
-            if self._on_gpu
-            else f"{self._devices} seeds and a spread, but they share the same cores: no more work an hour",
-            devices=self._devices,
-            wall_s=wall_s,
-            efficiency=1.0 if self._on_gpu else 1 / self._devices,
-            price=self._price(wall_s, self._lanes),
-        )
-
-    def _spread(self, name: str) -> OptionRecord:
-        """One network over several devices."""
-        if self._devices < 2:
-            return OptionRecord(name=name, standing="not here", why="it needs two devices; this run has one")
+    def _of_network(self, name: str) -> OptionRecord:
         run, is_chosen = self._predicted, self._chosen == name
-        times, wall_s = None, run.wall_s if is_chosen else None
-        if name in MODELLED and run.epoch_s > 0:
+        devices = self._lanes if is_chosen else self._devices
+        if name == "single":
+            devices = 1
+        elif devices < 2:
+            why = "there is one device" if name == "lanes" else "it needs two devices; this run has one"
+            return OptionRecord(name=name, standing="not here", why=why)
+        times, wall_s = 1.0 if name == "single" else None, run.wall_s if is_chosen else None
+        if name == "lanes" or (name in MODELLED and run.epoch_s > 0):
             step = Step(
                 fixed_s=0.0, row_s=run.epoch_s / max(1, self._found.size.train_rows),
                 batch=self._found.resolved.neural.batch_size, weight_bytes=4 * self._found.parameters,
                 link=GPU_LINK if self._on_gpu else CPU_LINK, shared_cores=not self._on_gpu,
             )  # fmt: skip
-            times = step.speed_up(name, self._devices)
-            if not is_chosen and "neural" in run.branches_s:
+            times = step.speed_up(name, devices)
+            if not is_chosen and name != "lanes" and "neural" in run.branches_s:
                 network_s = (run.branches_s["neural"] - run.ready_s) / times
                 wall_s = max(run.branches_s.get("trees", 0.0), run.ready_s + network_s) + run.end_s
         return OptionRecord(
             name=name,
             standing="chosen" if is_chosen else "possible",
-            why=self._why_spread(name),
-            devices=self._devices,
+            why=self._why(name, devices),
+            devices=devices,
             wall_s=wall_s,
-            efficiency=None if times is None else times / self._devices,
-            price=self._price(wall_s, self._devices),
+            efficiency=None if times is None else times / devices,
+            price=None
+            if wall_s is None or self._price_per_hour is None
+            else wall_s / 3600 * devices * self._price_per_hour,
         )
 
-    def _why_spread(self, name: str) -> str:
-        if name == "dp":
-            return (
-                "one process copies the network for each step; ddp does the same with less copying"
-                if self._on_gpu
-                else "it copies to GPUs only; on the CPU it trains as single does"
-            )
-        if name == "ddp":
-            megabytes = 4 * self._found.parameters / 1e6
-            return (
-                f"one network in less time: {megabytes:.1f} MB are summed in each step"
-                if self._on_gpu
-                else f"{self._devices} lanes share the same cores, so it only adds communication"
-            )
+    def _why(self, name: str, devices: int) -> str:
+        megabytes, needed = 4 * self._found.parameters / 1e6, f"{self._weight_bytes / 2**20:,.0f} MiB"
+        if name == "single" and self._chosen == "lanes":
+            return "the same with one lane"
+        if name in ("single", "lanes", "dp", "ddp"):
+            what = f"the network's {self._found.parameters:,} weights and their training take {needed}"
+            gpu_memory = gibibytes(self._device_bytes)
+            on_gpu, on_cpu = {
+                "single": (
+                    f"{what} of a GPU's {gpu_memory}; nothing has to be cut",
+                    f"{what}, and all cores work on one network while no other one trains",
+                ),
+                "lanes": (
+                    f"{devices} networks and trees with seeds of their own: no communication, and a spread",
+                    f"{devices} seeds and a spread, but they share the same cores: no more work an hour",
+                ),
+                "dp": (
+                    "one process copies the network for each step; ddp does the same with less copying",
+                    "it copies to GPUs only; on the CPU it trains as single does",
+                ),
+                "ddp": (
+                    f"one network in less time: {megabytes:.1f} MB are summed in each step",
+                    f"{devices} lanes share the same cores, so it only adds communication",
+                ),
+            }[name]
+            return on_gpu if self._on_gpu else on_cpu
         needs = self._on_gpu and self._weight_bytes > self._device_bytes / 2
         if STRATEGIES.find(name).cuts is not None:
             rest = "" if needs else ", which this one is not"
             return f"it cuts the network itself: for networks that no device holds{rest}"
         if needs:
             return "the network does not fit one device beside the rows"
-        what = f"{self._weight_bytes / 2**20:,.0f} MiB of weights and moments"
-        return f"it cuts {what}, which one device holds easily"
+        return f"it cuts {needed} of weights and moments, which one device holds easily"
 
     def _cluster(self, place: Place) -> OptionRecord:
         needed = self._predicted.peak_rss_bytes
@@ -147,11 +128,6 @@ class Ways:
             return OptionRecord(name="cluster", standing="not here", why=why)
         why = f"the run takes about {memory}: name a Spark master with cluster.master"
         return OptionRecord(name="cluster", standing="possible", why=why)
-
-    def _price(self, wall_s: float | None, devices: int) -> float | None:
-        if wall_s is None or self._price_per_hour is None:
-            return None
-        return wall_s / 3600 * devices * self._price_per_hour
 
 
 def _of_place(place: Place) -> tuple[OptionRecord, OptionRecord]:
