@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from markupsafe import Markup
@@ -18,10 +19,10 @@ from sparkgpu import __version__
 from sparkgpu.errors import ConfigError
 from sparkgpu.present.compare import Board, Compared, board, boards_of, read_runs, why_apart
 from sparkgpu.present.figure import plot_style
-from sparkgpu.present.leaderboard import Entry, of_runs
+from sparkgpu.present.leaderboard import Entry, metric_cell, of_runs
 from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import page_of, render
-from sparkgpu.present.table import DASH, Cell, Table, cells, interval_cell, number_cell, seconds_cell
+from sparkgpu.present.table import DASH, Cell, Table, interval_cell, number_cell, seconds_cell, table_of
 from sparkgpu.present.tables import Fact, short_source, signed, signed_interval, taken
 from sparkgpu.present.terminal.tables import print_line, print_runs
 from sparkgpu.rundir.files import write_text
@@ -68,22 +69,13 @@ def compare(folders: Sequence[Path], out: Path) -> Path:
         print_line("")
         if apart:
             print_line(one.title)
-        against = [_against(entry) for entry in one.entries]
-        print_runs(of_runs(one.metric, one.entries, against))
+        print_runs(of_runs(one.metric, one.entries))
         print_line(one.verdict)
         print_line(one.note)
     _write_page(out, runs, boards, apart)
     print_line("")
     print_line(f"page  {out}")
     return out
-
-
-def _against(entry: Entry) -> str:
-    """The difference from the reference and what it means."""
-    found = entry.difference
-    if found is None or not found.difference or found.ci95[0] is None:
-        return entry.verdict
-    return f"{signed(found.difference, found.ci95[1] - found.ci95[0])}, {entry.verdict}"
 
 
 def _write_page(out: Path, runs: Sequence[Compared], boards: Sequence[Board], apart: str | None) -> None:
@@ -142,29 +134,23 @@ def _side_by_side(runs: Sequence[Compared]) -> Table:
 
 def _leaderboard(one: Board) -> Table:
     """The models of all runs of a board, with the difference of each from the reference."""
-    every = dict.fromkeys(name for entry in one.entries for name in entry.metrics())
-    others = [name for name in every if name != one.metric]
+    others = dict.fromkeys(name for entry in one.entries for name in entry.metrics() if name != one.metric)
     arrow = "↑" if greater_is_better(one.metric) else "↓"
-    columns = (
-        "model", "run", f"{metric_title(one.metric)} {arrow}", "95 % interval",
-        "minus the reference (95 % interval)", "verdict", "fit", *map(metric_title, others), "predict",
-        "engine",
-    )  # fmt: skip
-    rows = tuple(
-        (
-            *cells(clean(entry.name), clean(entry.run)),
-            replace(number_cell(entry.value), best=entry.is_reference),
-            interval_cell(*entry.ci95),
-            _difference(entry),
-            Cell(text=entry.verdict),
-            seconds_cell(entry.fit_s),
-            *(number_cell(entry.metrics().get(name)) for name in others),
-            seconds_cell(entry.predict_s),
-            Cell(text=entry.model.engine or ""),
-        )
-        for entry in one.entries
-    )
-    return Table(columns=columns, rows=rows, best_of="validation rows", sortable=True)
+    columns: dict[str, Callable[[Entry], Cell | str]] = {
+        "model": lambda entry: clean(entry.name),
+        "run": lambda entry: clean(entry.run),
+        f"{metric_title(one.metric)} {arrow}": lambda entry: replace(
+            number_cell(entry.value), best=entry.is_reference
+        ),
+        "95 % interval": lambda entry: interval_cell(*entry.ci95),
+        "minus the reference (95 % interval)": _difference,
+        "verdict": lambda entry: entry.verdict,
+        "fit": lambda entry: seconds_cell(entry.fit_s),
+        **{metric_title(name): partial(metric_cell, name) for name in others},
+        "predict": lambda entry: seconds_cell(entry.predict_s),
+        "engine": lambda entry: entry.model.engine or "",
+    }
+    return table_of(one.entries, columns, best_of="validation rows", sortable=True)
 
 
 def _difference(entry: Entry) -> Cell:

@@ -6,7 +6,7 @@ looked at. N rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from sparkgpu.present.table import (
     interval_cell,
     name_cell,
     number_cell,
+    table_of,
     three_digits,
     whole_cell,
 )
@@ -142,26 +143,24 @@ def weaknesses(
 
 def weakness_table(found: Sequence[Weakness], leader: str, num_models: int, loss: str) -> Table:
     """A row for each weakness: how many rows, the leader's loss there and elsewhere, and who shares it."""
-    rows = []
-    for one in found:
-        segment = one.models[leader]
-        shared = "all models" if len(one.shared_by) == num_models > 1 else ", ".join(one.shared_by)
-        ratio = segment.loss / segment.loss_elsewhere if segment.loss_elsewhere else None
-        rows.append(
-            (
-                Cell(text=one.name),
-                whole_cell(one.rows),
-                number_cell(segment.loss, three_digits),
-                interval_cell(*segment.interval, 3),
-                number_cell(segment.loss_elsewhere, three_digits),
-                number_cell(ratio, "{:.1f} ×".format),
-                Cell(text=shared),
-            )
-        )
-    columns = (
-        "rows with", "rows", f"{loss} of {leader} there", "interval", "elsewhere", "ratio", "worse for",
-    )  # fmt: skip
-    return Table(columns=columns, rows=tuple(rows))
+
+    def shared(one: Weakness) -> str:
+        return "all models" if len(one.shared_by) == num_models > 1 else ", ".join(one.shared_by)
+
+    def ratio(one: Weakness) -> Cell:
+        there, elsewhere = one.models[leader].loss, one.models[leader].loss_elsewhere
+        return number_cell(there / elsewhere if elsewhere else None, "{:.1f} ×".format)
+
+    columns: dict[str, Callable[[Weakness], Cell | str]] = {
+        "rows with": lambda one: one.name,
+        "rows": lambda one: whole_cell(one.rows),
+        f"{loss} of {leader} there": lambda one: number_cell(one.models[leader].loss, three_digits),
+        "interval": lambda one: interval_cell(*one.models[leader].interval, 3),
+        "elsewhere": lambda one: number_cell(one.models[leader].loss_elsewhere, three_digits),
+        "ratio": ratio,
+        "worse for": shared,
+    }
+    return table_of(found, columns)
 
 
 def most_wrong(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Literal
 
@@ -23,9 +24,10 @@ from sparkgpu.present.table import (
     interval_cell,
     number_cell,
     seconds_cell,
+    table_of,
     whole_cell,
-    without_idle_columns,
 )
+from sparkgpu.present.tables import signed
 from sparkgpu.rundir.results import DoneTrial, MetricValues, ModelResult, Results
 from sparkgpu.score.by_model import Interval
 from sparkgpu.score.compare import Comparison
@@ -108,6 +110,35 @@ class Entry:
         return f"{self.model.engine}, {trials}" if self.model.engine else trials
 
     @property
+    def members(self) -> tuple[DoneTrial, ...]:
+        """The trials that predict for it: of a blend, those of the models that have a share."""
+        weights = self.model.weights or {self.name: 1.0}
+        return tuple(trial for name, share in weights.items() if share for trial in self.results.done(name))
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(device != "cpu" for trial in self.members for device in trial.devices)
+
+    @property
+    def predicts_rows_per_s(self) -> float | None:
+        rows = sum(self.results.data.splits.get(split, 0) for split in ("valid", "test"))
+        predict_s = sum(trial.predict_s for trial in self.members)
+        return rows / predict_s if predict_s else None
+
+    @property
+    def used_s(self) -> float | None:
+        """Seconds of all devices."""
+        taken = [(trial.fit_s + trial.predict_s) * len(trial.devices) for trial in self.members]
+        return sum(taken) if taken else None
+
+    @property
+    def cost(self) -> float | None:
+        cost, used_s = self.results.cost, self.used_s
+        if cost.price is None or used_s is None:
+            return None
+        return cost.price / (cost.device_hours or math.inf) * used_s / 3600
+
+    @property
     def verdict(self) -> str:
         """What `difference` means."""
         if self.is_reference:
@@ -118,6 +149,14 @@ class Entry:
             return f"not told apart: {self.difference.reason}"
         equal = "equal" if self.difference.reason else "tie"
         return {"a": "better", "b": "worse", "tie": equal}[self.difference.verdict]
+
+    @property
+    def against(self) -> str:
+        """The difference from the reference, if there is one, and what it means."""
+        found = self.difference
+        if found is None or not found.difference or found.ci95[0] is None:
+            return self.verdict
+        return f"{signed(found.difference, found.ci95[1] - found.ci95[0])}, {self.verdict}"
 
 
 def entries(found: Results, run: str = "", intervals: Mapping[str, Interval] | None = None) -> list[Entry]:
@@ -181,22 +220,11 @@ def leaderboard(found: Results, intervals: Mapping[str, Interval]) -> Table:
     title, trials = metric_title(metric), "mean of trials"
     scored = metric_cells(found.models, averaged=True).get(metric, ())
     value_of = dict(zip((model.name for model in found.models), scored, strict=False))
-    rows = [
-        (
-            Cell(text=one.name, hint=one.made_of),
-            value_of.get(one.name, number_cell(None)),
-            interval_cell(*one.ci95),
-            _over_trials(one.model, metric),
-            *_taken(one),
-            *cells(one.trained or DASH, one.model.status if one.model.status != "done" else DASH),
-        )
+    of = [
+        one
         for one in ranked(metric, entries(found, intervals=intervals))
         if one.model.only is None and one.model.status != "left out"
     ]
-    columns = (
-        "model", title, "95 % interval", trials, "fit", "predict", "predicts rows/s", "devices", "memory",
-        "device memory", "device time", "cost", "trained", "status",
-    )  # fmt: skip
     hints = {
         "95 % interval": "About other rows like these, with the same fitted models.",
         trials: "The mean over a model's trials, and their standard deviation.",
@@ -211,7 +239,27 @@ def leaderboard(found: Results, intervals: Mapping[str, Interval]) -> Table:
     }
     if any(model.averaged for model in found.models):
         hints[title] = "Of the averaged predictions of a model's trials, on the test rows."
-    return without_idle_columns(columns, rows, hints=hints, best_of="column")
+    columns: dict[str, Callable[[Entry], Cell | str]] = {
+        "model": lambda one: Cell(text=one.name, hint=one.made_of),
+        title: lambda one: value_of.get(one.name, number_cell(None)),
+        "95 % interval": lambda one: interval_cell(*one.ci95),
+        trials: lambda one: _over_trials(one.model, metric),
+        "fit": lambda one: seconds_cell(one.fit_s),
+        "predict": lambda one: seconds_cell(one.predict_s),
+        "predicts rows/s": lambda one: whole_cell(one.predicts_rows_per_s),
+        "devices": lambda one: _devices(one.members) if one.on_gpu else DASH,
+        "memory": lambda one: _most(trial.peak_host_bytes for trial in one.members),
+        "device memory": lambda one: _most(trial.peak_device_bytes for trial in one.members),
+        "device time": lambda one: seconds_cell(one.used_s),
+        "cost": lambda one: number_cell(one.cost),
+        "trained": lambda one: one.trained or DASH,
+        "status": lambda one: one.model.status.replace("done", DASH),
+    }
+    return table_of(of, columns, hints=hints, best_of="column").thin()
+
+
+def _most(sizes: Iterable[int | None]) -> Cell:
+    return bytes_cell(max((size or 0 for size in sizes), default=0) or None)
 
 
 def _over_trials(model: ModelResult, metric: str) -> Cell:
@@ -220,27 +268,6 @@ def _over_trials(model: ModelResult, metric: str) -> Cell:
     if model.averaged is None and spread is None:
         return number_cell(None)
     return number_cell(value, number_text(value) + spread_text(value, spread))
-
-
-def _taken(one: Entry) -> tuple[Cell, ...]:
-    found, weights = one.results, one.model.weights
-    own = [t for name in weights or (one.name,) if not weights or weights[name] for t in found.done(name)]
-    if not own:
-        return 8 * (number_cell(None),)
-    cost, predict_s = found.cost, sum(trial.predict_s for trial in own)
-    rows = sum(found.data.splits.get(split, 0) for split in ("valid", "test"))
-    used_s = sum((trial.fit_s + trial.predict_s) * len(trial.devices) for trial in own)
-    rate = None if cost.price is None else cost.price / (cost.device_hours or math.inf)
-    return (
-        seconds_cell(one.fit_s),
-        seconds_cell(one.predict_s),
-        whole_cell(rows / predict_s if predict_s else None),
-        Cell(text=DASH if (devices := _devices(own)) == "cpu" else devices),
-        bytes_cell(max(trial.peak_host_bytes for trial in own) or None),
-        bytes_cell(max(trial.peak_device_bytes or 0 for trial in own) or None),
-        seconds_cell(used_s),
-        number_cell(None if rate is None else rate * used_s / 3600),
-    )
 
 
 def _devices(own: Sequence[DoneTrial]) -> str:
@@ -332,25 +359,23 @@ def models_down(found: Results, most: int | None = None) -> Table:
     return Table(columns=columns, rows=tuple(rows), best_of="column", hints=shown)
 
 
-def of_runs(metric: str, of: Sequence[Entry], compared: Sequence[str] = ()) -> Table:
-    """The models of several runs; `compared` is how each stands to the reference."""
-    metrics = list(dict.fromkeys([metric, *(name for one in of for name in one.metrics())]))
-    rows = [
-        (
-            *cells(one.run, one.name),
-            *(number_cell(one.metrics().get(other)) for other in metrics),
-            seconds_cell(one.fit_s),
-            seconds_cell(one.predict_s),
-            *cells(*compared[place : place + 1]),
-        )
-        for place, one in enumerate(of)
-    ]
-    last = [f"{metric_title(metric)} minus the reference"] if compared else []
-    return Table(
-        columns=("run", "model", *map(metric_title, metrics), "fit", "predict", *last),
-        rows=tuple(rows),
-        best_of="column",
-    )
+def of_runs(metric: str, of: Sequence[Entry]) -> Table:
+    """The models of several runs; with how each stands to the reference, if they were compared."""
+    metrics = dict.fromkeys([metric, *(name for one in of for name in one.metrics())])
+    columns: dict[str, Callable[[Entry], Cell | str]] = {
+        "run": lambda one: one.run,
+        "model": lambda one: one.name,
+        **{metric_title(name): partial(metric_cell, name) for name in metrics},
+        "fit": lambda one: seconds_cell(one.fit_s),
+        "predict": lambda one: seconds_cell(one.predict_s),
+    }
+    if any(one.is_reference for one in of):
+        columns[f"{metric_title(metric)} minus the reference"] = lambda one: one.against
+    return table_of(of, columns, best_of="column")
+
+
+def metric_cell(metric: str, one: Entry) -> Cell:
+    return number_cell(one.metrics().get(metric))
 
 
 def given(found: Results) -> list[tuple[str, str]]:

@@ -48,6 +48,7 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
     with plot_style():
         if run is None:
             explained()
+            (paths.report / "metrics.csv").unlink(missing_ok=True)  # left by an earlier report
             frame, parts = unfinished.page(paths, missing)
             return _write(
                 paths,
@@ -100,8 +101,6 @@ def _write(
             write_bytes(paths.report / f"{name}.png", png)
         else:
             (paths.report / f"{name}.png").unlink(missing_ok=True)  # left by an earlier report
-    if not paths.metrics.is_file():
-        (paths.report / "metrics.csv").unlink(missing_ok=True)
     page = paths.report / "index.html"
     kinds: tuple[tuple[Kind, Path], ...] = (("md", paths.report / "report.md"), ("html", page))
     for kind, file in kinds:

@@ -7,7 +7,7 @@ that. It is shown if it stands in the run's folder ``bench``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from sparkgpu.plan.plan import Plan
@@ -18,9 +18,9 @@ from sparkgpu.present.table import (
     cells,
     number_cell,
     seconds_cell,
+    table_of,
     three_digits,
     whole_cell,
-    without_idle_columns,
 )
 from sparkgpu.present.tables import strategy_text
 from sparkgpu.rundir.bench import BenchRecord, BenchRow
@@ -28,7 +28,7 @@ from sparkgpu.rundir.files import UNREADABLE, read_record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.rundir.results import DoneTrial, Results
-from sparkgpu.words import number_text, seconds_text
+from sparkgpu.words import seconds_text
 
 _Span = tuple[float, float]
 
@@ -81,7 +81,7 @@ def shares(paths: RunPaths, plan: Plan, found: Results) -> Table:
         "model", "trained on", "trials", "devices", "time", "at once", "rows/s together", "device time",
         "cost",
     )  # fmt: skip
-    return without_idle_columns(columns, [*rows, whole], hints=_HINTS)
+    return Table(columns=columns, rows=(*rows, whole), hints=_HINTS).thin()
 
 
 def busy_sentence(paths: RunPaths, plan: Plan, found: Results) -> str:
@@ -131,26 +131,29 @@ def how_to_measure(paths: RunPaths, plan: Plan, found: Results) -> str:
 def bench_table(rows: Sequence[BenchRow]) -> Table:
     """The table of a bench; figures that other work disturbed have a question mark."""
     compared = bool(rows) and rows[0].is_disturbed
-    body = [
-        (
-            Cell(text=row.name),
-            whole_cell(row.devices),
-            whole_cell(row.networks),
-            _doubted(seconds_text(row.time_s), row.time_s, row.is_disturbed),
-            _doubted(f"{row.rows_per_s:,.0f}", row.rows_per_s, row.is_disturbed),
-            _doubted(f"{row.speed_up:.2f}", row.speed_up, _is_doubtful(row, rows[0], compared)),
-            _doubted(f"{row.efficiency:.0%}", row.efficiency, _is_doubtful(row, rows[0], compared)),
-            _doubted(number_text(row.device_hours, 3), row.device_hours, row.is_disturbed),
-            number_cell(row.price, three_digits),
-            Cell(text=row.note),
-        )
-        for row in rows
-    ]
-    columns = (
-        "configuration", "devices", "networks", "time", "rows/s", "speed-up", "efficiency", "device-hours",
-        "cost", "note",
-    )  # fmt: skip
-    return Table(columns=columns, rows=tuple(body))
+
+    def doubted(row: BenchRow, text: str, value: float) -> Cell:
+        hint = "Other work disturbed this figure." if row.is_disturbed else ""
+        return Cell(text=f"{text} ?" if row.is_disturbed else text, number=True, value=value, hint=hint)
+
+    def against_first(row: BenchRow, text: str, value: float) -> Cell:
+        """The first row's own is 1 whatever happened."""
+        is_doubtful = row is not rows[0] and (compared or row.is_disturbed)
+        return doubted(row.model_copy(update={"is_disturbed": is_doubtful}), text, value)
+
+    columns: dict[str, Callable[[BenchRow], Cell | str]] = {
+        "configuration": lambda row: row.name,
+        "devices": lambda row: whole_cell(row.devices),
+        "networks": lambda row: whole_cell(row.networks),
+        "time": lambda row: doubted(row, seconds_text(row.time_s), row.time_s),
+        "rows/s": lambda row: doubted(row, f"{row.rows_per_s:,.0f}", row.rows_per_s),
+        "speed-up": lambda row: against_first(row, f"{row.speed_up:.2f}", row.speed_up),
+        "efficiency": lambda row: against_first(row, f"{row.efficiency:.0%}", row.efficiency),
+        "device-hours": lambda row: doubted(row, three_digits(row.device_hours), row.device_hours),
+        "cost": lambda row: number_cell(row.price, three_digits),
+        "note": lambda row: row.note,
+    }
+    return table_of(rows, columns)
 
 
 def covered_s(spans: Iterable[_Span]) -> float:
@@ -171,13 +174,3 @@ def _spans(paths: RunPaths, found: Results) -> dict[str, _Span]:
             if record.began_at is not None and record.ended_at is not None:
                 spans[trial.name] = (record.began_at, record.ended_at)
     return spans
-
-
-def _is_doubtful(row: BenchRow, first: BenchRow, compared: bool) -> bool:
-    """The first row's speed-up is 1 whatever happened."""
-    return row is not first and (compared or row.is_disturbed)
-
-
-def _doubted(text: str, value: float, is_doubtful: bool) -> Cell:
-    hint = "Other work disturbed this figure." if is_doubtful else ""
-    return Cell(text=f"{text} ?" if is_doubtful else text, number=True, value=value, hint=hint)

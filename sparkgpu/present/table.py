@@ -7,10 +7,10 @@ escaped as its projection needs it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from markupsafe import Markup
 
@@ -18,6 +18,8 @@ from sparkgpu.words import clean, gibibytes, number_text, seconds_text
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+Item = TypeVar("Item")
 
 DASH = "–"
 three_digits = partial(number_text, digits=3)
@@ -70,19 +72,25 @@ class Table:
         rows = tuple(tuple(row[place] for place in places) for row in self.rows)
         return replace(self, columns=tuple(self.columns[place] for place in places), rows=rows)
 
+    def thin(self) -> Table:
+        """Without idle columns: only dashes, only finished trials, only single devices; sortable."""
+        texts = [{row[place].text for row in self.rows} for place in range(len(self.columns))]
+        idle = [len(found) == 1 and found <= {DASH, "done", "single"} for found in texts]
+        return replace(self.only([place for place, is_idle in enumerate(idle) if not is_idle]), sortable=True)
 
-def without_idle_columns(
-    columns: Sequence[str],
-    rows: Sequence[tuple[Cell, ...]],
+
+def table_of(
+    items: Iterable[Item],
+    columns: Mapping[str, Callable[[Item], Cell | str]],
     *,
     hints: Mapping[str, str] | None = None,
     best_of: str = "row",
+    sortable: bool = False,
 ) -> Table:
-    """Leave out columns without information: only dashes, only finished trials, only single devices."""
-    idle = {DASH, "done", "single"}
-    kept = [i for i in range(len(columns)) if len(found := {row[i].text for row in rows}) > 1 or found - idle]
-    whole = Table(columns=tuple(columns), rows=tuple(rows), best_of=best_of, sortable=True, hints=hints or {})
-    return whole.only(kept)
+    """A row for each of `items`; each column has its heading and what makes its cells."""
+    made = ((make(item) for make in columns.values()) for item in items)
+    rows = tuple(tuple(Cell(text=cell) if isinstance(cell, str) else cell for cell in row) for row in made)
+    return Table(columns=tuple(columns), rows=rows, best_of=best_of, sortable=sortable, hints=hints or {})
 
 
 def cells(*texts: str) -> tuple[Cell, ...]:

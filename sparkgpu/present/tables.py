@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 from markupsafe import Markup
 
-from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.present.table import (
     DASH,
     Cell,
@@ -25,16 +25,24 @@ from sparkgpu.present.table import (
     name_cell,
     number_cell,
     seconds_cell,
+    table_of,
     three_digits,
     whole_cell,
-    without_idle_columns,
 )
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.explanations import ColumnImportance, Explanations, Importance
 from sparkgpu.rundir.profile import ColumnProfile, TableProfile
-from sparkgpu.rundir.results import ModelResult, PairResult, Results, SplitMetrics, TrialResult
+from sparkgpu.rundir.results import (
+    DoneTrial,
+    FailedTrial,
+    ModelResult,
+    PairResult,
+    Results,
+    SplitMetrics,
+    TrialResult,
+)
 from sparkgpu.score.metrics import score
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.table.schema import Feature, TableSchema
 from sparkgpu.words import clean, gibibytes, listed, metric_title, number_text, seconds_text
 
 MOST_COLUMNS = 200
@@ -126,7 +134,7 @@ def comparison(found: Results) -> Table:
             )
         )
     columns = ("pair", "difference", "95 % interval", "verdict", "because")
-    return without_idle_columns(columns, rows)
+    return Table(columns=columns, rows=tuple(rows)).thin()
 
 
 def reason(pair: PairResult) -> str:
@@ -142,35 +150,27 @@ def signed(value: float | None, width: float | None) -> str:
     return f"{value:+z,.{decimals}f}".replace("-", "−")
 
 
-_MEASURED = {
-    "best_iteration": whole_cell, "fit_s": seconds_cell, "predict_s": seconds_cell,
-    "train_rows_per_s": number_cell, "peak_host_bytes": bytes_cell, "peak_device_bytes": bytes_cell,
-}  # fmt: skip
-"""What finished trials have besides."""
-
-
 def trials(found: Results, metric: str) -> Table:
     """One row for each trial, finished or not."""
     title = metric_title(metric)
-    columns = (
-        "trial", "engine", "lane", "strategy", "seed", "fold", "status", f"{title}, valid", f"{title}, test",
-        "best step", "fit", "predict", "rows/s", "host memory", "device memory",
-    )  # fmt: skip
-    rows = [
-        (
-            *cells(
-                trial.name, trial.engine, f"{trial.lane}, {devices_text(trial.devices)}", strategy_text(trial)
-            ),
-            name_cell(trial.seed),
-            whole_cell(trial.fold),
-            Cell(text=trial.status),
-            number_cell(trial.metrics.valid.get(metric)),
-            number_cell(trial.metrics.test.get(metric)),
-            *(cell(getattr(trial, name, None)) for name, cell in _MEASURED.items()),
-        )
-        for trial in found.trials
-    ]
-    return without_idle_columns(columns, rows)
+    columns: dict[str, Callable[[DoneTrial | FailedTrial], Cell | str]] = {
+        "trial": lambda trial: trial.name,
+        "engine": lambda trial: trial.engine,
+        "lane": lambda trial: f"{trial.lane}, {devices_text(trial.devices)}",
+        "strategy": strategy_text,
+        "seed": lambda trial: name_cell(trial.seed),
+        "fold": lambda trial: whole_cell(trial.fold),
+        "status": lambda trial: trial.status,
+        f"{title}, valid": lambda trial: number_cell(trial.metrics.valid.get(metric)),
+        f"{title}, test": lambda trial: number_cell(trial.metrics.test.get(metric)),
+        "best step": lambda trial: whole_cell(getattr(trial, "best_iteration", None)),
+        "fit": lambda trial: seconds_cell(getattr(trial, "fit_s", None)),
+        "predict": lambda trial: seconds_cell(getattr(trial, "predict_s", None)),
+        "rows/s": lambda trial: number_cell(getattr(trial, "train_rows_per_s", None)),
+        "host memory": lambda trial: bytes_cell(getattr(trial, "peak_host_bytes", None)),
+        "device memory": lambda trial: bytes_cell(getattr(trial, "peak_device_bytes", None)),
+    }
+    return table_of(found.trials, columns).thin()
 
 
 def devices_text(devices: Sequence[str]) -> str:
@@ -197,39 +197,40 @@ def timings(phases: Mapping[str, Mapping[str, float]]) -> Table:
 
 def splits(schema: TableSchema) -> Table:
     total = sum(schema.splits.values()) or 1
-    rows = (
-        (Cell(text=name), whole_cell(rows), Cell(text=f"{100 * rows / total:.1f} %", number=True))
-        for name, rows in schema.splits.items()
-    )
-    return Table(columns=("split", "rows", "share"), rows=tuple(rows))
+    columns: dict[str, Callable[[tuple[str, int]], Cell | str]] = {
+        "split": lambda split: split[0],
+        "rows": lambda split: whole_cell(split[1]),
+        "share": lambda split: number_cell(100 * split[1] / total, "{:.1f} %".format),
+    }
+    return table_of(schema.splits.items(), columns)
 
 
 def dropped(schema: TableSchema) -> Table:
-    rows = tuple(cells(item.column, item.reason) for item in schema.dropped)
-    return Table(columns=("column left out", "reason"), rows=rows)
+    return table_of(
+        schema.dropped, {"column left out": lambda one: one.column, "reason": lambda one: one.reason}
+    )
 
 
 def features(schema: TableSchema) -> Table:
-    rows = tuple(
-        (*cells(item.title, item.kind), whole_cell(len(item.levels) or None)) for item in schema.features
-    )
-    return Table(columns=("feature", "kind", "levels"), rows=rows, sortable=True)
+    columns: dict[str, Callable[[Feature], Cell | str]] = {
+        "feature": lambda one: one.title,
+        "kind": lambda one: one.kind,
+        "levels": lambda one: whole_cell(len(one.levels) or None),
+    }
+    return table_of(schema.features, columns, sortable=True)
 
 
 def lanes(plan: Plan) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            whole_cell(lane.index),
-            *cells(lane.device, lane.device_name),
-            whole_cell(lane.tree_threads),
-            whole_cell(lane.neural_threads),
-            bytes_cell(lane.heap_bytes or None),  # for executors, Spark decides it
-            name_cell(lane.port_base or None),
-        )
-        for lane in plan.lanes
-    ]
-    columns = ("lane", "device", "name", "threads, trees", "threads, neural", "Java heap", "first port")
-    return without_idle_columns(columns, rows)
+    columns: dict[str, Callable[[LanePlan], Cell | str]] = {
+        "lane": lambda lane: whole_cell(lane.index),
+        "device": lambda lane: lane.device,
+        "name": lambda lane: lane.device_name,
+        "threads, trees": lambda lane: whole_cell(lane.tree_threads),
+        "threads, neural": lambda lane: whole_cell(lane.neural_threads),
+        "Java heap": lambda lane: bytes_cell(lane.heap_bytes or None),  # for executors, Spark decides it
+        "first port": lambda lane: name_cell(lane.port_base or None),
+    }
+    return table_of(plan.lanes, columns).thin()
 
 
 def proofs(found: Results) -> Table:
@@ -244,8 +245,9 @@ def proofs(found: Results) -> Table:
 
 
 def failures(found: Results) -> Table:
-    rows = tuple(cells(trial.name, trial.error) for trial in found.failed)
-    return Table(columns=("trial that failed", "reason"), rows=rows)
+    return table_of(
+        found.failed, {"trial that failed": lambda trial: trial.name, "reason": lambda trial: trial.error}
+    )
 
 
 def metrics_csv(found: Results) -> str:

@@ -19,7 +19,7 @@ from sparkgpu.host.telemetry import read_telemetry
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.present.pictures.machine import activity
-from sparkgpu.present.table import DASH, Cell, Table, cells
+from sparkgpu.present.table import DASH, Cell, Table, table_of
 from sparkgpu.present.tables import Fact, about_table, lanes, title_of
 from sparkgpu.present.timeline import events_of
 from sparkgpu.present.verdict import NextStep, resume, verdict
@@ -226,15 +226,13 @@ def _happened(found: Unfinished, results: Results | None, missing: str) -> list[
 
 def _trial_table(found: Unfinished) -> Table:
     signs = {"done": "✓ done", "failed": "✗ failed"}
-    rows = tuple(
-        (
-            *cells(trial.name, trial.engine or DASH),
-            Cell(text=signs.get(trial.state, trial.state), best=trial.state == "done"),
-            Cell(text=trial.said or DASH),
-        )
-        for trial in found.trials
-    )  # fmt: skip
-    return Table(columns=("trial", "engine", "state", "last word"), rows=rows)
+    columns: dict[str, Callable[[UnfinishedTrial], Cell | str]] = {
+        "trial": lambda one: one.name,
+        "engine": lambda one: one.engine or DASH,
+        "state": lambda one: Cell(text=signs.get(one.state, one.state), best=one.state == "done"),
+        "last word": lambda one: one.said or DASH,
+    }
+    return table_of(found.trials, columns)
 
 
 def _steps(paths: RunPaths, results: Results | None) -> list[NextStep]:
