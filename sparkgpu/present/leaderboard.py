@@ -35,6 +35,8 @@ from sparkgpu.score.metrics import best, greater_is_better, score
 from sparkgpu.words import counted, listed, metric_title, number_text, seconds_text
 
 Split = Literal["valid", "test"]
+_Row = tuple[str, bool | None, tuple[Cell, ...]]
+"""A heading, whether greater is better if it is a metric, and the models' cells."""
 
 MOST_ACROSS = 4
 """More models than these stand below each other."""
@@ -273,10 +275,6 @@ def _over_trials(model: ModelResult, metric: str) -> Cell:
 def _devices(own: Sequence[DoneTrial]) -> str:
     names = sorted({name for trial in own for name in trial.devices})
     return listed(names) if len(names) < 3 else f"{len(names)} devices"
-
-
-_Row = tuple[str, bool | None, tuple[Cell, ...]]
-"""A heading, whether greater is better if it is a metric, and the models' cells."""
 
 
 def all_metrics(found: Results, split: Split = "test") -> Table:

@@ -31,6 +31,8 @@ from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.words import counted, listed, metric_title, number_text
 
+_Read = TypeVar("_Read")
+
 State = Literal["done", "failed", "left out", "in training", "not begun"]
 
 
@@ -78,9 +80,6 @@ def read_unfinished(paths: RunPaths) -> Unfinished:
             if (phases := [event.text for event in found if event.kind == "phase"])
         ),
     )
-
-
-_Read = TypeVar("_Read")
 
 
 def _tried(read: Callable[[], _Read]) -> _Read | None:

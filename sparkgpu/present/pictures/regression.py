@@ -41,6 +41,10 @@ _VECTOR_DOTS = 300  # up to this many dots are lines of SVG, more are pixels
 _CELLS = 64
 _PIXELS = 192
 _FAINTEST = 0.16
+_SPAN_OF_LOGS = 100.0  # from this ratio of large to small values on, the axes are logarithmic
+_GROUPS = 10
+_FEW_VALUES = 128
+_FEWEST_ROWS = 40  # fewer rows have no running quantiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +129,6 @@ def _opacity(x_N: FloatArray, y_N: FloatArray) -> FloatArray:
     opacity = np.where(counts > 0, _FAINTEST + (1 - _FAINTEST) * logs / logs.max(), 0.0)
     middles = (np.arange(_PIXELS) + 0.5) / _PIXELS
     return np.asarray(opacity[:, np.searchsorted(x_edges, middles) - 1])
-
-
-_SPAN_OF_LOGS = 100.0  # from this ratio of large to small values on, the axes are logarithmic
-_GROUPS = 10
-_FEW_VALUES = 128
-_FEWEST_ROWS = 40  # fewer rows have no running quantiles
 
 
 def predicted_against_true(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
