@@ -15,7 +15,7 @@ from pathlib import Path
 from sparkgpu.advise.advice import source_of
 from sparkgpu.advise.bench import page
 from sparkgpu.advise.bench.rows import assumptions, measured_rows, simulated_rows
-from sparkgpu.advise.bench.train import Case, Measured, Setting, settings, train
+from sparkgpu.advise.bench.train import Case, Measured, Setting, one_network, train
 from sparkgpu.advise.sample import take_sample
 from sparkgpu.advise.scaling import Link, Step, fitted
 from sparkgpu.config.keys import RunConfig
@@ -57,7 +57,7 @@ class Asked:
         here = resolve_demo(source, folder).model_copy(update={"name": source.name})
         sample = take_sample(here, config, self.rows, folder)
         return Setting(
-            source=here, sample=sample, config=settings(config, sample, devices[0].name, self.epochs),
+            source=here, sample=sample, config=one_network(config, sample, devices[0].name, self.epochs),
             machine=machine, devices=devices, folder=folder,
         )  # fmt: skip
 

@@ -82,9 +82,9 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What all cases share: the sample, the user's configuration with every key filled in, the machine.
+    """What all cases share: rows of the table, one network with every key filled in, the machine.
 
-    The table is prepared in the folder `table` by the first case.
+    The first case prepares the table in a folder of `folder`.
     """
 
     source: Source
@@ -98,19 +98,13 @@ class Setting:
     def on_cpu(self) -> bool:
         return self.devices[0].kind == "cpu"
 
-    @property
-    def table(self) -> Path:
-        return self.folder / "table"
-
     def planned_s(self) -> float:
         """About the seconds of one network on one device, before anything was measured."""
-        neural = self.config.neural
-        rows = self.sample.rows * (1 - _SPLIT.valid - _SPLIT.test) * (neural.epochs or 1)
         rate = _CORE_FLOP_PER_S * (self.machine.cores if self.on_cpu else _GPU_TIMES)
-        return _START_S + row_flop(neural, self.sample.size.num_features) * rows / rate
+        return _START_S + (self.config.neural.epochs or 1) * _epoch_flop(self.config, self.sample) / rate
 
 
-def settings(config: RunConfig, sample: Sample, device: str, epochs: int | None) -> RunConfig:
+def one_network(config: RunConfig, sample: Sample, device: str, epochs: int | None) -> RunConfig:
     """The user's configuration with every key of the network filled in, for one network on rows of `sample`.
 
     It is filled once, so that all cases train the same network in the same batches, for as many `epochs`
@@ -122,10 +116,9 @@ def settings(config: RunConfig, sample: Sample, device: str, epochs: int | None)
         tree_device=lambda engine: "cpu",
     ).config  # fmt: skip
     if epochs is None:
-        rows = sample.rows * (1 - _SPLIT.valid - _SPLIT.test)
-        flop = row_flop(found.neural, sample.size.num_features) * max(1.0, rows)
         least, most = _EPOCHS
-        epochs = max(least, min(most, round(_FLOP * (1 if device == "cpu" else _GPU_TIMES) / flop)))
+        flop = _FLOP * (1 if device == "cpu" else _GPU_TIMES)
+        epochs = max(least, min(most, round(flop / _epoch_flop(found, sample))))
     neural = found.neural.model_copy(update={"epochs": epochs, "patience": 0, "micro_batch_size": None})
     return found.model_copy(
         update={
@@ -135,18 +128,27 @@ def settings(config: RunConfig, sample: Sample, device: str, epochs: int | None)
     )  # fmt: skip
 
 
+def _epoch_flop(config: RunConfig, sample: Sample) -> float:
+    rows = sample.rows * (1 - _SPLIT.valid - _SPLIT.test)
+    return row_flop(config.neural, sample.size.num_features) * max(1.0, rows)
+
+
 def train(case: Case, setting: Setting) -> Measured:
     """Train `case` in a new folder.
 
     Raises `ConfigError` if its strategy cannot spread the network, `DataError` if the table cannot be
     learned, and `TrialError` if the training fails.
     """
+    table = setting.folder / "table"
     others, began = OtherWork(), time.monotonic()
     paths = RunPaths(root=setting.folder / f"{case.name.replace(' ', '-').replace(',', '')}-{case.devices}")
     paths.root.mkdir()
-    if setting.table.exists():
-        paths.table.symlink_to(setting.table)
-    own = _with(setting.config, case)
+    if table.exists():
+        paths.table.symlink_to(table)
+    neural = setting.config.neural.model_copy(update={"strategy": case.strategy, **case.keys})
+    neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
+    repeats = case.devices if case.strategy == "single" else 1
+    own = setting.config.model_copy(update={"neural": neural, "repeats": repeats})
     source = find_source(str(setting.sample.file)).model_copy(update={"name": setting.source.name})
     environ = outside_environment(os.environ)
     # As runs have it: in the case's folder its path is too long for the sockets of a DataLoader's workers.
@@ -158,8 +160,8 @@ def train(case: Case, setting: Setting) -> Measured:
             outcome = crew.follow(lambda lane, branch, event: None, lambda: None, iter(()))
     if outcome.failed:
         raise TrialError(f"{case.name}: {next(iter(outcome.failed.values()))}")
-    if not setting.table.exists():
-        paths.table.rename(setting.table)
+    if not table.exists():
+        paths.table.rename(table)
     fits = [read_record(paths.trial(spec.name).fit, FitRecord) for spec in plan.trials]
     epochs_s = [_epoch_s(paths.trial(spec.name).learning_curve) for spec in plan.trials]
     rows = fits[0].train_rows
@@ -176,13 +178,6 @@ def train(case: Case, setting: Setting) -> Measured:
         wall_s=time.monotonic() - began,
         other_cores=others.cores(),
     )
-
-
-def _with(config: RunConfig, case: Case) -> RunConfig:
-    neural = config.neural.model_copy(update={"strategy": case.strategy, **case.keys})
-    neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
-    repeats = case.devices if case.strategy == "single" else 1
-    return config.model_copy(update={"neural": neural, "repeats": repeats})
 
 
 def _epoch_s(curve: Path) -> float:
