@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sparkgpu.errors import ConfigError, SparkgpuError
-from sparkgpu.present.leaderboard import Entry, contestants, entries, ranked
+from sparkgpu.present.entries import Entry, contestants, entries, ranked
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.score.by_model import SEED, ModelPredictions, predictions_of_models

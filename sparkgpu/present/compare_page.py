@@ -18,12 +18,14 @@ from markupsafe import Markup
 from sparkgpu import __version__
 from sparkgpu.errors import ConfigError
 from sparkgpu.present.compare import Board, Compared, board, boards_of, read_runs, why_apart
+from sparkgpu.present.data_tables import short_source
+from sparkgpu.present.entries import Entry
 from sparkgpu.present.figure import plot_style
-from sparkgpu.present.leaderboard import Entry, metric_cell, of_runs
+from sparkgpu.present.leaderboard import metric_cell, of_runs
 from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import page_of, render
 from sparkgpu.present.table import DASH, Cell, Table, interval_cell, number_cell, seconds_cell, table_of
-from sparkgpu.present.tables import Fact, short_source, signed, signed_interval, taken
+from sparkgpu.present.tables import Fact, signed, signed_interval, taken
 from sparkgpu.present.terminal.tables import print_line, print_runs
 from sparkgpu.rundir.files import write_text
 from sparkgpu.score.metrics import greater_is_better

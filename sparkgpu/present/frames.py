@@ -13,7 +13,7 @@ import numpy as np
 
 from sparkgpu.predict.fitted import typed_classes
 from sparkgpu.predict.output import prediction_columns
-from sparkgpu.present.leaderboard import Split, entries, ranked
+from sparkgpu.present.entries import Split, entries, ranked
 from sparkgpu.rundir.curve import read_curve
 from sparkgpu.rundir.explanations import Explanations
 from sparkgpu.rundir.paths import RunPaths

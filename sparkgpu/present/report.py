@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sparkgpu.plan.plan import Plan
-from sparkgpu.present import cards, style, tables, unfinished
+from sparkgpu.present import cards, data_tables, style, tables, unfinished
 from sparkgpu.present.figure import Picture, plot_style
 from sparkgpu.present.pictures.shared import MOST_ROWS
 from sparkgpu.present.sections import SECTIONS, Inputs, facts
@@ -63,7 +63,7 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
         write_text(cards.card_path(paths, model), templates("md").get_template("card.md.j2").render(card))
     about = run.results.run
     frame = {
-        "title": tables.title_of(run.schema),
+        "title": data_tables.title_of(run.schema),
         "run": about.name,
         "facts": facts(run),
         "version": about.sparkgpu,

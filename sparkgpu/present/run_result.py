@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from sparkgpu.errors import EXIT_DONE, ConfigError, TrialError
 from sparkgpu.present import frames
-from sparkgpu.present.leaderboard import Split, models_down
+from sparkgpu.present.entries import Split
+from sparkgpu.present.leaderboard import models_down
 from sparkgpu.present.table import plain_html
 from sparkgpu.present.verdict import verdict
 from sparkgpu.rundir.paths import RunPaths

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sparkgpu.config.toml import load
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
-from sparkgpu.present import failures, leaderboard, scaling, tables
+from sparkgpu.present import data_tables, failures, leaderboard, scaling, tables
 from sparkgpu.present.agreement import agreement, disagreement, most_confused
 from sparkgpu.present.pictures import classes, columns, machine, regression, scores
 from sparkgpu.present.pictures import failures as failure_pictures
@@ -111,7 +111,7 @@ def facts(run: Inputs) -> list[Fact]:
     if master := run.plan.master:
         machine = Fact(name="cluster", text=run.plan.reasons.get("devices", master), hint=master)
     found = (
-        *tables.about_table(run.schema),
+        *data_tables.about_table(run.schema),
         machine,
         *tables.taken(run.results, on_cluster=bool(master)),
     )  # fmt: skip
@@ -237,18 +237,18 @@ def _leading_columns(run: Inputs) -> Sequence[str]:
 def _data(run: Inputs) -> Content:
     """The table: its checks, splits and columns; without ``profile.json`` only what the schema says."""
     schema, profile = run.schema, run.profile
-    every = tables.columns_of(profile) if profile else None
+    every = data_tables.columns_of(profile) if profile else None
     return {
         "schema": schema,
-        "rows": tables.rows_text(schema),
-        "splits": tables.splits(schema),
-        "dropped": tables.dropped(schema),
-        "features": tables.features(schema),
+        "rows": data_tables.rows_text(schema),
+        "splits": data_tables.splits(schema),
+        "dropped": data_tables.dropped(schema),
+        "features": data_tables.features(schema),
         "profile": profile,
         "failed": [check.name for check in profile.checks if not check.passed] if profile else [],
         "columns": every and replace(every, rows=every.rows[:_OPEN_COLUMNS]),
         "more_columns": every and replace(every, rows=every.rows[_OPEN_COLUMNS:]),
-        "most_columns": tables.MOST_COLUMNS,
+        "most_columns": data_tables.MOST_COLUMNS,
         "associations": columns.associations(profile.associations, len(profile.columns)) if profile else None,
     }
 

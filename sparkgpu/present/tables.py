@@ -11,9 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from pathlib import PurePath
-
-from markupsafe import Markup
 
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.present.table import (
@@ -31,7 +28,6 @@ from sparkgpu.present.table import (
 )
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.explanations import ColumnImportance, Explanations, Importance
-from sparkgpu.rundir.profile import ColumnProfile, TableProfile
 from sparkgpu.rundir.results import (
     DoneTrial,
     FailedTrial,
@@ -42,14 +38,7 @@ from sparkgpu.rundir.results import (
     TrialResult,
 )
 from sparkgpu.score.metrics import score
-from sparkgpu.table.schema import Feature, TableSchema
-from sparkgpu.words import clean, gibibytes, listed, metric_title, number_text, seconds_text
-
-MOST_COLUMNS = 200
-"""Of the table of all columns, those that belong to the target most, so that the page stays small."""
-
-_BARS_WIDTH, _BARS_HEIGHT = 96, 22  # of a histogram, in CSS pixels
-_LEVELS_IN_TEXT = 3
+from sparkgpu.words import gibibytes, metric_title, number_text, seconds_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,34 +66,6 @@ def taken(found: Results, *, on_cluster: bool = False) -> tuple[Fact, ...]:
             text=gibibytes(about.peak_rss_bytes) if about.peak_rss_bytes else "",
         ),
     )  # fmt: skip
-
-
-def about_table(schema: TableSchema) -> tuple[Fact, ...]:
-    """What was predicted from how large a table."""
-    kinds = f"{len(schema.numeric):,} numeric, {len(schema.categorical):,} categorical"
-    classes = f", {len(schema.classes)} classes" if len(schema.classes) > 2 else ""
-    return (
-        Fact(name="table", text=short_source(schema.source), hint=schema.source),
-        Fact(name="rows", text=rows_text(schema)),
-        Fact(name="features", text=f"{len(schema.features):,}", hint=kinds),
-        Fact(name="task", text=f"{schema.task}{classes}"),
-        Fact(name="folds", text=str(schema.folds or "")),
-    )
-
-
-def rows_text(schema: TableSchema) -> str:
-    refused = f" ({schema.rows_refused:,} refused: no target value)" if schema.rows_refused else ""
-    return f"{schema.rows:,}{refused}"
-
-
-def title_of(schema: TableSchema) -> str:
-    """The target and the table's short name."""
-    return f"{clean(schema.target)} · {short_source(schema.source)}"
-
-
-def short_source(source: str) -> str:
-    """The last part of a path; any other name of a source as it is."""
-    return PurePath(source).name or source
 
 
 def signed_interval(low: float | None, high: float | None) -> str:
@@ -193,31 +154,6 @@ def timings(phases: Mapping[str, Mapping[str, float]]) -> Table:
         sums = (seconds_cell(sum(phases[place].values())) for place in places)
         rows.append((Cell(text="sum", best=True), *sums))
     return Table(columns=("phase", *places), rows=tuple(rows))
-
-
-def splits(schema: TableSchema) -> Table:
-    total = sum(schema.splits.values()) or 1
-    columns: dict[str, Callable[[tuple[str, int]], Cell | str]] = {
-        "split": lambda split: split[0],
-        "rows": lambda split: whole_cell(split[1]),
-        "share": lambda split: number_cell(100 * split[1] / total, "{:.1f} %".format),
-    }
-    return table_of(schema.splits.items(), columns)
-
-
-def dropped(schema: TableSchema) -> Table:
-    return table_of(
-        schema.dropped, {"column left out": lambda one: one.column, "reason": lambda one: one.reason}
-    )
-
-
-def features(schema: TableSchema) -> Table:
-    columns: dict[str, Callable[[Feature], Cell | str]] = {
-        "feature": lambda one: one.title,
-        "kind": lambda one: one.kind,
-        "levels": lambda one: whole_cell(len(one.levels) or None),
-    }
-    return table_of(schema.features, columns, sortable=True)
 
 
 def lanes(plan: Plan) -> Table:
@@ -401,68 +337,3 @@ def decimals_of(found: Explanations) -> int:
     values = [abs(one.mean) for row in found.importances for one in row.models.values()]
     largest = max(values, default=0.0)
     return min(max(2 - math.floor(math.log10(largest)), 0), 8) if largest > 0 else 2
-
-
-def columns_of(profile: TableProfile) -> Table:
-    """The target, then the features that belong to it most, each with its figures and its histogram."""
-    strongest = sorted(profile.columns, key=lambda column: -(column.with_target or 0.0))
-    rows = (_column(profile.target, " (target)"), *map(_column, strongest[:MOST_COLUMNS]))
-    headings = (
-        "column", "kind", "missing", "distinct", "with the target", "alone", "distribution",
-        "least · median · greatest, or levels",
-    )  # fmt: skip
-    return Table(columns=headings, rows=rows, sortable=True)
-
-
-def _column(column: ColumnProfile, mark: str = "") -> tuple[Cell, ...]:
-    if numbers := column.numbers:
-        heights = list(map(float, numbers.counts))
-        low, high = max(numbers.low, numbers.least), min(numbers.high, numbers.greatest)
-        alternative = f"histogram from {_number(low)} to {_number(high)}"
-        values = " · ".join(map(_number, (numbers.least, numbers.median, numbers.greatest)))
-        hint = (
-            f"mean {number_text(numbers.mean)}, standard deviation {number_text(numbers.std)}, "
-            f"quartiles {_number(numbers.quartile_1)} and {_number(numbers.quartile_3)}"
-        )
-    else:
-        heights = [level.share for level in column.levels]
-        alternative = f"shares of the {len(column.levels)} most frequent levels"
-        texts = [f"{level.level} {_percent(level.share)}" for level in column.levels]
-        values, hint = listed(texts[:_LEVELS_IN_TEXT]) or DASH, listed(texts)
-    alone = None if column.alone is None else max(column.alone, 0.0)
-    return (
-        *cells(column.column + mark, "number" if column.kind == "numeric" else "category"),
-        Cell(text=_percent(column.missing) if column.missing else DASH, number=True, value=column.missing),
-        whole_cell(column.distinct),
-        number_cell(column.with_target, "{:.2f}".format),
-        number_cell(alone, _percent),
-        Cell(text=alternative, drawn=_bars(heights, alternative)) if heights else Cell(text=DASH),
-        Cell(text=values, hint=hint),
-    )
-
-
-def _bars(heights: Sequence[float], alternative: str) -> Markup:
-    """Bars of the same width, the highest as high as the picture; what is there at all is a pixel high."""
-    width, highest = _BARS_WIDTH / len(heights), max(heights) or 1
-    path = "".join(
-        f"M{place * width:.3g} {_BARS_HEIGHT}v-{high:.3g}h{width - 1:.3g}v{high:.3g}z"
-        for place, height in enumerate(heights)
-        if height and (high := max(_BARS_HEIGHT * height / highest, 1))
-    )
-    return Markup(
-        '<svg class="bars" role="img" aria-label="{0}" width="{1}" height="{2}" viewBox="0 0 {1} {2}">'
-        '<path d="{3}"/></svg>'
-    ).format(alternative, _BARS_WIDTH, _BARS_HEIGHT, path)
-
-
-def _number(value: float) -> str:
-    """Whole numbers with all digits, and years without a separator."""
-    if not value.is_integer() or abs(value) >= 1e9:
-        return number_text(value, 3)
-    return f"{value:.0f}" if abs(value) < 10_000 else f"{value:,.0f}"
-
-
-def _percent(share: float) -> str:
-    if 0 < share < 0.0005:
-        return "< 0.1 %"
-    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"

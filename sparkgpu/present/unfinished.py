@@ -18,9 +18,10 @@ from sparkgpu.errors import ConfigError
 from sparkgpu.host.telemetry import read_telemetry
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.present.data_tables import about_table, title_of
 from sparkgpu.present.pictures.machine import activity
 from sparkgpu.present.table import DASH, Cell, Table, table_of
-from sparkgpu.present.tables import Fact, about_table, lanes, title_of
+from sparkgpu.present.tables import Fact, lanes
 from sparkgpu.present.timeline import events_of
 from sparkgpu.present.verdict import NextStep, resume, verdict
 from sparkgpu.rundir.curve import read_curve

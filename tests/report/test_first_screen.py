@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from sparkgpu.present.entries import contestants, entries
 from sparkgpu.present.figure import plot_style
-from sparkgpu.present.leaderboard import contestants, entries, given, leaderboard, spread_text
+from sparkgpu.present.leaderboard import given, leaderboard, spread_text
 from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import build
 from sparkgpu.present.table import Table

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from sparkgpu.present.compare import Board, Compared
 from sparkgpu.present.curves import LearningCurve, learning_curves
+from sparkgpu.present.entries import Entry, contestants, entries, ranked
 from sparkgpu.present.figure import Picture, new_figure, picture
-from sparkgpu.present.leaderboard import Entry, contestants, entries, ranked
 from sparkgpu.present.pictures.shared import (
     LETTER,
     legend_above,

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from sparkgpu.errors import ConfigError
 from sparkgpu.present.compare import short_names
-from sparkgpu.present.leaderboard import contestants, entries, of_runs, ranked
+from sparkgpu.present.entries import contestants, entries, ranked
+from sparkgpu.present.leaderboard import of_runs
 from sparkgpu.present.table import Table, rich_table
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, finished_results

@@ -1,0 +1,163 @@
+"""The models of runs as entries of a leaderboard: what each reached, what it took, how it compares.
+
+A model's value is that of its trials' averaged predictions, which is what predicts and what is compared. Its
+times are means over its trials, its device time and cost are sums; a blend takes what its members take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import mean
+from typing import Literal
+
+from sparkgpu.config.registry.engines import branch_of
+from sparkgpu.present.tables import signed
+from sparkgpu.rundir.results import DoneTrial, MetricValues, ModelResult, Results
+from sparkgpu.score.by_model import Interval
+from sparkgpu.score.compare import Comparison
+from sparkgpu.score.metrics import score
+from sparkgpu.words import counted, number_text
+
+Split = Literal["valid", "test"]
+
+_UNITS = {"trees": "tree", "neural": "epoch"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A model of a run; `ci95` is the interval of its primary metric on the test rows.
+
+    Beside other runs, `difference` compares it with the reference in pairs of rows: None for the reference
+    itself and if the predictions of either are gone.
+    """
+
+    results: Results
+    model: ModelResult
+    run: str = ""
+    ci95: Interval = (None, None)
+    difference: Comparison | None = None
+    is_reference: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def metrics(self, split: Split = "test") -> MetricValues:
+        return (self.model.averaged or self.model.metrics).of(split)
+
+    @property
+    def value(self) -> float | None:
+        """The primary metric on the test rows."""
+        return self.metrics().get(self.results.comparison.metric)
+
+    @property
+    def trials(self) -> tuple[DoneTrial, ...]:
+        """The finished ones; a blend has none of its own."""
+        return self.results.done(self.name)
+
+    @property
+    def fit_s(self) -> float | None:
+        """The mean over the trials, as `predict_s`."""
+        return mean(trial.fit_s for trial in self.trials) if self.trials else None
+
+    @property
+    def predict_s(self) -> float | None:
+        return mean(trial.predict_s for trial in self.trials) if self.trials else None
+
+    @property
+    def trained(self) -> str:
+        """How far the longest trial trained: ``340 of 1,500 trees``; empty if its engine does not tell.
+
+        A plus sign marks trials that reached the limit and still improved.
+        """
+        known = [trial for trial in self.trials if trial.steps and trial.most_steps]
+        if not known:
+            return ""
+        longest = max(known, key=lambda trial: trial.steps or 0)
+        still = "+" if any(trial.still_improving for trial in known) else ""
+        unit = _UNITS[branch_of(longest.engine)]
+        return f"{longest.steps:,} of {counted(longest.most_steps or 0, unit)}{still}"
+
+    @property
+    def made_of(self) -> str:
+        """The engine and its trials, or the shares of a blend."""
+        if self.model.weights:
+            shares = ((name, share) for name, share in self.model.weights.items() if share)
+            return " + ".join(f"{number_text(share, 2)} {name}" for name, share in shares)
+        trials = counted(len(self.trials), "trial")
+        return f"{self.model.engine}, {trials}" if self.model.engine else trials
+
+    @property
+    def members(self) -> tuple[DoneTrial, ...]:
+        """The trials that predict for it: of a blend, those of the models that have a share."""
+        weights = self.model.weights or {self.name: 1.0}
+        return tuple(trial for name, share in weights.items() if share for trial in self.results.done(name))
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(device != "cpu" for trial in self.members for device in trial.devices)
+
+    @property
+    def predicts_rows_per_s(self) -> float | None:
+        rows = sum(self.results.data.splits.get(split, 0) for split in ("valid", "test"))
+        predict_s = sum(trial.predict_s for trial in self.members)
+        return rows / predict_s if predict_s else None
+
+    @property
+    def used_s(self) -> float | None:
+        """Seconds of all devices."""
+        taken = [(trial.fit_s + trial.predict_s) * len(trial.devices) for trial in self.members]
+        return sum(taken) if taken else None
+
+    @property
+    def cost(self) -> float | None:
+        cost, used_s = self.results.cost, self.used_s
+        if cost.price is None or used_s is None:
+            return None
+        return cost.price / (cost.device_hours or math.inf) * used_s / 3600
+
+    @property
+    def verdict(self) -> str:
+        """What `difference` means."""
+        if self.is_reference:
+            return "reference"
+        if self.difference is None:
+            return "not compared: its predictions are gone"
+        if self.difference.ci95[0] is None:
+            return f"not told apart: {self.difference.reason}"
+        equal = "equal" if self.difference.reason else "tie"
+        return {"a": "better", "b": "worse", "tie": equal}[self.difference.verdict]
+
+    @property
+    def against(self) -> str:
+        """The difference from the reference, if there is one, and what it means."""
+        found = self.difference
+        if found is None or not found.difference or found.ci95[0] is None:
+            return self.verdict
+        return f"{signed(found.difference, found.ci95[1] - found.ci95[0])}, {self.verdict}"
+
+
+def entries(found: Results, run: str = "", intervals: Mapping[str, Interval] | None = None) -> list[Entry]:
+    """All models of a run, in its order."""
+    known = intervals or {}
+    return [
+        Entry(results=found, model=model, run=run, ci95=known.get(model.name, (None, None)))
+        for model in found.models
+    ]
+
+
+def ranked(metric: str, of: Iterable[Entry], split: Split = "test") -> list[Entry]:
+    """The best first, those without a value last."""
+
+    def place(entry: Entry) -> float:
+        value = entry.metrics(split).get(metric)
+        return math.inf if value is None else -score(metric, value)
+
+    return sorted(of, key=place)
+
+
+def contestants(of: Iterable[Entry]) -> list[Entry]:
+    """Those with a value; no blend that is one model again."""
+    return [one for one in of if one.model.only is None and one.value is not None]
