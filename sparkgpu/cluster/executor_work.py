@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sparkgpu.prepare.pyspark_internals import scala_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,8 +18,7 @@ class ExecutorWork:
     """
 
     def __init__(self, session: SparkSession) -> None:
-        context: Any = session.sparkContext._jsc.sc()
-        self._store = context.statusStore()
+        self._store = scala_context(session).statusStore()
         self._seen: tuple[int, ...] = ()
 
     def made_progress(self) -> bool:

@@ -15,6 +15,7 @@ from sparkgpu.errors import DeviceError
 from sparkgpu.h2o.session import SQL_SETTINGS, session_in
 from sparkgpu.h2o.startup import FASTER_ARROW, NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
 from sparkgpu.plan.executors import Executor
+from sparkgpu.prepare.pyspark_internals import scala_context
 from sparkgpu.words import counted
 
 if TYPE_CHECKING:
@@ -141,8 +142,7 @@ def await_executors(session: SparkSession, *, wanted: int | None) -> tuple[Execu
 
 def executors_of(session: SparkSession) -> tuple[Executor, ...]:
     """The living executors, ordered by id."""
-    context: Any = session.sparkContext._jsc.sc()
-    listed = context.statusStore().executorList(True)
+    listed = scala_context(session).statusStore().executorList(True)
     task_cpus = int(session.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
     found = []
     for position in range(listed.size()):

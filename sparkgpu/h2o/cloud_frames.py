@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import h2o
 from h2o.expr import ExprNode
 
+from sparkgpu.h2o.client_internals import frame_of
 from sparkgpu.h2o.layout import Layout, choose_layout, one_node_note, write_pieces
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.rows import files_of
@@ -122,12 +123,12 @@ def _coded(rows: H2OFrame, schema: TableSchema, order: Mapping[str, Sequence[int
     places = list(range(len(names)))
     named = ExprNode("colnames=", found, places, [*others, *made])
     position = {name: place for place, name in enumerate([*others, *made])}
-    return h2o.H2OFrame._expr(expr=ExprNode("cols_py", named, [position[name] for name in names]))
+    return frame_of(ExprNode("cols_py", named, [position[name] for name in names]))
 
 
 def _as_categories(codes: H2OFrame, texts: Sequence[str]) -> H2OFrame:
     """The codes that the rows hold become categories, in the order of the codes."""
-    made = h2o.H2OFrame._expr(expr=ExprNode("as.factor", codes))
+    made = frame_of(ExprNode("as.factor", codes))
     held = [found for levels in made.levels() for found in levels]
     return made.set_levels([texts[int(code)] for code in held]) if held else made
 

@@ -9,7 +9,6 @@ N rows of the file, R rows of the split's files.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import struct
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparkgpu.errors import DataError, DeviceError
+from sparkgpu.prepare.pyspark_internals import java_texts
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.rows import as_numpy, files_of
 from sparkgpu.table.schema import FOLD, SplitName
@@ -134,14 +134,6 @@ def put_frame(
         ],
     )
     java.water.fvec.ColumnFile.frame(name, str(file), rows, rows_per_chunk, texts)
-
-
-def java_texts(java: JVMView, lists: Sequence[Sequence[str]]) -> Any:
-    """The texts as a Java ``String[][]``, in one call: py4j alone needs one for each text."""
-    mapper = java.com.fasterxml.jackson.databind.ObjectMapper()
-    return mapper.readValue(
-        json.dumps([list(texts) for texts in lists]), java.java.lang.Class.forName("[[Ljava.lang.String;")
-    )
 
 
 def _batches(files: Sequence[Path], names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ from h2o.estimators import H2OXGBoostEstimator
 from sparkgpu.engines.engine import Model, Platform, PrunedError, TreesTrial
 from sparkgpu.engines.trees.time_limit import fit_until
 from sparkgpu.errors import DeviceError
+from sparkgpu.h2o.client_internals import job_of, output_of
 from sparkgpu.h2o.cloud import Cloud
 from sparkgpu.h2o.cloud_frames import H2OTables
 from sparkgpu.h2o.frames import LocalTables
@@ -33,6 +34,7 @@ from sparkgpu.h2o.parameters import estimator_parameters, level_order
 from sparkgpu.h2o.predictions import by_saved_model, verify_saved_model
 from sparkgpu.host.collector import importing
 from sparkgpu.host.processes import peak_resident_bytes
+from sparkgpu.prepare.pyspark_internals import java_of
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.predictions import write_predictions
@@ -58,7 +60,7 @@ class H2OXGBoost:
         java = platform.java
         if java is None:  # on a cluster, whose driver is no node of the cloud, but has H2O's classes
             assert platform.session is not None
-            java = platform.session.sparkContext._jvm
+            java = java_of(platform.session)
         self._java: JVMView = java
         self._cloud = Cloud() if platform.on_cluster else None
         self._tables: H2OTables | LocalTables | None = None
@@ -98,7 +100,7 @@ class H2OXGBoost:
             if until is not None:
                 parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
             model = _start(trial, parameters, train, valid)
-            job = H2OJob(model._job.job_key, trial.name, self._cloud, tables.num_nodes)
+            job = H2OJob(job_of(model), trial.name, self._cloud, tables.num_nodes)
             _import_for_the_end(schema)
             is_scoring = _grow(job, trial, until, WatchedHistory(model, trial))
         if is_scoring:
@@ -109,7 +111,7 @@ class H2OXGBoost:
         with refusals_of(trial.name):
             model.join()
         fit_s = time.perf_counter() - start
-        output = model._model_json["output"]
+        output = output_of(model)
         native = native_parameters(output)
         check_device(trial, native)
         best, curve = learning_curve(output, schema)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from sparkgpu.engines.engine import Model
 from sparkgpu.errors import TrialError
-from sparkgpu.h2o.column_file import java_texts
 from sparkgpu.h2o.startup import UTF8, assembly_jar
 from sparkgpu.host.java import find_java
+from sparkgpu.prepare.pyspark_internals import java_texts
 from sparkgpu.table.rows import Rows
 from sparkgpu.table.schema import TableSchema
 

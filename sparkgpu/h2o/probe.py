@@ -10,6 +10,7 @@ import h2o
 import numpy as np
 from h2o.estimators import H2OXGBoostEstimator
 
+from sparkgpu.h2o.client_internals import output_of
 from sparkgpu.h2o.history import native_parameters
 
 _ROWS = 400
@@ -26,7 +27,7 @@ def why_not_on_gpu() -> str | None:
     )
     try:
         model.train(x=["x"], y="y", training_frame=frame)
-        used = native_parameters(model._model_json["output"]).get("tree_method")
+        used = native_parameters(output_of(model)).get("tree_method")
         h2o.remove(model.model_id)
     except Exception as error:  # H2O reports what its library meets in many ways
         lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]

@@ -100,6 +100,7 @@ class Work:
     def _run_with_h2o(self, *, by_spark: bool) -> None:
         """In a Spark session with H2O in it."""
         from sparkgpu.h2o.context import stopping
+        from sparkgpu.prepare.pyspark_internals import java_of
 
         with self._spark(h2o=True) as session:
             if self.making is not None and by_spark:
@@ -115,7 +116,7 @@ class Work:
                 if self.making is not None:
                     self.making.finish()
             with stopping(context):
-                self._run_trials(Platform(session=session, java=session.sparkContext._jvm))
+                self._run_trials(Platform(session=session, java=java_of(session)))
                 if not self._opens_catalog:
                     # H2O and Spark end with this process: their files are in `scratch`, which goes, too.
                     end(self.status)

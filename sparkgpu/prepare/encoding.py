@@ -27,15 +27,15 @@ from sparkgpu.prepare.column_values import (
     UnfitError,
     as_float64,
     as_texts,
+    booleans,
     comparable,
     is_text,
     labels_of,
-    timestamps,
     num_unreadable,
     numbers,
     part_of,
     text_array,
-    booleans,
+    timestamps,
 )
 from sparkgpu.prepare.level_means import LevelMeans
 from sparkgpu.prepare.roles import FLOAT32_MAX

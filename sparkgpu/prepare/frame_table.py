@@ -18,8 +18,8 @@ from sparkgpu.prepare.column_types import spark_type
 from sparkgpu.prepare.column_values import is_text
 from sparkgpu.prepare.features import features_of
 from sparkgpu.prepare.levels import LevelCounts, categories
-from sparkgpu.prepare.timestamps import TIME_PARTS
 from sparkgpu.prepare.roles import ColumnRole
+from sparkgpu.prepare.timestamps import TIME_PARTS
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.rows import Rows

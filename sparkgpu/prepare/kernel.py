@@ -36,12 +36,12 @@ from sparkgpu.prepare.column_values import (
     as_texts,
     decoded,
     is_text,
-    timestamps,
     numbers,
+    timestamps,
 )
 from sparkgpu.prepare.hashes import row_hashes
-from sparkgpu.prepare.timestamps import varying_parts
 from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, Held
+from sparkgpu.prepare.timestamps import varying_parts
 
 _SAMPLE = 200
 _LARGEST_LONG = 2.0**63

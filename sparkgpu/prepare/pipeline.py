@@ -11,15 +11,15 @@ the VectorAssembler.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sparkgpu.prepare.column_types import BROKEN_TYPES
 from sparkgpu.prepare.column_values import FINITE_NUMBER, TIMESTAMP
-from sparkgpu.prepare.timestamps import TIME_PARTS
+from sparkgpu.prepare.pyspark_internals import java_of, java_texts
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.sql import quoted
+from sparkgpu.prepare.timestamps import TIME_PARTS
 from sparkgpu.table.schema import OTHER_LEVEL, Feature
 
 if TYPE_CHECKING:
@@ -46,12 +46,8 @@ def pipeline_model(
         stages.append(SQLTransformer(statement=f"SELECT *, {', '.join(typed)} FROM __THIS__"))
     indexed = [feature for feature in own if _is_indexed(feature)]
     if indexed:
-        java = session.sparkContext._jvm
-        assert java is not None
-        # As one text of JSON: with a list of labels pyspark crosses to the JVM once for each of them.
-        texts = json.dumps([_labels(feature) for feature in indexed])
-        mapper = java.com.fasterxml.jackson.databind.ObjectMapper()
-        labels = mapper.readValue(texts, java.java.lang.Class.forName("[[Ljava.lang.String;"))
+        java = java_of(session)
+        labels = java_texts(java, [_labels(feature) for feature in indexed])
         model = StringIndexerModel(java.org.apache.spark.ml.feature.StringIndexerModel(labels))
         model.setInputCols([feature.pipeline for feature in indexed])
         model.setOutputCols([f"{feature.pipeline}_index" for feature in indexed])

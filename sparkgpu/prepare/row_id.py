@@ -14,9 +14,10 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 
 from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.pyspark_internals import metadata_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _FILE = "__sparkgpu_file"
 _START = "__sparkgpu_start"
@@ -36,7 +37,7 @@ class RowBlock(NamedTuple):
 
 def numbered_by_footers(table: DataFrame) -> DataFrame:
     """Local Parquet: footers give each file's number of rows, Spark each row's position in its file."""
-    place = _metadata(table, "row_index")
+    place = metadata_of(table, "row_index")
     files = sorted(table.inputFiles(), key=lambda name: Path(unquote(urlparse(name).path)))  # as everywhere
     if len(files) == 1:
         return table.select("*", place.alias(ROW_ID))
@@ -45,7 +46,7 @@ def numbered_by_footers(table: DataFrame) -> DataFrame:
         path = urlparse(file).path
         shifts.append((f"file:{path}", position))  # Spark's spelling in a row; in lists it writes file://
         position += pq.read_metadata(unquote(path)).num_rows
-    numbered = table.select("*", _metadata(table, "file_path").alias(_FILE), place.alias(ROW_ID))
+    numbered = table.select("*", metadata_of(table, "file_path").alias(_FILE), place.alias(ROW_ID))
     return _joined(numbered, f"{_FILE} string, {_SHIFT} long", shifts)
 
 
@@ -61,8 +62,8 @@ def placed(table: DataFrame) -> DataFrame:
 
     return table.select(
         "*",
-        _metadata(table, "file_path").alias(_FILE),
-        _metadata(table, "file_block_start").alias(_START),
+        metadata_of(table, "file_path").alias(_FILE),
+        metadata_of(table, "file_block_start").alias(_START),
         F.monotonically_increasing_id().alias(ROW_ID),
     )
 
@@ -100,10 +101,3 @@ def _joined(table: DataFrame, names: str, shifts: Iterable[tuple[object, ...]]) 
     if _HEADER in known.columns:
         joined = joined.where(f"{_HEADER} IS NULL OR {_HEADER} <> {ROW_ID}")
     return joined.withColumn(ROW_ID, F.col(ROW_ID) + shift).drop(*keys, _SHIFT, _HEADER)
-
-
-def _metadata(table: DataFrame, field: str) -> Column:
-    """Spark's facts on a row's file, even if the user's table has a column ``_metadata``."""
-    from pyspark.sql import Column
-
-    return Column(table._jdf.metadataColumn("_metadata")).getField(field)

@@ -73,14 +73,6 @@ def limit_batches(session: SparkSession, width: int) -> None:
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
 
 
-def collected(table: DataFrame) -> list[pa.RecordBatch]:
-    """All rows of a small table as Arrow batches, in the order of its partitions.
-
-    `toPandas` makes a frame of the same batches, which loses types; Spark 4 has `toArrow`. Read in 3.5.9.
-    """
-    return list(table._collect_as_arrow())
-
-
 def literal(location: str) -> str:
     """A path without wildcards: Spark would read the brackets in ``sales[1].csv`` as a pattern."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", location) if Path(location).exists() else location

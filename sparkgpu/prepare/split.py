@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sparkgpu.config.keys import SplitConfig
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.column_types import is_number
-from sparkgpu.prepare.column_values import as_float64, as_texts, decoded, timestamps, numbers
+from sparkgpu.prepare.column_values import as_float64, as_texts, decoded, numbers, timestamps
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.hashes import value_hashes
 from sparkgpu.prepare.labels import weights_of

@@ -27,7 +27,8 @@ from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.labels import training_weights
 from sparkgpu.prepare.level_means import ColumnMeans, LevelMeans
 from sparkgpu.prepare.local_rows import LocalRows
-from sparkgpu.prepare.spark_rows import collected, limit_batches, mapped
+from sparkgpu.prepare.pyspark_internals import arrow_batches
+from sparkgpu.prepare.spark_rows import limit_batches, mapped
 from sparkgpu.prepare.split import SPLITS, SplitRule
 from sparkgpu.prepare.sql import quoted
 from sparkgpu.prepare.target_means import parts_of
@@ -121,7 +122,7 @@ def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter, *, row
     """
     columns = [quoted(name) for name in (ROW_ID, *writer.columns, vector)]
     if writes_here(rows, len(writer.features)):
-        batches = collected(assembled.selectExpr(*columns))
+        batches = arrow_batches(assembled.selectExpr(*columns))
         return writer.write((batch, vectors(batch.column(vector), len(writer.features))) for batch in batches)
     limit_batches(assembled.sparkSession, len(writer.features))
     found = mapped(assembled.selectExpr(*columns), _task(writer, vector), "split string, rows long").collect()

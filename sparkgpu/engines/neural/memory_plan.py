@@ -2,7 +2,8 @@
 
 A copy of the network without memory (torch's fake tensors) takes one step and evaluates one chunk; what its
 tensors would take is counted. So every architecture, those of other packages included, is measured and not
-guessed. torch's allocator rounds each tensor up to 512 bytes, and so does the count.
+guessed. torch's allocator rounds each tensor up to 512 bytes, and so does the count. Fake tensors, and the
+dictionaries of a module's tensors, stand behind an underscore in torch; read in 2.13.
 
 B rows of a micro-batch or a chunk.
 """
