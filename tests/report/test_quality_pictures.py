@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from more_models import with_models
 
 from sparkgpu.present.pictures.regression import edges
 from sparkgpu.present.pictures.shared import compact
@@ -41,19 +41,6 @@ def with_labels(paths: RunPaths, label_of: Callable[[np.ndarray], np.ndarray]) -
         label_N = label_of(table["label"].to_numpy())
         place = table.column_names.index("label")
         pq.write_table(table.set_column(place, "label", pa.array(label_N)), file)
-
-
-def with_models(paths: RunPaths, names: list[str]) -> None:
-    """More models, which predict as the trees do."""
-    metrics = read_json(paths.metrics)
-    trees = next(model for model in metrics["models"] if model["name"] == "trees")
-    trial = next(trial for trial in metrics["trials"] if trial["model"] == "trees")
-    for number, name in enumerate(names):
-        own = f"other-{number}-s7"
-        metrics["models"].insert(2, trees | {"name": name, "trials": [own]})
-        metrics["trials"].append(trial | {"name": own, "model": name})
-        shutil.copytree(paths.trial("trees-s7").root, paths.trial(own).root)
-    write_json(paths.metrics, metrics)
 
 
 @pytest.mark.parametrize(

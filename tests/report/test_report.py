@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Callable
 from io import StringIO
 
 import pytest
+from more_models import with_models
 from page import Page
 
 from sparkgpu.present.cards import card_path
@@ -192,13 +192,8 @@ def test_a_column_of_weights_is_named(
 def test_models_of_any_name_are_shown_and_drawn(run_directory: MakeRun, only_sections: OnlySections) -> None:
     only_sections("result", "quality")
     paths = run_directory(repeats=1)
+    with_models(paths, ["my own", "a fourth"])
     metrics = read_json(paths.metrics)
-    trees = next(model for model in metrics["models"] if model["name"] == "trees")
-    trial = next(trial for trial in metrics["trials"] if trial["model"] == "trees")
-    for name in ("my own", "a fourth"):
-        metrics["models"].insert(2, trees | {"name": name, "trials": [f"{name}-s7"]})
-        metrics["trials"].append(trial | {"name": f"{name}-s7", "model": name})
-        shutil.copytree(paths.trial("trees-s7").root, paths.trial(f"{name}-s7").root)
     metrics["models"][-1]["weights"] = {"trees": 0.5, "my own": 0.5}
     write_json(paths.metrics, metrics)
     page = page_of(paths)

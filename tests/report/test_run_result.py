@@ -21,18 +21,36 @@ from sparkgpu.score.metrics import compute
 MakeRun = Callable[..., RunPaths]
 
 
+def refusal(kind: type[Exception], call: Callable[[], object]) -> str:
+    with pytest.raises(kind) as refused:
+        call()
+    return str(refused.value)
+
+
 def kinds(frame: pd.DataFrame) -> dict[str, str]:
     return {name: str(kind) for name, kind in frame.dtypes.items()}
 
 
+@pytest.mark.parametrize(
+    ("frame", "columns"),
+    [
+        (
+            "leaderboard",
+            "model:object engine:object status:object leader:bool trials:int64 roc_auc average_precision "
+            "log_loss brier accuracy f1 ci_low ci_high std fit_s predict_s train_rows_per_s",
+        ),
+        ("curves", "model:object trial:object step:int64 elapsed_s metric:object train valid"),
+        ("pairs", "a:object b:object metric:object difference ci_low ci_high ahead:object sentence:object"),
+        ("predictions", "row_id:int64 label:object prediction:object probability_no probability_yes"),
+    ],
+)
+def test_frames_have_typed_columns(frame: str, columns: str, plain_run: RunPaths) -> None:
+    found = kinds(getattr(sparkgpu.read_run(plain_run.root), frame)())
+    assert [f"{name}:{kind}".removesuffix(":float64") for name, kind in found.items()] == columns.split()
+
+
 def test_the_leaderboard_has_the_best_model_first_with_its_interval_and_seconds(plain_run: RunPaths) -> None:
     found = sparkgpu.read_run(plain_run.root).leaderboard()
-    assert kinds(found) == {
-        "model": "object", "engine": "object", "status": "object", "leader": "bool", "trials": "int64",
-        "roc_auc": "float64", "average_precision": "float64", "log_loss": "float64", "brier": "float64",
-        "accuracy": "float64", "f1": "float64", "ci_low": "float64", "ci_high": "float64", "std": "float64",
-        "fit_s": "float64", "predict_s": "float64", "train_rows_per_s": "float64",
-    }  # fmt: skip
     assert list(found["model"]) == ["blend", "trees", "neural"]
     assert list(found["leader"]) == [True, False, False]
     assert found["roc_auc"].is_monotonic_decreasing
@@ -64,10 +82,6 @@ def test_a_loss_has_its_smallest_value_first_and_failed_models_come_last(run_dir
 def test_predictions_stand_beside_the_labels_and_a_blend_mixes_its_members(plain_run: RunPaths) -> None:
     run = sparkgpu.read_run(plain_run.root)
     found = run.predictions("blend")
-    assert kinds(found) == {
-        "row_id": "int64", "label": "object", "prediction": "object",
-        "probability_no": "float64", "probability_yes": "float64",
-    }  # fmt: skip
     assert found["row_id"].is_monotonic_increasing and set(found["label"]) == {"no", "yes"}
     assert ((found["probability_yes"] > 0.5) == (found["prediction"] == "yes")).all()
     trials = [run.predictions(f"trees-s{seed}")["probability_yes"] for seed in (7, 8)]
@@ -85,10 +99,6 @@ def test_predictions_of_a_regression_are_values(run_directory: MakeRun) -> None:
 
 def test_curves_have_a_row_for_each_trial_and_step(plain_run: RunPaths) -> None:
     found = sparkgpu.read_run(plain_run.root).curves()
-    assert kinds(found) == {
-        "model": "object", "trial": "object", "step": "int64", "elapsed_s": "float64", "metric": "object",
-        "train": "float64", "valid": "float64",
-    }  # fmt: skip
     assert found.groupby("trial").size().to_dict() == dict.fromkeys(
         ("trees-s7", "neural-s7", "trees-s8", "neural-s8"), 30
     )
@@ -107,10 +117,6 @@ def test_a_run_without_curves_gives_a_frame_of_the_same_columns(run_directory: M
 
 def test_pairs_name_who_is_ahead(plain_run: RunPaths) -> None:
     found = sparkgpu.read_run(plain_run.root).pairs()
-    assert kinds(found) == {
-        "a": "object", "b": "object", "metric": "object", "difference": "float64", "ci_low": "float64",
-        "ci_high": "float64", "ahead": "object", "sentence": "object",
-    }  # fmt: skip
     assert found["ahead"].tolist() == ["trees", None]
     assert found.loc[0, ["a", "b", "difference", "ci_low"]].tolist() == ["trees", "neural", 0.1, 0.08]
 
@@ -118,9 +124,7 @@ def test_pairs_name_who_is_ahead(plain_run: RunPaths) -> None:
 def test_importance_has_a_row_for_each_column_and_model(run_directory: MakeRun) -> None:
     paths = run_directory()
     run = sparkgpu.read_run(paths.root)
-    with pytest.raises(ConfigError) as refused:
-        run.importance()
-    assert str(refused.value) == (
+    assert refusal(ConfigError, run.importance) == (
         f"{paths.root}: it holds no explanations.json. `sparkgpu report {paths.root}` makes it."
     )
     worth = {"trees": {"mean": 0.2, "std": 0.01, "shuffles": 5, "share": 0.8},
@@ -154,21 +158,24 @@ def test_pictures_are_pngs_that_a_notebook_shows(task: str, run_directory: MakeR
         assert bundle["text/plain"] == f"<picture: {shown.caption}>" and len(shown.caption) > 20
     file = shown.save(tmp_path / "time.png")
     assert file.read_bytes() == shown.png
-    with pytest.raises(ConfigError) as refused:
-        shown.save("time.svg")
-    assert str(refused.value) == "time.svg: the picture is a PNG. Give a name that ends with .png."
+    assert (
+        refusal(ConfigError, lambda: shown.save("time.svg"))
+        == "time.svg: the picture is a PNG. Give a name that ends with .png."
+    )
 
 
 def test_what_is_gone_cannot_be_drawn(run_directory: MakeRun) -> None:
     run = sparkgpu.read_run(run_directory().root)
     for file in run.path.glob("trials/*/*.*"):
         file.unlink()
-    with pytest.raises(ConfigError) as refused:
-        run.plot_curves()
-    assert str(refused.value) == "there is nothing to draw: the trials left no learning curves."
-    with pytest.raises(ConfigError) as refused:
-        run.plot_quality()
-    assert str(refused.value) == "there is nothing to draw: the predictions of the trials are gone."
+    assert (
+        refusal(ConfigError, run.plot_curves)
+        == "there is nothing to draw: the trials left no learning curves."
+    )
+    assert (
+        refusal(ConfigError, run.plot_quality)
+        == "there is nothing to draw: the predictions of the trials are gone."
+    )
     assert len(run.plot_leaderboard().png) > 1000
 
 
@@ -185,29 +192,23 @@ def test_a_moved_run_without_its_table_still_shows_its_results(plain_run: RunPat
     write_json(tmp_path / "metrics.json", read_json(plain_run.metrics))
     run = sparkgpu.read_run(tmp_path)
     assert run.leaderboard()["ci_low"].isna().all() and run.exit_code == 0
-    with pytest.raises(ConfigError) as refused:
-        run.predictions()
-    assert str(refused.value) == (
+    assert refusal(ConfigError, run.predictions) == (
         f"{tmp_path}: it holds no table/schema.json. Copy the whole folder of the run."
     )
 
 
 def test_what_cannot_be_read_is_refused_in_one_sentence(run_directory: MakeRun, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
-        sparkgpu.read_run(tmp_path)
-    assert str(refused.value) == (f"{tmp_path}: it holds no metrics.json. Give the folder of a finished run.")
+    assert refusal(ConfigError, lambda: sparkgpu.read_run(tmp_path)) == (
+        f"{tmp_path}: it holds no metrics.json. Give the folder of a finished run."
+    )
     run = sparkgpu.read_run(run_directory(repeats=1).root)
     with pytest.raises(ConfigError, match=r"model 'tree': it is not in this run\. Did you mean 'trees'"):
         run.predictions("tree")
-    with pytest.raises(ConfigError) as refused:
-        run.leaderboard("train")  # type: ignore[arg-type]
-    assert str(refused.value) == (
+    assert refusal(ConfigError, lambda: run.leaderboard("train")) == (
         "split 'train': a run keeps predictions of its valid and test rows. Choose one."
     )
     (run.path / "trials" / "trees-s7" / "predictions.parquet").unlink()
-    with pytest.raises(TrialError) as gone:
-        run.predictions("blend")
-    assert str(gone.value) == (
+    assert refusal(TrialError, lambda: run.predictions("blend")) == (
         f"{run.path}: the predictions of blend for the test rows are not in trials/. "
         "Copy the whole folder of the run."
     )
