@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.toml import load
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import Plan
@@ -63,20 +64,20 @@ class Inputs:
     test: ModelPredictions
 
     @cached_property
-    def split_and_settings(self) -> tuple[bool, str]:
-        """Whether the test rows are a share of all, and what a repetition needs besides ``run.toml``.
-
-        That is the cluster, if spark-submit named it.
-        """
+    def config(self) -> RunConfig | None:
+        """``run.toml``; None if it is gone or cannot be read."""
         try:
-            config = load(file=self.paths.config) if self.paths.config.is_file() else None
+            return load(file=self.paths.config) if self.paths.config.is_file() else None
         except (ConfigError, OSError):
-            config = None
-        if config is None:
-            return False, ""
-        master = None if config.cluster.master else self.plan.master
-        settings = f"--set cluster.master={shlex.quote(master)}" if master else ""
-        return config.split.kind != "column", settings
+            return None
+
+    @property
+    def settings_besides(self) -> str:
+        """What a repetition needs besides ``run.toml``: the cluster, if spark-submit named it."""
+        master = self.plan.master
+        if master is None or self.config is None or self.config.cluster.master:
+            return ""
+        return f"--set cluster.master={shlex.quote(master)}"
 
     @cached_property
     def profile(self) -> TableProfile | None:
@@ -121,7 +122,8 @@ def facts(run: Inputs) -> list[Fact]:
 def _result(run: Inputs) -> Content:
     """The first screen: the verdict, the leaderboard, what each model was given, and what to run next."""
     found = run.results
-    by_share, settings = run.split_and_settings
+    by_share = run.config is not None and run.config.split.kind != "column"
+    settings = run.settings_besides
     checks = run.profile.checks if run.profile else ()
     doubts = [check.name for check in checks if check.name in _DOUBTS and not check.passed]
     caveats = list(found.comparison.caveats)
@@ -300,7 +302,7 @@ def _repeat(run: Inputs) -> Content:
         "fingerprint": run.schema.fingerprint,
         "started": about.started_at.replace("T", " ").replace("Z", " UTC"),
         "reasons": run.plan.reasons,
-        "settings": run.split_and_settings[1],
+        "settings": run.settings_besides,
         "versions": {"sparkgpu": about.sparkgpu, **about.versions},
     }
 
