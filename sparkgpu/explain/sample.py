@@ -23,18 +23,16 @@ _MOST_READ = 40  # times the sample; more rows would only take time to decode
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Rows in random order, so that the first of them are a sample, too. `weight_N` counts rows, or None."""
+    """Rows in random order, so that the first of them are a sample, too. `weight_N` counts rows."""
 
     rows: Rows
-    weight_N: FloatArray | None
+    weight_N: FloatArray
 
     def __len__(self) -> int:
         return len(self.rows.row_id_N)
 
     def first(self, rows: int) -> Sample:
-        return Sample(
-            rows=self.rows.part(slice(rows)), weight_N=None if self.weight_N is None else self.weight_N[:rows]
-        )
+        return Sample(rows=self.rows.part(slice(rows)), weight_N=self.weight_N[:rows])
 
 
 def draw_sample(paths: RunPaths, schema: TableSchema, rows: int, seed: int) -> Sample:
@@ -46,15 +44,14 @@ def draw_sample(paths: RunPaths, schema: TableSchema, rows: int, seed: int) -> S
     """
     random = np.random.default_rng(seed)
     read = _read(paths, schema, rows, random)
-    weight_N, share_N = user_weights(read, schema), None
-    if schema.task == "binary":
-        chosen_N, share_N = _of_two_classes(read.label_N, rows, random)
-    else:
-        chosen_N = random.permutation(len(read.label_N))[:rows]
-    found = [
-        own_N for own_N in (None if weight_N is None else weight_N[chosen_N], share_N) if own_N is not None
-    ]
-    return Sample(rows=read.part(chosen_N), weight_N=np.prod(found, axis=0) if found else None)
+    chosen_N = random.permutation(len(read.label_N))
+    weight_N = np.ones(len(chosen_N[:rows]))
+    if schema.task == "binary" and len(chosen_N) > rows:
+        chosen_N, weight_N = _of_two_classes(read.label_N[chosen_N], chosen_N, rows, random)
+    chosen_N, own_N = chosen_N[:rows], user_weights(read, schema)
+    return Sample(
+        rows=read.part(chosen_N), weight_N=weight_N if own_N is None else weight_N * own_N[chosen_N]
+    )
 
 
 def _read(paths: RunPaths, schema: TableSchema, rows: int, random: np.random.Generator) -> Rows:
@@ -73,19 +70,17 @@ def _read(paths: RunPaths, schema: TableSchema, rows: int, random: np.random.Gen
 
 
 def _of_two_classes(
-    label_N: NDArray[np.int64], rows: int, random: np.random.Generator
-) -> tuple[NDArray[np.int64], FloatArray | None]:
-    """The chosen rows in random order, and their weights unless all count the same."""
-    order_N = random.permutation(len(label_N))
-    if len(label_N) <= rows:
-        return order_N, None
-    by_class = [order_N[label_N[order_N] == code] for code in (0, 1)]
+    label_N: NDArray[np.int64], order_N: NDArray[np.int64], rows: int, random: np.random.Generator
+) -> tuple[NDArray[np.int64], FloatArray]:
+    """The chosen rows of those in `order_N`, which have these labels, and their weights."""
+    by_class = [order_N[label_N == code] for code in (0, 1)]
     rare = int(len(by_class[1]) < len(by_class[0]))
     wanted = min(rows // 4, len(by_class[rare]))
     if len(by_class[rare]) * rows // len(label_N) >= wanted:
-        return order_N[:rows], None
+        return order_N[:rows], np.ones(rows)
     taken = {rare: wanted, 1 - rare: rows - wanted}
-    chosen_N = random.permutation(np.concatenate([by_class[code][:count] for code, count in taken.items()]))
-    share_C = np.array([len(by_class[code]) / max(taken[code], 1) for code in (0, 1)])
-    share_N = share_C[label_N[chosen_N]]
-    return chosen_N, share_N * len(share_N) / share_N.sum()
+    order = random.permutation(rows)
+    chosen_N = np.concatenate([by_class[code][:count] for code, count in taken.items()])[order]
+    share_C = [len(by_class[code]) / count for code, count in taken.items()]
+    share_N = np.repeat(share_C, list(taken.values()))[order]
+    return chosen_N, share_N * rows / share_N.sum()
