@@ -9,6 +9,7 @@ from sparkgpu.words import listed
 
 RESERVED = "__sparkgpu_"
 ROW_ID = f"{RESERVED}row_id"
+_TABLE = "__THIS__"  # in whose place a SQLTransformer puts the table
 
 
 def own_columns(names: Iterable[str]) -> list[str]:
@@ -17,9 +18,10 @@ def own_columns(names: Iterable[str]) -> list[str]:
 
 
 def refuse_reserved(source: str, names: Iterable[str]) -> None:
-    """Raise `DataError` if a column of the user's table is called like one of ours."""
-    taken = [name for name in names if name.startswith(RESERVED)]
+    """Raise `DataError` if a column of the user's table is called like one of ours, or breaks Spark's SQL."""
+    taken = [name for name in names if name.startswith(RESERVED) or _TABLE in name]
     if taken:
         raise DataError(
-            f"{source}: {listed(taken)}: names that begin with {RESERVED} are reserved. Rename them."
+            f"{source}: {listed(taken)}: names that begin with {RESERVED} or hold {_TABLE} are reserved. "
+            "Rename them."
         )

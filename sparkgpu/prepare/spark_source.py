@@ -29,11 +29,11 @@ from sparkgpu.prepare.spark_rows import literal, with_timestamps
 from sparkgpu.prepare.sql import quoted
 from sparkgpu.prepare.text import JsonParser, LineError, Parser, Types, csv_parser, no_rows, settled, unified
 from sparkgpu.table.rows import as_numpy
-from sparkgpu.table.source import Source
+from sparkgpu.table.source import Source, table_files
 from sparkgpu.words import listed, nearest
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
 _LINE = "value"
 """The column of `session.read.text`."""
@@ -125,7 +125,7 @@ def open_typed(session: SparkSession, source: Source) -> DataFrame:
     assert source.format is not None
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     files = file_columns(source)
-    reader = session.read.format(source.format)
+    reader = _reader(session, source).format(source.format)
     if files is None or files.absent:  # it costs a job
         reader = reader.option("mergeSchema", "true")
     table = reader.load(literal(source.location))
@@ -163,9 +163,17 @@ def open_json(session: SparkSession, source: Source) -> DataFrame:
     return _parsed(shifted(lines, blocks_of(lines)), JsonParser(), source)
 
 
+def _reader(session: SparkSession, source: Source) -> DataFrameReader:
+    """Of files in folders of any depth, as everywhere; Spark by itself goes into those that name a column."""
+    folder = Path(source.location)
+    parts = (part for file in table_files(folder) for part in file.relative_to(folder).parts[:-1])
+    is_plain = folder.is_dir() and not any("=" in part for part in parts)
+    return session.read.option("recursiveFileLookup", str(is_plain).lower())
+
+
 def _lines(session: SparkSession, source: Source) -> DataFrame:
     """The lines that are not empty, with the columns that folders name."""
-    lines = session.read.option("lineSep", "\n").text(literal(source.location))
+    lines = _reader(session, source).option("lineSep", "\n").text(literal(source.location))
     return placed(lines.where(f"{_LINE} NOT IN ('', '\\r')"))
 
 
