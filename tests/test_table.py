@@ -200,8 +200,15 @@ def test_predicted_values_come_back_as_they_were_written(paths: RunPaths) -> Non
     assert pq.read_schema(path).names == ["row_id", "split", "prediction"]
 
 
-def test_importing_the_reader_loads_neither_arrow_nor_a_learner() -> None:
-    heavy = {"pyarrow", "pandas", "torch", "pyspark", "h2o"}
-    code = f"import sys, sparkgpu.table.rows; print({heavy} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("sparkgpu.table.rows", {"pyarrow", "pandas", "torch", "pyspark", "h2o"}),
+        ("sparkgpu.table.writer", {"pandas", "torch", "pyspark", "h2o"}),
+        ("sparkgpu.prepare.prepare, sparkgpu.prepare.spark_source, sparkgpu.lanes.worker", {"pyspark"}),
+    ],
+)
+def test_importing_what_handles_tables_loads_no_learner(modules: str, heavy: set[str]) -> None:
+    code = f"import sys, {modules}; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "set()\n"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,11 +90,3 @@ def test_a_wide_table_waits_in_memory_for_fewer_rows(tmp_path, monkeypatch):
         file.add(rows_of(range(first, first + 1_000)))
     file.close()
     assert pq.read_metadata(tmp_path / "a.parquet").num_row_groups == 4
-
-
-def test_the_writer_loads_neither_spark_nor_a_learner():
-    code = (
-        "import sys, sparkgpu.table.writer; print({'pandas', 'torch', 'pyspark', 'h2o'} & set(sys.modules))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "set()\n"

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,10 +16,14 @@ import pytest
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.errors import DataError
+from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema
-from sparkgpu.table.source import find_source
+from sparkgpu.table.source import Source, find_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +51,14 @@ class Prepared:
             for file in sorted(folder.glob("*.parquet"))
         ]
         return pd.concat(parts).sort_values("row_id", ignore_index=True)
+
+    def vectors(self, rows: DataFrame) -> np.ndarray:
+        """What the saved pipeline makes of the user's columns in plain Spark."""
+        from pyspark.ml import PipelineModel
+        from pyspark.ml.functions import vector_to_array
+
+        applied = PipelineModel.load(str(self.paths.pipeline)).transform(rows)
+        return np.stack(applied.select(vector_to_array("features", "float32").alias("v")).toPandas()["v"])
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -82,23 +95,19 @@ def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
         paths = RunPaths(root=tmp_path / f"run-{number} ü%20")
         config = config_io.load(options={"data.source": str(data), "data.target": target, **(options or {})})
         source = find_source(str(data))
-        scratch = tmp_path / f"scratch-{number}"
-        scratch.mkdir()
+        (scratch := tmp_path / f"scratch-{number}").mkdir()
         events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
         run = {"config": config, "paths": paths, "events": events}
+        session = None if by == "arrow" else request.getfixturevalue("spark")
         try:
             if by == "held":
-                session = request.getfixturevalue("spark")
-                return Prepared(
-                    schema=prepare_in_session(session, source, scratch=scratch, **run), paths=paths
-                )
+                schema = prepare_in_session(session, source, scratch=scratch, **run)
+                return Prepared(schema=schema, paths=paths)
             rows = LocalRows(to_parquet(source, scratch), source)
             found = find_out(rows, name=source.name, **run)
             if by == "arrow":
                 return Prepared(schema=write_by_arrow(rows, found, **run), paths=paths)
-            session = request.getfixturevalue("spark")
-            table = open_local(session, rows)
-            schema, save = write_by_spark(session, table, found, **run)
+            schema, save = write_by_spark(session, open_local(session, rows), found, **run)
             save()
             return Prepared(schema=schema, paths=paths)
         except DataError:
@@ -106,6 +115,47 @@ def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
             raise
 
     return run
+
+
+@pytest.fixture
+def read(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., pd.DataFrame]:
+    """All rows of a path or a source by row id, as Spark opens them."""
+    from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
+
+    def rows(path: Any) -> pd.DataFrame:
+        source = path if isinstance(path, Source) else find_source(str(path))
+        with refusing_unreadable(source):
+            table = open_numbered(spark, source, tmp_path_factory.mktemp("scratch"))
+            return table.toPandas().sort_values(ROW_ID, ignore_index=True)
+
+    return rows
+
+
+@pytest.fixture
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., pq.ParquetFile]:
+    """The Parquet file that a local table in another format becomes."""
+    from sparkgpu.prepare.to_parquet import to_parquet
+
+    def file(path: Path) -> pq.ParquetFile:
+        made = to_parquet(find_source(str(path)), tmp_path_factory.mktemp("scratch"))
+        return pq.ParquetFile(made.location)
+
+    return file
+
+
+@pytest.fixture
+def same() -> Callable[[Prepared, Prepared], None]:
+    """Check that two tables are the same to the last bit."""
+
+    def check(one: Prepared, other: Prepared) -> None:
+        assert one.schema == other.schema
+        found, expected = one.stored(), other.stored()
+        assert list(found) == list(expected)
+        for name in found:
+            assert name == "split" or found[name].to_numpy().tobytes() == expected[name].to_numpy().tobytes()
+        assert found["split"].equals(expected["split"])
+
+    return check
 
 
 @pytest.fixture

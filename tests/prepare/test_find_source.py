@@ -36,55 +36,42 @@ def test_a_catalog_table_and_a_remote_address_need_no_file():
     assert find_source("s3a://bucket/orders.parquet/").format == "parquet"
 
 
-def test_a_table_without_a_name_is_refused(refused):
-    assert "names no table" in refused(find_source, "table:")
+ARCHIVE = "archives cannot be read. Unpack it, or compress"
 
 
-@pytest.mark.parametrize("name", ["a.zip", "a.csv.zip", "a.csv.zst", "a.tar.gz", "a.csv.xz", "a.csv.deflate"])
-def test_archives_are_refused(file, refused, name):
-    assert "archives cannot be read. Unpack it, or compress" in refused(find_source, str(file(name)))
+@pytest.mark.parametrize(
+    ("files", "asked", "words"),
+    [
+        ({}, "table:", "names no table"),
+        *(
+            ({name: b"1"}, name, ARCHIVE)
+            for name in ("a.zip", "a.csv.zip", "a.csv.zst", "a.tar.gz", "a.csv.xz")
+        ),
+        ({"a.parquet.gz": b"1"}, "a.parquet.gz", "compressed inside"),
+        *(({name: b"1"}, name, "its format is unknown") for name in ("a.xlsx", "a", "a.gz")),
+        ({"flights.csv": b"1"}, "flihgts.csv", "there is no such file. Did you mean 'flights.csv'?"),
+        ({}, "nowhere/a.csv", "There is no folder"),
+        ({"a.csv": b""}, "a.csv", "the file is empty"),
+        ({"t/_SUCCESS": b"1", "t/.part.crc": b"1"}, "t", "holds no files"),
+        ({"t/part-0.csv": b""}, "t", "every file in the folder is empty"),
+        ({"t/0.csv": b"1", "t/1.parquet": b"1"}, "t", "mixes csv, parquet files"),
+        (
+            {"t/1.parquet": b"1", "t/2.parquet": b""},
+            "t",
+            "2.parquet in this folder is empty (0 bytes), not a",
+        ),
+    ],
+)
+def test_a_source_that_cannot_be_a_table_is_refused(file, tmp_path, refused, files, asked, words):
+    for name, content in files.items():
+        file(name, content)
+    assert words in refused(find_source, asked if asked == "table:" else str(tmp_path / asked))
 
 
-def test_parquet_compressed_as_a_whole_is_refused(file, refused):
-    assert "compressed inside" in refused(find_source, str(file("a.parquet.gz")))
-
-
-@pytest.mark.parametrize("name", ["a.xlsx", "a", "a.gz"])
-def test_an_unknown_ending_is_refused(file, refused, name):
-    assert "its format is unknown" in refused(find_source, str(file(name)))
-
-
-def test_a_missing_file_is_answered_with_the_nearest_name(file, refused):
-    path = file("flights.csv")
-    text = refused(find_source, str(path.with_name("flihgts.csv")))
-    assert "there is no such file. Did you mean 'flights.csv'?" in text
-    assert "There is no folder" in refused(find_source, str(path.parent / "nowhere" / "a.csv"))
-
-
-def test_an_empty_file_in_a_parquet_folder_is_refused(file, refused):
-    file("t/1.parquet")
-    folder = file("t/2.parquet", b"").parent
-    assert "2.parquet in this folder is empty (0 bytes), not a Parquet file." in refused(
-        find_source, str(folder)
-    )
-
-
-def test_an_empty_file_is_refused(file, refused):
-    assert "the file is empty" in refused(find_source, str(file("a.csv", b"")))
-
-
-def test_a_folder_needs_files_of_one_kind_that_are_not_all_empty(file, refused):
-    folder = file("t/_SUCCESS").parent
-    assert "holds no files" in refused(find_source, str(folder))
-    file("t/part-0.csv", b"")
-    assert "every file in the folder is empty" in refused(find_source, str(folder))
-    file("t/part-1.csv")
-    file("t/_x=1/part-2.csv")
-    file("t/.part.crc")
-    assert find_source(str(folder)).format == "csv"
-    file("t/more.parquet")
-    text = refused(find_source, str(folder))
-    assert "mixes csv, parquet files" in text or "mixes parquet, csv files" in text
+def test_empty_and_hidden_files_of_a_folder_do_not_count(file):
+    for name in ("t/_SUCCESS", "t/.part.crc", "t/_x=1/part-2.csv"):
+        file(name)
+    assert find_source(str(file("t/part-0.csv", b"").parent)).format == "csv"
 
 
 @pytest.mark.parametrize(
@@ -103,22 +90,16 @@ def test_the_header_tells_the_delimiter(file, header, delimiter):
     assert TextFiles(find_source(str(file("a.csv", f"{header}\n1\n".encode())))).parser.delimiter == delimiter
 
 
-def test_duplicate_names_in_a_header_are_refused(file, refused):
-    path = file("a.csv", b"\xef\xbb\xbfa,b,a\n1,2,3\n")
-    assert "duplicate column names: a." in refused(TextFiles, find_source(str(path)))
-
-
-def test_files_with_different_headers_are_refused(file, refused):
-    file("t/1.csv", b"a,b\n1,2\n")
-    path = file("t/2.csv", b"b,a\n1,2\n")
-    text = refused(TextFiles, find_source(str(path.parent)))
-    assert "the header of 2.csv differs from 1.csv" in text
-
-
-def test_text_in_another_encoding_is_refused(file, refused):
-    source = find_source(str(file("a.csv", "naïve,x\n1,1\n".encode("utf-16"))))
-    assert "line 1 is not UTF-8 text. Save the file as UTF-8." in refused(TextFiles, source)
-
-
-def test_a_gzip_file_that_is_none_is_refused(file, refused):
-    assert "cannot be read" in refused(TextFiles, find_source(str(file("a.csv.gz"))))
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"1.csv": b"\xef\xbb\xbfa,b,a\n1,2,3\n"}, "duplicate column names: a."),
+        ({"1.csv": b"a,b\n1,2\n", "2.csv": b"b,a\n1,2\n"}, "the header of 2.csv differs from 1.csv"),
+        ({"1.csv": "naïve,x\n1,1\n".encode("utf-16")}, "line 1 is not UTF-8 text. Save the file as UTF-8."),
+        ({"1.csv.gz": b"a,b\n1,2\n"}, "cannot be read"),
+    ],
+)
+def test_text_files_without_one_readable_header_are_refused(file, tmp_path, refused, files, words):
+    for name, content in files.items():
+        file(f"t/{name}", content)
+    assert words in refused(TextFiles, find_source(str(tmp_path / "t")))

@@ -12,77 +12,68 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from sparkgpu.prepare.column_types import spark_type
-from sparkgpu.prepare.kernel import Look, merged
-from sparkgpu.prepare.target import find_target
 from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import OTHER_LEVEL, read_schema
+from sparkgpu.table.schema import OTHER_LEVEL, RESERVED_COLUMNS, read_schema
 
 ROWS = 120
 NUMBERS = np.random.default_rng(0).normal(size=ROWS)
 LABELS = ["yes" if i % 3 else "no" for i in range(ROWS)]
 
 
-@pytest.fixture
-def target():
-    """A column after encoding as the target."""
-
-    def find(values, kind, task="auto"):
-        table = pa.table({"y": pa.array(values, kind)})
-        look = Look(schema=table.schema, target="y", roles={"y": "numeric"} if task == "regression" else {})
-        statistics = merged([look(table.slice(0, 2).to_batches()), look(table.slice(2).to_batches())])
-        found = find_target(statistics.statistics({"y": spark_type(kind)})["y"], task)
-        label_N = found.labels(table["y"].combine_chunks())
-        missing = -1 if found.classes else np.nan
-        return found, [None if np.array_equal(x, missing, equal_nan=True) else x for x in label_N.tolist()]
-
-    return find
-
-
 @pytest.mark.parametrize(
-    ("values", "kind", "options", "task", "classes", "labels"),
+    ("values", "kind", "asked", "task", "classes", "labels"),
     [
-        (["b", "a", "b", "a"], pa.string(), {}, "binary", ("a", "b"), [1, 0, 1, 0]),
-        ([True, False] * 2, pa.bool_(), {}, "binary", ("false", "true"), [1, 0, 1, 0]),
-        ([10, 9, 2, 10, 9, 2], pa.int32(), {}, "multiclass", ("2", "9", "10"), [2, 1, 0] * 2),
-        ([-1.0, 1.0, None, -1.0, 1.0], pa.float64(), {}, "binary", ("-1", "1"), [0, 1, None, 0, 1]),
-        ([0.5, 1.0, 0.5, 1.0], pa.float64(), {}, "regression", (), [0.5, 1.0] * 2),
-        ([0.5, 1.0, 0.5, 1.0], pa.float64(), {"task": "binary"}, "binary", ("0.5", "1"), [0, 1] * 2),
-        ([3, 4, 3, 4], pa.int32(), {"task": "regression"}, "regression", (), [3.0, 4.0] * 2),
-        (list(range(30)), pa.int64(), {}, "regression", (), list(map(float, range(30)))),
-        ([decimal.Decimal(i % 2) for i in range(4)], pa.decimal128(9), {}, "binary", ("0", "1"), [0, 1] * 2),
-        (["1.5", "NA", "9"] * 2, pa.string(), {"task": "binary"}, "binary", ("1.5", "9"), [0, None, 1] * 2),
-        (["1.5", "?", "2"], pa.string(), {}, "regression", (), [1.5, None, 2.0]),
-        (["it's", "a\\b"] * 2, pa.string(), {}, "binary", ("a\\b", "it's"), [1, 0] * 2),
+        (["b", "a"], pa.string(), "auto", "binary", ("a", "b"), [1, 0]),
+        ([True, False], pa.bool_(), "auto", "binary", ("false", "true"), [1, 0]),
+        ([10, 9, 2], pa.int32(), "auto", "multiclass", ("2", "9", "10"), [2, 1, 0]),
+        ([-1.0, 1.0, None], pa.float64(), "auto", "binary", ("-1", "1"), [0, 1, None]),
+        ([0.5, 1.0], pa.float64(), "auto", "regression", (), [0.5, 1.0]),
+        ([0.5, 1.0], pa.float64(), "binary", "binary", ("0.5", "1"), [0, 1]),
+        ([3, 4], pa.int32(), "regression", "regression", (), [3.0, 4.0]),
+        (list(range(20)), pa.int64(), "auto", "multiclass", tuple(map(str, range(20))), list(range(20))),
+        (list(range(21)), pa.int64(), "auto", "regression", (), list(map(float, range(21)))),
+        ([decimal.Decimal(0), decimal.Decimal(1)], pa.decimal128(9), "auto", "binary", ("0", "1"), [0, 1]),
+        (["1.5", "NA", "9"], pa.string(), "binary", "binary", ("1.5", "9"), [0, None, 1]),
+        (["1.5", "?", "2"], pa.string(), "auto", "regression", (), [1.5, None, 2.0]),
+        (["1.0", "2", "3"], pa.string(), "auto", "multiclass", ("1", "2", "3"), [0, 1, 2]),
+        (["00", "07", "12"], pa.string(), "auto", "multiclass", ("00", "07", "12"), [0, 1, 2]),
+        (["00", "07", "12"], pa.string(), "regression", "regression", (), [0.0, 7.0, 12.0]),
+        (["it's", "a\\b"], pa.string(), "auto", "binary", ("a\\b", "it's"), [1, 0]),
     ],
 )  # fmt: skip
 def test_a_target_becomes_codes_in_a_fixed_order_or_numbers(
-    target, values, kind, options, task, classes, labels
+    prepare, values, kind, asked, task, classes, labels
 ):
-    found, encoded = target(values, kind, **options)
-    assert (found.task, found.classes, encoded) == (task, classes, labels)
-    assert found.rows_refused == labels.count(None) and found.rows == len(labels) - labels.count(None)
-    assert found.class_rows == tuple(labels.count(code) for code in range(len(classes)))
+    found = prepare(
+        {"x": np.arange(12 * len(values)) % 97, "y": pa.array(values * 12, kind)}, "y", {"data.task": asked}
+    )
+    assert (found.schema.task, found.schema.classes) == (task, classes)
+    assert found.table()["label"].tolist() == [label for label in labels if label is not None] * 12
+    assert found.schema.rows_refused == labels.count(None) * 12
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "options", "words"),
+    ("values", "kind", "asked", "words"),
     [
-        ([None] * 4, pa.string(), {}, "target 'y': all 4 rows are null"),
-        (["a"] * 4, pa.string(), {}, "has one class, 'a', in all 4 rows"),
-        ([2.5] * 4, pa.float64(), {}, "has one value in all 4 rows"),
-        (["a", "a", "b"], pa.string(), {}, "class 'b' has only one row; a class needs two"),
-        ([1.5, float("nan"), 2.5], pa.float64(), {}, "holds 1 NaN and 0 infinite values among 3 rows"),
-        ([1.5, float("inf"), 2.5], pa.float64(), {}, "holds 0 NaN and 1 infinite values"),
-        (["1.5", "inf", "2"], pa.string(), {}, "0 NaN and 1 infinite values"),
-        ([f"c{i}" for i in range(1001)], pa.string(), {}, "has more than 1,000 classes"),
-        (["a", "b", "c"] * 2, pa.string(), {"task": "binary"}, "target 'y' has 3 classes (a, b, c)"),
-        (["a", "b"] * 2, pa.string(), {"task": "regression"}, "holds no numbers"),
-        ([datetime.date(2024, 1, 1)] * 2, pa.date32(), {}, "neither classes nor a number"),
+        ([None] * 4, pa.string(), "auto", "target 'y': all 4 rows are null"),
+        (["a"] * 4, pa.string(), "auto", "has one class, 'a', in all 4 rows"),
+        ([2.5] * 4, pa.float64(), "auto", "has one value in all 4 rows"),
+        (["a", "a", "b"], pa.string(), "auto", "class 'b' has only one row; a class needs two"),
+        ([1.5, float("nan"), 2.5], pa.float64(), "auto", "holds 1 NaN and 0 infinite values among 3 rows"),
+        (["1.5", "inf", "2"], pa.string(), "auto", "0 NaN and 1 infinite values"),
+        ([1e39, -1e39, 2.5], pa.float64(), "auto", "holds 2 values beyond 3.4e38, the end of 32-bit numbers"),
+        (["1e39", "-1e39", "2.5"], pa.string(), "auto", "2 values beyond 3.4e38, the end of 32-bit numbers"),
+        ([f"c{i}" for i in range(1001)], pa.string(), "auto", "has more than 1,000 classes"),
+        (["a", "b", "c"] * 2, pa.string(), "binary", "target 'y' has 3 classes (a, b, c)"),
+        (["a", "b"] * 2, pa.string(), "regression", "holds no numbers"),
+        ([True, False] * 2, pa.bool_(), "regression", "holds no numbers"),
+        ([datetime.date(2024, 1, 1)] * 2, pa.date32(), "auto", "neither classes nor a number"),
+        ([[1], [2]], pa.list_(pa.int64()), "multiclass", "neither classes nor a number"),
     ],
 )  # fmt: skip
-def test_a_target_that_cannot_be_learned_is_refused(target, refused, values, kind, options, words):
-    assert words in refused(target, values, kind, **options)
+def test_a_target_that_cannot_be_learned_is_refused(prepare, refused, values, kind, asked, words):
+    columns = {"x": range(len(values)), "y": pa.array(values, kind)}
+    assert words in refused(prepare, columns, "y", {"data.task": asked})
 
 
 def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
@@ -99,6 +90,10 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
             "day": pa.array([datetime.date(2024, 1, 1 + i % 28) for i in range(ROWS)], pa.date32()),
             "often": [f"v{i % 2 * i % 40}" for i in range(ROWS)],
             "asked": [i % 3 for i in range(ROWS)],
+            "asked id": range(ROWS),
+            "id with a gap": [*range(ROWS - 1), ROWS],
+            "three or nothing": [3 if i % 2 else None for i in range(ROWS)],
+            "word or nothing": ["a" if i % 2 else None for i in range(ROWS)],
             "constant": [3] * ROWS,
             "constant word": ["a"] * ROWS,
             "null": pa.array([None] * ROWS, pa.float64()),
@@ -108,13 +103,14 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
             "list": [[i, i] for i in range(ROWS)],
             "map": pa.array([[[("a", 1)]]] * ROWS, pa.list_(pa.map_(pa.string(), pa.int64()))),
             "once": [None if i % 2 else pd.Timestamp("2024-01-01") for i in range(ROWS)],
+            "no time": ["a", "b", "c"] * 40,
             "unwanted": number,
             "y": LABELS,
         },
         "y",
         {
             "data.max_categories": 5,
-            "data.roles": {"asked": "categorical"},
+            "data.roles": {"asked": "categorical", "asked id": "numeric", "no time": "timestamp"},
             "data.ignore": ("unwanted",),
         },
     )
@@ -123,7 +119,8 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
         "at six (year)": "numeric", "at six (month)": "numeric", "at six (day)": "numeric",
         "at six (weekday)": "numeric", "at six (days since 1970)": "numeric", "day (day)": "numeric",
         "day (weekday)": "numeric", "day (days since 1970)": "numeric", "often": "categorical",
-        "asked": "categorical",
+        "asked": "categorical", "asked id": "numeric", "id with a gap": "numeric",
+        "three or nothing": "numeric", "word or nothing": "categorical",
     }  # fmt: skip
     assert found.dropped == {
         "constant": "constant: one value in every row",
@@ -135,6 +132,7 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
         "list": "of type array<bigint>, which holds no single value",
         "map": "of type array<map<string,bigint>>, which holds no single value",
         "once": "constant: one timestamp in every row that has one",
+        "no time": "asked to be a timestamp, but holds no two different timestamps",
         "unwanted": "ignored in the configuration",
     }
     assert found.dropped["name"].startswith("id-like: ")
@@ -152,10 +150,30 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     assert set(table["often"]) == set(often.levels)
 
 
+def test_columns_that_name_the_rows_are_left_out_where_rows_are_enough(prepare):
+    columns = {
+        "x": NUMBERS,
+        "id": range(1000, 1000 + ROWS),
+        "code": [str(5000 + 7 * i) for i in range(ROWS)],
+        "name": [f"person {i}" for i in range(ROWS)],
+        "nearly": [f"person {i % 90}" for i in range(ROWS)],
+        "y": LABELS,
+    }
+    assert prepare(columns, "y").dropped == {
+        "id": "id-like: numbers the rows",
+        "code": "id-like: 84 different texts in 84 rows; data.roles can make them numbers",
+        "name": "id-like: 84 different texts in 84 rows",
+    }
+    few = {name: values[:40] for name, values in columns.items()}
+    assert prepare(few, "y").dropped == {}
+    asked = prepare(columns, "y", {"data.roles": {"code": "numeric"}})
+    assert asked.table()["code"].tolist() == [5000 + 7 * i for i in range(ROWS)]
+
+
 NAMES = [
     "a.b", "a b", "a-b", "a/b", "it's", 'say "x"', "back`tick", "größe", "価格", "$$", "x", "X", "label",
     "split", "row_id", "features", "assembled_features", "weight", "fold", "f0", "f1_index", "prediction",
-    "a\\b", "{x}",
+    "a\\b", "{x}", "2nd", "label_2", "a_b",
 ]  # fmt: skip
 
 
@@ -171,6 +189,10 @@ def test_columns_of_any_name_keep_their_values(prepare, spark):
         {**columns, "f2": LABELS}, "f2", {"split.kind": "group", "split.column": "a b"}, by="spark"
     )
     assert [feature.source for feature in found.schema.features] == [n for n in NAMES if n != "a b"]
+    names = [feature.name for feature in found.schema.features]
+    assert len({name.casefold() for name in names} - set(RESERVED_COLUMNS)) == len(names)
+    assert all(name.isascii() and name.isidentifier() for name in names)
+    assert names[:3] == ["a_b", "a_b_2", "a_b_3"] and "_2nd" in names and "column_8" in names
     table = found.table()
     for feature in found.schema.features:
         expected = columns[feature.source]
@@ -292,7 +314,9 @@ def test_folds_are_written_and_leave_no_split_to_validate_on(prepare):
 @pytest.mark.parametrize(
     ("columns", "target", "options", "words"),
     [
+        ({"x": NUMBERS, "y": LABELS}, None, {}, "Choose the column to predict with --target: x, y."),
         ({"x": NUMBERS, "income": LABELS}, "incme", {}, "no such column. Did you mean 'income'?"),
+        ({"x": NUMBERS, "y": LABELS}, "y", {"data.roles": {"xx": "numeric"}}, "(numeric) 'xx': no such col"),
         ({"x": NUMBERS, "y": LABELS}, "y", {"data.ignore": ("z",)}, "data.ignore 'z': no such column"),
         ({"x": NUMBERS, "y": LABELS}, "y", {"data.weight": "y"}, "data.weight 'y' is the target"),
         ({"x": [1] * ROWS, "y": LABELS}, "y", {}, "no usable features: x (constant: one value in every row)"),
@@ -300,7 +324,8 @@ def test_folds_are_written_and_leave_no_split_to_validate_on(prepare):
         ({"n": [f"n{i}" for i in range(ROWS)], "y": LABELS}, "y", {}, "no usable features: n (id-like"),
         ({"x": [1, 2, 4], "y": [0.5, 1.5, 2.5]}, "y", {}, "3 usable rows leave none for"),
         ({"__sparkgpu_x": NUMBERS, "y": LABELS}, "y", {}, "names that begin with __sparkgpu_"),
-        ({"x": [[1]] * ROWS, "y": LABELS}, "y", {"data.roles": {"x": "boolean"}}, "be read as boolean"),
+        ({"x": [[1]] * ROWS, "y": LABELS}, "y", {"data.roles": {"x": "boolean"}},
+         "'x' is of type array<bigint> and cannot be read as boolean. Choose ignore."),
     ],
 )  # fmt: skip
 def test_a_table_nothing_can_be_learned_from_is_refused(prepare, refused, columns, target, options, words):
@@ -328,20 +353,3 @@ def test_a_real_table_needs_nothing_but_its_target(
     assert found.rows == sum(found.splits.values()) == pq.read_metadata(file).num_rows
     assert abs(found.splits["test"] / found.rows - 0.15) < 0.01
     assert found.rows_refused == 0 and found.notes == ()
-
-
-def test_a_folder_of_texts_is_written_in_the_order_of_its_rows(prepare, tmp_path):
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    begin = 0
-    for number, rows in enumerate((30, 90, 10, 200, 50)):  # Spark reads the largest first
-        numbers = np.arange(begin, begin + rows)
-        pd.DataFrame({"x": numbers, "y": numbers % 2}).to_csv(folder / f"part-{number}.csv", index=False)
-        begin += rows
-    found = prepare(folder, "y", {"data.roles": {"x": "numeric"}})
-    assert sum(found.schema.splits.values()) == begin
-    for split in found.schema.splits:
-        files = sorted(found.paths.split(split).glob("*.parquet"))
-        rows = pa.concat_tables(pq.ParquetFile(file).read() for file in files)
-        assert rows["row_id"].to_pylist() == sorted(rows["row_id"].to_pylist())
-        assert rows["x"].to_pylist() == rows["row_id"].to_pylist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,7 @@ import pytest
 
 from sparkgpu.errors import DataError
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
-from sparkgpu.prepare.to_parquet import to_parquet
+from sparkgpu.prepare.spark_source import refusing_unreadable
 from sparkgpu.table.source import Source, find_source
 
 pytestmark = pytest.mark.spark
@@ -30,76 +30,57 @@ FRAME = pd.DataFrame(
 )
 
 
-@pytest.fixture
-def read(spark, tmp_path_factory):
-    """All rows by row id, as Spark opens them."""
-
-    def rows(path):
-        source = path if isinstance(path, Source) else find_source(str(path))
-        with refusing_unreadable(source):
-            table = open_numbered(spark, source, tmp_path_factory.mktemp("scratch"))
-            return table.toPandas().sort_values(ROW_ID, ignore_index=True)
-
-    return rows
-
-
-@pytest.fixture
-def converted(tmp_path_factory):
-    """The rows of the Parquet file that a local table becomes."""
-
-    def rows(path):
-        return pq.read_table(
-            to_parquet(find_source(str(path)), tmp_path_factory.mktemp("scratch")).location
-        ).to_pandas()
-
-    return rows
+@contextmanager
+def cut(spark, size):
+    """Spark cuts files into tasks of at most `size` bytes."""
+    spark.conf.set("spark.sql.files.maxPartitionBytes", size)
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    try:
+        yield
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")
 
 
 def write_csv(path, frame=FRAME, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     frame.to_csv(path, index=False, **options)
-    return path
 
 
 def write_parquet(path, frame=FRAME, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path, **options)
-    return path
 
 
 def write_orc(path):
     pa.orc.write_table(pa.Table.from_pandas(FRAME), path)
-    return path
 
 
-def write_json(path):
-    FRAME.to_json(path, orient="records", lines=True)
-    return path
+def write_json(path, frame=FRAME):
+    frame.to_json(path, orient="records", lines=True)
 
 
 @pytest.mark.parametrize(
-    "write",
+    ("name", "write", "options"),
     [
-        lambda folder: write_parquet(folder / "a.parquet"),
-        lambda folder: write_parquet(folder / "odd [1]{a} 100%#é.parquet"),
-        lambda folder: write_csv(folder / "a.csv"),
-        lambda folder: write_csv(folder / "odd [1]*{a} 100%#é.csv"),
-        lambda folder: write_csv(folder / "a.csv.gz"),
-        lambda folder: write_csv(folder / "a.csv", sep=";"),
-        lambda folder: write_csv(folder / "a.tsv", sep="\t", encoding="utf-8-sig"),
-        lambda folder: write_orc(folder / "a.orc"),
-        lambda folder: write_json(folder / "a.jsonl"),
+        ("odd [1]{a} 100%#é.parquet", write_parquet, {}),
+        ("odd [1]*{a} 100%#é.csv", write_csv, {}),
+        ("a.csv.gz", write_csv, {}),
+        ("a.csv", write_csv, {"sep": ";"}),
+        ("a.tsv", write_csv, {"sep": "\t", "encoding": "utf-8-sig"}),
+        ("a.orc", write_orc, {}),
+        ("a.jsonl", write_json, {}),
     ],
-    ids=["parquet", "odd-parquet", "csv", "odd-csv", "csv.gz", "semicolon", "tab-bom", "orc", "json"],
 )
 def test_each_kind_of_file_is_read_whole_and_in_its_order_with_and_without_spark(
-    read, converted, tmp_path, write
+    read, converted, tmp_path, name, write, options
 ):
-    path = write(tmp_path)
+    path = tmp_path / name
+    write(path, **options)
     found = read(path)
     assert found.pop(ROW_ID).tolist() == list(range(60))
     pd.testing.assert_frame_equal(found, FRAME)
-    pd.testing.assert_frame_equal(converted(path), FRAME)
+    pd.testing.assert_frame_equal(converted(path).read().to_pandas(), FRAME)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
@@ -107,7 +88,7 @@ def test_a_folder_is_read_by_file_name_however_spark_cuts_it(spark, read, tmp_pa
     writers = {
         "parquet": lambda path, frame: write_parquet(path, frame, row_group_size=5),
         "csv": write_csv,
-        "jsonl": lambda path, frame: frame.to_json(path, orient="records", lines=True),
+        "jsonl": write_json,
     }
     folder = tmp_path / "many"
     folder.mkdir()
@@ -117,16 +98,9 @@ def test_a_folder_is_read_by_file_name_however_spark_cuts_it(spark, read, tmp_pa
     if ending != "parquet":
         (folder / f"0.{ending}").write_bytes(b"")
     whole = read(folder)
-    for size in ("300", "128"):
-        spark.conf.set("spark.sql.files.maxPartitionBytes", size)
-        spark.conf.set("spark.sql.files.openCostInBytes", "1")
-        try:
-            cut = read(folder)
-        finally:
-            spark.conf.unset("spark.sql.files.maxPartitionBytes")
-            spark.conf.unset("spark.sql.files.openCostInBytes")
-        pd.testing.assert_frame_equal(cut, whole)
     assert whole[ROW_ID].tolist() == list(range(60)) == whole["place"].tolist()
+    with cut(spark, 128):
+        pd.testing.assert_frame_equal(read(folder), whole)
 
 
 def test_types_are_those_of_all_rows_however_spark_cuts_the_files(spark, read, converted, tmp_path):
@@ -141,34 +115,24 @@ def test_types_are_those_of_all_rows_however_spark_cuts_the_files(spark, read, c
     for part in range(3):
         some = ["number,whole,late,when,code,mixed", "", *lines[part * 400 : part * 400 + 400]]
         (folder / f"{part}.csv").write_text("\r\n".join(some), encoding="utf-8")
-    expected = converted(folder)
+    expected = converted(folder).read().to_pandas()
     assert [str(kind) for kind in expected.dtypes] == [
         "float64", "int64", "float64", "datetime64[us]", "int64", "object",
     ]  # fmt: skip
     assert expected["number"].sum() == sum(range(1000)) + 0.5 and expected["mixed"][800] == "A7"
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "3000")
-    try:
+    with cut(spark, 3000):
         found = read(folder)
-    finally:
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
     assert found.pop(ROW_ID).tolist() == list(range(1000))
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
 
 
-def test_text_in_folders_named_by_a_column_keeps_that_column(read, tmp_path):
-    for year, begin in ((2023, 0), (2024, 20)):
-        write_csv(tmp_path / "t" / f"year={year}" / "x.csv", FRAME.iloc[begin : begin + 20])
+@pytest.mark.parametrize("write", [write_csv, write_parquet])
+def test_folders_named_by_a_column_keep_that_column(read, tmp_path, write):
+    for year, begin, end in ((2023, 0, 20), (2024, 20, 60)):
+        write(tmp_path / "t" / f"year={year}" / f"x.{write.__name__[6:]}", FRAME.iloc[begin:end])
     source = find_source(str(tmp_path / "t"))
     assert source.is_opened_by_spark
     found = read(source)
-    assert found["place"].tolist() == found[ROW_ID].tolist() == list(range(40))
-    assert found["year"].tolist() == [2023] * 20 + [2024] * 20
-
-
-def test_a_partitioned_folder_gives_its_folder_names_as_a_column(read, tmp_path):
-    write_parquet(tmp_path / "t" / "year=2023" / "x.parquet", FRAME.iloc[:20])
-    write_parquet(tmp_path / "t" / "year=2024" / "x.parquet", FRAME.iloc[20:])
-    found = read(tmp_path / "t")
     assert found["year"].tolist() == [2023] * 20 + [2024] * 40
     assert found["place"].tolist() == found[ROW_ID].tolist() == list(range(60))
 
@@ -199,21 +163,6 @@ def test_a_missing_table_of_the_catalog_is_answered_with_the_nearest_name(spark,
     assert "the catalog has no such table" in odd
 
 
-def test_timestamps_of_pandas_in_nanoseconds_are_timestamps(read, tmp_path):
-    when = pd.Series(pd.date_range("2024-01-01 06:00", periods=60, freq="h"))
-    aware = when.dt.tz_localize("UTC")
-    table = pa.table({"naive": pa.array(when, pa.timestamp("ns")), "aware": pa.array(aware)})
-    pq.write_table(table, tmp_path / "a.parquet")
-    found = read(tmp_path / "a.parquet")
-    assert found["naive"].tolist() == when.tolist()
-    assert (found["aware"].astype("int64") - found["aware"].astype("int64")[0]).nunique() == 60
-
-
-def test_a_column_called_like_sparks_own_metadata_is_a_column(read, tmp_path):
-    found = read(write_parquet(tmp_path / "a.parquet", pd.DataFrame({"_metadata": [5, 6], "y": [1, 2]})))
-    assert found["_metadata"].tolist() == [5, 6] and found[ROW_ID].tolist() == [0, 1]
-
-
 def damaged(folder, kind):
     path = folder / "a.parquet"
     write_parquet(path, pd.DataFrame({"x": np.random.default_rng(0).random(5000)}))
@@ -231,9 +180,10 @@ def damaged(folder, kind):
     return path
 
 
+@pytest.mark.parametrize("by", ["arrow", "held"])
 @pytest.mark.parametrize("kind", ["cut", "footer", "page", "text"])
-def test_damaged_parquet_is_refused(read, refused, tmp_path, kind):
-    text = refused(read, damaged(tmp_path, kind))
+def test_damaged_parquet_is_refused(prepare, refused, tmp_path, kind, by):
+    text = refused(prepare, damaged(tmp_path, kind), "x", by=by)
     assert "cannot be read as parquet: it is damaged, cut short, or in another format. Check the file" in text
 
 
@@ -249,31 +199,6 @@ def text_file(name, content):
         return folder / name
 
     return write
-
-
-def differing_files(folder):
-    write_parquet(folder / "t" / "1.parquet", pd.DataFrame({"x": [1]}))
-    write_parquet(folder / "t" / "2.parquet", pd.DataFrame({"x": ["a"]}))
-    return folder / "t"
-
-
-def duplicate_names(folder):
-    pq.write_table(
-        pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]), folder / "a.parquet"
-    )
-    return folder / "a.parquet"
-
-
-def duplicate_names_of_two_types(folder):
-    pq.write_table(
-        pa.Table.from_arrays([pa.array([1]), pa.array([2.5])], names=["x", "x"]), folder / "a.parquet"
-    )
-    return folder / "a.parquet"
-
-
-def unknown_type(folder):
-    pq.write_table(pa.table({"t": pa.array([1], pa.time64("us"))}), folder / "a.parquet")
-    return folder / "a.parquet"
 
 
 HEADED = "the header has 3. Give each row as many, and write no line break inside a quoted value."
@@ -307,17 +232,57 @@ def test_a_local_table_that_cannot_be_read_is_refused_with_the_line(
     assert words in refused(read, write(tmp_path))
 
 
+def folder_of(*tables):
+    def write(folder, ending="parquet"):
+        (folder / "t").mkdir()
+        for number, table in enumerate(tables):
+            writer = pa.orc.write_table if ending == "orc" else pq.write_table
+            writer(table, folder / "t" / f"{number}.{ending}")
+        return folder / "t"
+
+    return write
+
+
+def typed(*kinds):
+    return [pa.table({"x": pa.array([1, 2]).cast(kind), "y": [1, 2]}) for kind in kinds]
+
+
+def twice(*arrays):
+    return pa.Table.from_arrays(list(map(pa.array, arrays)), names=["x", "x"])
+
+
+DISAGREE = "its files disagree on the type of a column"
+NANO, MICRO = pa.timestamp("ns"), pa.timestamp("us")
+
+
+@pytest.mark.parametrize("by", ["arrow", "held"])
 @pytest.mark.parametrize(
     ("write", "words"),
     [
-        (differing_files, "its files disagree on the type of a column"),
-        (duplicate_names, "duplicate column names"),
-        (duplicate_names_of_two_types, "duplicate column names"),
-        (unknown_type, "a column of type INT64 (TIME(MICROS,false)), which Spark does not support"),
+        (folder_of(*typed(pa.int32(), pa.string())), DISAGREE),
+        (folder_of(*typed(pa.string(), pa.int64()), pa.table({"y": [1]})), DISAGREE),
+        (folder_of(*typed(NANO, MICRO)), DISAGREE),
+        (folder_of(*typed(MICRO, NANO)), DISAGREE),
+        (folder_of(twice([1], [2])), "it has duplicate column names"),
+        (folder_of(twice([1], [2.5])), "it has duplicate column names"),
     ],
 )
-def test_parquet_that_spark_cannot_read_is_refused_with_a_reason(read, refused, tmp_path, write, words):
-    assert words in refused(read, write(tmp_path))
+def test_parquet_that_disagrees_with_itself_is_refused(prepare, refused, tmp_path, write, words, by):
+    text = refused(prepare, write(tmp_path), "y", by=by)
+    assert f"{tmp_path / 't'}: cannot be read as parquet: {words}" in text
+
+
+@pytest.mark.parametrize("kinds", [(pa.int32(), pa.string()), (pa.string(), pa.float64())])
+def test_orc_files_that_disagree_on_a_type_are_refused(read, converted, refused, tmp_path, kinds):
+    path = folder_of(*typed(*kinds), pa.table({"y": [1]}))(tmp_path, "orc")
+    expected = f"{path}: cannot be read as orc: {DISAGREE}. Write them again with one schema."
+    assert refused(read, path) == refused(converted, path) == expected
+
+
+def test_a_type_that_spark_does_not_know_is_refused(read, refused, tmp_path):
+    path = folder_of(pa.table({"t": pa.array([1], pa.time64("us"))}))(tmp_path)
+    words = "a column of type INT64 (TIME(MICROS,false)), which Spark does not support"
+    assert words in refused(read, path)
 
 
 def test_a_dead_python_worker_is_no_damaged_file(spark):

@@ -9,14 +9,12 @@ import random
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sparkgpu.predict.readers.text import read_csv, read_json_lines
 from sparkgpu.prepare import text_files
-from sparkgpu.prepare.column_values import ISO_TIMESTAMP, as_float64, as_texts, timestamps, numbers, booleans
-from sparkgpu.prepare.text import MISSING_TEXTS, CsvParser, JsonParser, settled, unified
-from sparkgpu.prepare.to_parquet import to_parquet
+from sparkgpu.prepare.column_values import ISO_TIMESTAMP, as_float64, as_texts, booleans, numbers, timestamps
+from sparkgpu.prepare.text import MISSING_TEXTS, CsvParser, unified
 from sparkgpu.table.source import find_source
 
 INTEGER, FLOAT, BOOLEAN, DATE, TEXT = pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.string()
@@ -24,15 +22,14 @@ TIMESTAMP, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
 
 @pytest.fixture
-def converted(tmp_path):
-    """The Parquet file that a table becomes; its text is the content of a file of that name."""
+def made(converted, tmp_path):
+    """The Parquet file that a table of this text becomes."""
 
     def run(content, name="a.csv"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        folder = path.parent if "/" in name else path
-        return pq.ParquetFile(to_parquet(find_source(str(folder)), tmp_path).location)
+        path.write_text(content, encoding="utf-8", newline="")
+        return converted(path.parent if "/" in name else path)
 
     return run
 
@@ -68,8 +65,8 @@ def column(*texts):
         (["NA", ""], TEXT, [None, None]),
     ],
 )
-def test_a_csv_column_has_the_narrowest_type_that_all_its_texts_have(converted, texts, kind, values):
-    found = converted(column(*texts)).read()["x"]
+def test_a_csv_column_has_the_narrowest_type_that_all_its_texts_have(made, texts, kind, values):
+    found = made(column(*texts)).read()["x"]
     assert found.type == kind
     assert values is None or found.to_pylist() == values
 
@@ -97,8 +94,10 @@ def test_types_do_not_depend_on_the_parts_in_which_a_table_is_read():
         assert joined.equals(parser.read(b"".join(lines), types).combine_chunks()), texts
 
 
-def test_json_keeps_its_own_types_and_what_has_none_is_text(converted):
-    found = converted(
+@pytest.mark.parametrize("block_bytes", [1 << 20, 40])
+def test_json_keeps_its_own_types_and_what_has_none_is_text(made, monkeypatch, block_bytes):
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", block_bytes)
+    found = made(
         '{"i":1,"f":1,"b":true,"t":"2024-01-01","mixed":1,"list":[1,2],"n":null}\n'
         '{"i":2,"f":2.5,"b":null,"t":"NA","mixed":"a","late":{"é":1},"big":123456789012345678901234}\n',
         "a.json",
@@ -108,70 +107,67 @@ def test_json_keeps_its_own_types_and_what_has_none_is_text(converted):
         "list": ["[1, 2]", None], "n": [None, None], "late": [None, '{"é": 1}'],
         "big": [None, 1.2345678901234568e23],
     }  # fmt: skip
-    parser = JsonParser()
-    lines = [b'{"a":1}\n', b'{"a":1.5,"b":"x"}\n', b'{"b":[1]}\n', b'{"a":null,"b":2,"c":false}\n']
-    types = settled(unified(*map(parser.infer, lines)))
-    assert types == {"a": FLOAT, "b": TEXT, "c": BOOLEAN}
-    joined = pa.concat_tables(parser.read(line, types) for line in lines)
-    assert joined["b"].to_pylist() == [None, "x", "[1]", "2"]
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "csv.bz2", "jsonl"])
+PACKED = {"csv": bytes, "csv.gz": gzip.compress, "csv.bz2": bz2.compress, "jsonl": bytes}
+
+
+@pytest.mark.parametrize("ending", PACKED)
 @pytest.mark.parametrize("files", [1, 3])
-def test_all_rows_are_there_in_order_and_a_late_value_changes_the_type(tmp_path, monkeypatch, ending, files):
+@pytest.mark.parametrize(("late", "kind"), [("1.5", FLOAT), ('"A7"', TEXT), ("null", INTEGER)])
+def test_all_rows_are_there_in_order_and_a_late_value_changes_the_type(
+    converted, tmp_path, monkeypatch, ending, files, late, kind
+):
     monkeypatch.setattr(text_files, "BLOCK_BYTES", 100)
     monkeypatch.setattr(text_files, "SAMPLE_BYTES", 40)
     monkeypatch.setattr(text_files, "SAMPLE_PLACES", 1)
-    pack = {"gz": gzip.compress, "bz2": bz2.compress}.get(ending.split(".")[-1], bytes)
-    for late, kind in (("1.5", FLOAT), ('"A7"', TEXT), ("null", INTEGER)):
-        folder = tmp_path / str(kind)
-        folder.mkdir()
-        values = [late if i == 2_900 else str(i) for i in range(3_000)]
-        for part in range(files):
-            some = values[part * 1_000 : part * 1_000 + (1_000 if part < files - 1 else 3_000)]
-            if ending == "jsonl":
-                lines = [f'{{"x":{value},"w":"é"}}' for value in some]
-            else:
-                lines = ["x,w", *(f"{value},é" for value in some)]
-            (folder / f"{part}.{ending}").write_bytes(pack("\n".join(lines).encode()))
-        source = find_source(str(folder))
-        made = to_parquet(source, tmp_path)
-        assert (made.name, made.format) == (str(folder), "parquet")
-        found = pq.read_table(made.location)
-        assert found.schema.types == [kind, TEXT]
-        expected = pa.array([None if v == "null" else v.strip('"') for v in values]).cast(kind)
-        assert found["x"].combine_chunks() == expected
+    (folder := tmp_path / "t").mkdir()
+    values = [late if i == 580 else str(i) for i in range(600)]
+    for part in range(files):
+        some = values[part * 600 // files : (part + 1) * 600 // files]
+        if ending == "jsonl":
+            lines = [f'{{"x":{value},"w":"é"}}' for value in some]
+        else:
+            lines = ["x,w", *(f"{value},é" for value in some)]
+        (folder / f"{part}.{ending}").write_bytes(PACKED[ending]("\n".join(lines).encode()))
+    found = converted(folder).read()
+    assert found.schema.types == [kind, TEXT]
+    expected = pa.array([None if v == "null" else v.strip('"') for v in values]).cast(kind)
+    assert found["x"].combine_chunks() == expected
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
-def test_delimiters_quotes_marks_and_line_ends_are_read_as_usual(converted, delimiter):
+def test_delimiters_quotes_marks_and_line_ends_are_read_as_usual(made, delimiter):
     rows = [["a b", "", "c"], ["1", '"x,;|\ty"', '"say ""z"""'], [], ["2", '5" pipe', "é"]]
     content = "\ufeff\r\n" + "\r\n".join(delimiter.join(row) for row in rows)
-    assert converted(content).read().to_pydict() == {
+    assert made(content).read().to_pydict() == {
         "a b": [1, 2],
         "_c1": ["x,;|\ty", '5" pipe'],
         "c": ['say "z"', "é"],
     }
 
 
-def test_a_fault_late_in_a_folder_is_refused_with_its_file_and_line(
-    refused, converted, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(text_files, "BLOCK_BYTES", 64)
-    converted("x,y\n1,2\n", "t/1.csv")
-    for fault, words in (
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
         ("1\n", "has 1 value, the header has 2."),
         ('1,"a\n2,b"\n', "has a line break inside a quoted value"),
-    ):
-        text = refused(converted, "x,y\n\n" + "1,2\n" * 500 + fault + "1,2\n" * 50, "t/2.csv")
-        assert f"{tmp_path / 't'}: line 503 of 2.csv {words}" in text
+    ],
+)
+def test_a_fault_late_in_a_folder_is_refused_with_its_file_and_line(
+    refused, made, monkeypatch, tmp_path, fault, words
+):
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 64)
+    made("x,y\n1,2\n", "t/1.csv")
+    text = refused(made, "x,y\n\n" + "1,2\n" * 500 + fault + "1,2\n" * 50, "t/2.csv")
+    assert f"{tmp_path / 't'}: line 503 of 2.csv {words}" in text
 
 
-def test_row_groups_hold_many_rows_and_depend_on_the_table_alone(converted, monkeypatch):
+def test_row_groups_hold_many_rows_and_depend_on_the_table_alone(made, monkeypatch):
     monkeypatch.setattr("sparkgpu.prepare.to_parquet._GROUP_ROWS", 1_000)
     monkeypatch.setattr(text_files, "BLOCK_BYTES", 700)
-    found = [converted(column(*range(10_000))) for _ in range(2)]
-    sizes = [[made.metadata.row_group(i).num_rows for i in range(made.num_row_groups)] for made in found]
+    found = [made(column(*range(10_000))).metadata for _ in range(2)]
+    sizes = [[one.row_group(i).num_rows for i in range(one.num_row_groups)] for one in found]
     assert sizes[0] == sizes[1] and max(sizes[0]) == 1_000 and len(sizes[0]) < 30
 
 
@@ -196,8 +192,8 @@ def feature(values, kind):
         ["2024-02-29T12:30:59Z", "2024-02-29T12:30:59+05:30", "2024-02-29T12:30Z", "2024-02-29T12+0530"],
     ],
 )
-def test_a_new_row_gives_the_feature_that_training_made_of_the_same_text(converted, tmp_path, texts):
-    trained = converted(column(*texts, *MISSING_TEXTS)).read()["x"].combine_chunks()
+def test_a_new_row_gives_the_feature_that_training_made_of_the_same_text(made, tmp_path, texts):
+    trained = made(column(*texts, *MISSING_TEXTS)).read()["x"].combine_chunks()
     assert trained.type != TEXT
     (batch,) = read_csv(find_source(str(tmp_path / "a.csv")), ["x"])
     assert batch.column("x").type == TEXT and batch.column("x").null_count == len(MISSING_TEXTS)
@@ -206,8 +202,8 @@ def test_a_new_row_gives_the_feature_that_training_made_of_the_same_text(convert
     )
 
 
-def test_categories_of_new_rows_stay_as_they_are_written(converted, tmp_path):
-    trained = converted(column("007", " a ", "1.50", "12:30", "NA")).read()["x"].combine_chunks()
+def test_categories_of_new_rows_stay_as_they_are_written(made, tmp_path):
+    trained = made(column("007", " a ", "1.50", "12:30", "NA")).read()["x"].combine_chunks()
     (tmp_path / "a.csv").write_text(column("007", "1.50", "NA"), encoding="utf-8")
     (batch,) = read_csv(find_source(str(tmp_path / "a.csv")), ["x"])
     assert as_texts(batch.column("x"), "string").to_pylist() == ["007", "1.50", None]
