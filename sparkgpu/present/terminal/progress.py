@@ -177,6 +177,7 @@ class Devices:
             return grid
         for _ in range(2):
             grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        devices[-1] = (*devices[-1][:3], "")  # there is no room for the run's own memory
         texts = [f"{name:<7} {_percent(busy)}  {memory}  {rest}" for name, busy, memory, rest in devices]
         for place in range(0, len(texts), 2):
             grid.add_row(*texts[place : place + 2])
