@@ -28,17 +28,9 @@ def schema(
     *, classes: tuple[str, ...] = ("no", "yes"), weighted: bool = False, folds: int | None = None
 ) -> TableSchema:
     return TableSchema(
-        source="made.parquet",
-        target="y",
-        task="binary" if classes else "regression",
-        classes=classes,
-        features=FEATURES,
-        weighted=weighted,
-        folds=folds,
-        rows=5,
-        splits={"train": 5},
-        fingerprint="",
-    )
+        source="made.parquet", target="y", task="binary" if classes else "regression", classes=classes,
+        features=FEATURES, weighted=weighted, folds=folds, rows=5, splits={"train": 5}, fingerprint="",
+    )  # fmt: skip
 
 
 def write_ids(paths: RunPaths, part: int, row_ids: list[int], *, split: str = "train", **more: Any) -> None:
@@ -58,34 +50,33 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def test_rows_come_sorted_by_row_id_with_every_column_in_step(paths: RunPaths) -> None:
-    write_ids(paths, 0, [7, 3, 11])
-    write_ids(paths, 1, [1, 9])
-    rows = read_rows(paths, schema(), "train")
+    write_ids(paths, 0, [7, 3, 11], weight_N=[0.25, 4, 1])
+    write_ids(paths, 1, [1, 9], weight_N=[2, 3])
+    rows = read_rows(paths, schema(weighted=True), "train")
     assert rows.row_id_N.tolist() == [1, 3, 7, 9, 11]
     assert rows.label_N.tolist() == [1, 1, 1, 1, 1] and rows.label_N.dtype == np.int64
     assert rows.numeric_NF.tolist() == [[0.5, 1], [1.5, 3], [3.5, 7], [4.5, 9], [5.5, 11]]
     assert rows.codes_NK.tolist() == [[1], [0], [1], [0], [2]]
     assert rows.numeric_NF.dtype == np.float32 and rows.codes_NK.dtype == np.int32
-    assert rows.weight_N is None
+    assert rows.weight_N is not None and rows.weight_N.tolist() == [2, 4, 0.25, 3, 1]
+    own = read_rows(paths, schema(), "train", features=False)
+    assert own.row_id_N.tolist() == [1, 3, 7, 9, 11] and own.weight_N is None
+    assert own.numeric_NF.shape == (5, 0) and own.codes_NK.shape == (5, 0)
 
 
-def test_files_already_in_order_are_read_as_they_are(paths: RunPaths) -> None:
-    write_ids(paths, 0, list(range(20_000)))
-    write_ids(paths, 1, list(range(20_000, 30_000)))
-    rows = read_rows(paths, schema(), "train")
-    assert (rows.row_id_N == np.arange(30_000)).all()
-    assert (rows.numeric_NF[:, 1] == np.arange(30_000)).all()
-    assert (rows.codes_NK[:, 0] == np.arange(30_000) % 3).all()
-
-
-def test_every_third_row_in_the_order_of_the_ids_can_be_read_alone(paths: RunPaths) -> None:
-    write_ids(paths, 0, list(range(10_000, 20_000)))
-    write_ids(paths, 1, list(range(10_000)))
-    rows, whole = read_rows(paths, schema(), "train", every=3), read_rows(paths, schema(), "train")
-    assert rows.row_id_N.tolist() == list(range(0, 20_000, 3))
+@pytest.mark.parametrize("first", [0, 10_000])  # the files in order, or the other way round
+@pytest.mark.parametrize("every", [1, 3])
+def test_every_row_or_every_third_one_is_read_from_many_batches(
+    paths: RunPaths, first: int, every: int
+) -> None:
+    write_ids(paths, 0, list(range(first, 20_000)))
+    if first:
+        write_ids(paths, 1, list(range(first)))
+    rows = read_rows(paths, schema(), "train", every=every)
+    wanted_N = np.arange(0, 20_000, every)
+    assert (rows.row_id_N == wanted_N).all() and (rows.label_N == wanted_N % 2).all()
+    assert (rows.numeric_NF[:, 1] == wanted_N).all() and (rows.codes_NK[:, 0] == wanted_N % 3).all()
     assert rows.numeric_NF.base is None  # no view into the other rows
-    assert (rows.numeric_NF == whole.numeric_NF[::3]).all() and (rows.codes_NK == whole.codes_NK[::3]).all()
-    assert (rows.label_N == whole.label_N[::3]).all()
 
 
 def test_missing_numbers_are_nan_and_missing_or_unknown_categories_are_minus_one(paths: RunPaths) -> None:
@@ -127,14 +118,6 @@ def test_folds_cut_train_and_valid_out_of_the_training_split(paths: RunPaths) ->
     assert read_rows(paths, folded, "test", fold=1).row_id_N.tolist() == [9]
 
 
-def test_weights_and_labels_can_be_read_without_features(paths: RunPaths) -> None:
-    write_ids(paths, 0, [2, 1], weight_N=[0.25, 4.0])
-    rows = read_rows(paths, schema(weighted=True), "train", features=False)
-    assert rows.row_id_N.tolist() == [1, 2] and rows.label_N.tolist() == [1, 0]
-    assert rows.weight_N is not None and rows.weight_N.tolist() == [4.0, 0.25]
-    assert rows.numeric_NF.shape == (2, 0) and rows.codes_NK.shape == (2, 0)
-
-
 def test_labels_of_a_regression_stay_exact(paths: RunPaths) -> None:
     label = [0.1, 16_777_217.5]
     columns = {"width": [1.0, 2.0], "colour": ["red"] * 2, "count": [1, 2]}
@@ -154,17 +137,17 @@ def test_a_split_without_rows_is_refused_with_a_sentence(paths: RunPaths) -> Non
         read_rows(paths, schema(folds=2), "valid", fold=1)
 
 
-def test_a_broken_file_is_refused_with_a_sentence(paths: RunPaths) -> None:
+@pytest.mark.parametrize("is_parquet", [True, False])
+def test_a_broken_file_and_a_table_with_texts_are_refused_with_a_sentence(
+    paths: RunPaths, is_parquet: bool
+) -> None:
     paths.split("train").mkdir(parents=True)
-    (paths.split("train") / "part-00000.parquet").write_bytes(b"no Parquet at all")
-    with pytest.raises(DataError, match=r"split=train: the prepared table cannot be read \(.+\)\.$"):
-        read_rows(paths, schema(), "train")
-
-
-def test_a_table_with_texts_is_refused_with_a_sentence(paths: RunPaths) -> None:
-    paths.split("train").mkdir(parents=True)
+    file = paths.split("train") / "part-00000.parquet"
     columns = {"row_id": [0], "label": [1], "width": [0.5], "colour": ["red"], "count": [1.0]}
-    pq.write_table(pa.table(columns), paths.split("train") / "part-00000.parquet")
+    if is_parquet:
+        pq.write_table(pa.table(columns), file)
+    else:
+        file.write_bytes(b"no Parquet at all")
     for read in (
         lambda: read_rows(paths, schema(), "train"),
         lambda: list(RowGroups(paths, schema(), "train").blocks()),
@@ -173,31 +156,27 @@ def test_a_table_with_texts_is_refused_with_a_sentence(paths: RunPaths) -> None:
             read()
 
 
-def test_probabilities_come_back_as_they_were_written(paths: RunPaths) -> None:
+@pytest.mark.parametrize(
+    ("classes", "values", "names"),
+    [
+        (("no", "yes"), [[0.25, 0.75], [1 / 3, 2 / 3]], ["probability_0", "probability_1"]),
+        ((), [1e-3, -2.5e9], ["prediction"]),
+    ],
+)
+def test_predictions_come_back_as_they_were_written(
+    paths: RunPaths, classes: tuple[str, ...], values: list[Any], names: list[str]
+) -> None:
     path = paths.trial("neural-s7").predictions
-    written = {
-        "valid": (np.array([3, 8]), np.array([[0.25, 0.75], [1 / 3, 2 / 3]])),
-        "test": (np.array([5]), np.array([[1.0, 0.0]])),
-    }
-    write_predictions(path, written, schema())
-    found = read_predictions(path, schema())
+    written = {"valid": (np.array([3, 8]), np.array(values)), "test": (np.array([5]), np.array(values[:1]))}
+    write_predictions(path, written, schema(classes=classes))
+    found = read_predictions(path, schema(classes=classes))
     assert list(found) == ["valid", "test"]
     for split, (row_id_N, values_NC) in written.items():
         np.testing.assert_array_equal(found[split][0], row_id_N)
         np.testing.assert_array_equal(found[split][1], values_NC)
-    assert pq.read_schema(path).names == ["row_id", "split", "probability_0", "probability_1"]
+    assert pq.read_schema(path).names == ["row_id", "split", *names]
     assert pq.read_table(path)["split"].to_pylist() == ["valid", "valid", "test"]
     assert [file.name for file in path.parent.iterdir()] == ["predictions.parquet"]
-
-
-def test_predicted_values_come_back_as_they_were_written(paths: RunPaths) -> None:
-    path = paths.trial("neural-s7").predictions
-    values_N = np.array([1e-3, 1e9, -2.5])
-    write_predictions(path, {"test": (np.arange(3), values_N)}, schema(classes=()))
-    row_id_N, found_N = read_predictions(path, schema(classes=()))["test"]
-    np.testing.assert_array_equal(found_N, values_N)
-    assert row_id_N.dtype == np.int64 and found_N.shape == (3,)
-    assert pq.read_schema(path).names == ["row_id", "split", "prediction"]
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from made_table import feature
 
 from sparkgpu.table import writer
 from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import Feature
 from sparkgpu.table.writer import SplitFile, slots, table_rows
 
-FEATURES = (
-    Feature(name="width", source="width", kind="numeric", pipeline="width"),
-    Feature(name="colour", source="colour", kind="categorical", pipeline="colour", levels=("red", "blue")),
-)
+FEATURES = (feature("width"), feature("colour", "red", "blue"))
 
 
 def rows_of(ids):
@@ -56,18 +53,14 @@ def test_numbers_and_codes_become_slots_in_the_order_of_the_features():
     np.testing.assert_array_equal(slots(FEATURES[::-1], rows), [[np.nan, 1.5], [1, np.nan]])
 
 
-def test_a_file_has_its_name_only_when_it_is_complete(tmp_path, monkeypatch):
+def test_a_file_has_its_name_only_when_it_is_complete_and_none_without_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "GROUP_ROWS", 10)
+    assert SplitFile(tmp_path, "none.parquet").close() == 0
     file = SplitFile(tmp_path, "part-00000.parquet")
     file.add(rows_of(range(20)))
     assert [path.name for path in tmp_path.iterdir()] == [".part-00000.parquet"]
     assert file.close() == 20
     assert [path.name for path in tmp_path.iterdir()] == ["part-00000.parquet"]
-
-
-def test_a_file_without_rows_is_not_written(tmp_path):
-    assert SplitFile(tmp_path, "part-00000.parquet").close() == 0
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_row_groups_are_of_like_size(tmp_path, monkeypatch):
