@@ -119,14 +119,6 @@ def outcome(planted: Table, name: str, record: FitRecord) -> Outcome:
     )
 
 
-def trial_of(name: str, engine: str) -> TrialSpec:
-    return TrialSpec(name=name, model="trees", engine=engine, seed=7, fold=None, lane=0, gang=(0,))
-
-
-def parameters_of(engine: str, **settings: Any) -> TreesParameters:
-    return TreesParameters.model_validate({**PLAIN, "engine": engine, **settings})
-
-
 def planned(
     paths: RunPaths,
     schema: TableSchema,
@@ -139,8 +131,8 @@ def planned(
     """A trial as a lane's worker hands it to the engine."""
     own = paths.lane(0)
     return Trial(
-        spec=trial_of(name, engine),
-        parameters=parameters_of(engine, **settings),
+        spec=TrialSpec(name=name, model="trees", engine=engine, seed=7, fold=None, lane=0, gang=(0,)),
+        parameters=TreesParameters.model_validate({**PLAIN, "engine": engine, **settings}),
         schema=schema,
         run=paths,
         lane=lane,

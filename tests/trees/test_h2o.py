@@ -49,30 +49,24 @@ def tables(root: Path) -> dict[str, Table]:
     odd_N = np.where(color_N == None, 0, code_N % 2)  # noqa: E711
 
     def renamed(texts: tuple[str, ...]) -> np.ndarray:
-        return np.array(
-            [None if color is None else texts[COLORS.index(color)] for color in color_N], dtype=object
-        )
+        named = {None: None, **dict(zip(COLORS, texts, strict=True))}
+        return np.array([named[color] for color in color_N], dtype=object)
+
+    def made(name: str, *columns: Any, **more: Any) -> Table:
+        return table(root / name, *columns, **more)
 
     numbers = {f"x{f}": signal_NF[:, f] for f in range(3)}
+    few, colors = {"x": few_N}, {"color": (color_N, COLORS)}
+    folded = {"weight_N": weight_N / 3, "fold_N": random.integers(0, 3, ROWS), "parts": 3}
     return {
-        "gaps": table(root / "gaps", label_N, {"x": gappy_N}),
-        "weighted": table(root / "weighted", value_N, {"x": few_N}, weight_N=weight_N, split_N=SPLITS),
-        "repeated": table(
-            root / "repeated", value_N[twice_N], {"x": few_N[twice_N]}, split_N=SPLITS[twice_N]
-        ),
-        "noisy": table(root / "noisy", noisy_N, numbers),
-        "three": table(root / "three", three_N, numbers, {"color": (color_N, COLORS)}),
-        "odd": table(root / "odd", odd_N, None, {"color": (renamed(ODD), ODD)}),
-        "unreadable": table(root / "unreadable", odd_N, None, {"color": (renamed(UNREADABLE), UNREADABLE)}),
-        "folds": table(
-            root / "folds",
-            value_N,
-            {"x": few_N, "gappy": gappy_N},
-            {"color": (color_N, COLORS)},
-            weight_N=weight_N / 3,
-            fold_N=random.integers(0, 3, ROWS),
-            parts=3,
-        ),
+        "gaps": made("gaps", label_N, {"x": gappy_N}),
+        "weighted": made("weighted", value_N, few, weight_N=weight_N, split_N=SPLITS),
+        "repeated": made("repeated", value_N[twice_N], {"x": few_N[twice_N]}, split_N=SPLITS[twice_N]),
+        "noisy": made("noisy", noisy_N, numbers),
+        "three": made("three", three_N, numbers, colors),
+        "odd": made("odd", odd_N, None, {"color": (renamed(ODD), ODD)}),
+        "unreadable": made("unreadable", odd_N, None, {"color": (renamed(UNREADABLE), UNREADABLE)}),
+        "folds": made("folds", value_N, {**few, "gappy": gappy_N}, colors, **folded),
     }
 
 
@@ -119,15 +113,11 @@ def found(
     root = tmp_path_factory.mktemp("trials")
     trials = [
         {
-            "run_dir": str(planted[name].paths.root),
-            "name": trial,
-            "settings": settings,
-            "parsed": trial in PARSED,
-            "fold": FOLD.get(trial),
-            "ntrees_of": BEST_OF.get(trial),
+            "run_dir": str(planted[name].paths.root), "name": trial, "settings": settings,
+            "parsed": trial in PARSED, "fold": FOLD.get(trial), "ntrees_of": BEST_OF.get(trial),
         }
         for trial, (name, settings) in TRIALS.items()
-    ]
+    ]  # fmt: skip
     (root / "trials.json").write_text(json.dumps(trials))
     script = Path(__file__).with_name("h2o_trials.py")
     with scratch_folder() as scratch:

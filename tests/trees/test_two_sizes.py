@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from sparkgpu.engines.engine import Engine, Platform, TreesTrial, make_engine
 from sparkgpu.engines.saved_model import check_saved_model
 from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.predictions import read_predictions
 
 GROWN: dict[str, Any] = {
     "ntrees": 200, "grow_policy": "lossguide", "max_depth": 8, "max_leaves": 63, "learn_rate": 0.1,
@@ -22,20 +22,9 @@ GROWN: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=["xgboost", "lightgbm"])
-def engine(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    pytest.importorskip(name)
-    return name
-
-
 def trial(planted: Table, engine: str, **settings: Any) -> TreesTrial:
     values = {**GROWN, **settings}
     return planned(planted.paths, planted.schema, "trees", engine, cpu_lane(), planted.paths.root, **values)
-
-
-def run(planted: Table, engine: str, **settings: Any) -> FitRecord:
-    return run_sizes(make_engine(engine, Platform()), trial(planted, engine, **settings))
 
 
 def noisy_sum(root: Path) -> Table:
@@ -55,31 +44,24 @@ def parity(root: Path) -> Table:
     )
 
 
-def test_small_trees_are_kept_where_the_target_is_noisy(engine: str, tmp_path: Path) -> None:
-    planted = noisy_sum(tmp_path)
-    record = run(planted, engine)
-    assert record.notes[-1].startswith(
-        "grown in two sizes, and the trees of at most 8 leaves kept: RMSE on the validation rows "
-    )
-    assert (record.trial, record.train_rows) == ("trees", len(planted.labels("train")))
-
-
-def test_large_trees_are_kept_where_numbers_act_together(engine: str, tmp_path: Path) -> None:
-    record = run(parity(tmp_path), engine)
-    assert record.notes[-1].startswith(
-        "grown in two sizes, and the trees of more leaves kept: log loss on the validation rows "
-    )
-
-
-def test_the_kept_trees_are_the_trial_and_nothing_else_is_left(engine: str, tmp_path: Path) -> None:
-    planted = noisy_sum(tmp_path)
+@pytest.mark.parametrize(
+    ("made", "note"),
+    [
+        (noisy_sum, "the trees of at most 8 leaves kept: RMSE on the validation rows "),
+        (parity, "the trees of more leaves kept: log loss on the validation rows "),
+    ],
+)
+def test_the_trees_that_the_validation_rows_prefer_are_the_trial_and_nothing_else_is_left(
+    exact_engine: str, tmp_path: Path, made: Callable[[Path], Table], note: str
+) -> None:
+    planted = made(tmp_path)
     stopped = planted.paths.trial("trees.1").root
     stopped.mkdir(parents=True)
     (stopped / "DONE").touch()
-    record = run(planted, engine)
+    record = run_sizes(make_engine(exact_engine, Platform()), trial(planted, exact_engine))
+    assert record.notes[-1].startswith(f"grown in two sizes, and {note}")
+    assert (record.trial, record.train_rows) == ("trees", len(planted.labels("train")))
     assert [folder.name for folder in planted.paths.trial("trees").root.parent.iterdir()] == ["trees"]
-    both = read_predictions(planted.paths.trial("trees").predictions, planted.schema)
-    assert set(both) == {"valid", "test"}
     check_saved_model(record, planted.paths, planted.schema)
 
 
@@ -96,20 +78,18 @@ class Curveless:
         return record
 
 
-def test_without_losses_to_choose_by_the_first_training_is_the_trial(engine: str, tmp_path: Path) -> None:
-    asked = trial(noisy_sum(tmp_path), engine)
-    silent = Curveless(make_engine(engine, Platform()))
+def test_without_losses_to_choose_by_the_first_training_is_the_trial(tmp_path: Path) -> None:
+    pytest.importorskip("xgboost")
+    asked = trial(noisy_sum(tmp_path), "xgboost")
+    silent = Curveless(make_engine("xgboost", Platform()))
     record = run_sizes(silent, asked)
     assert (record.trial, silent.trained, record.notes) == ("trees", 1, ())
     assert asked.paths.predictions.is_file()
 
 
-def test_one_size_is_one_training(engine: str, tmp_path: Path) -> None:
-    record = run(noisy_sum(tmp_path), engine, try_smaller=False)
-    assert record.notes == ()
-
-
-def test_a_search_tries_sizes_of_its_own(engine: str, tmp_path: Path) -> None:
-    asked = trial(noisy_sum(tmp_path), engine)
-    searched = replace(asked, spec=asked.spec.model_copy(update={"settings": 5}))
-    assert run_sizes(make_engine(engine, Platform()), searched).notes == ()
+@pytest.mark.parametrize(("try_smaller", "searched"), [(False, 0), (True, 5)])
+def test_one_size_and_a_search_are_one_training(tmp_path: Path, try_smaller: bool, searched: int) -> None:
+    pytest.importorskip("xgboost")
+    asked = trial(noisy_sum(tmp_path), "xgboost", try_smaller=try_smaller)
+    asked = replace(asked, spec=asked.spec.model_copy(update={"settings": searched}))
+    assert run_sizes(make_engine("xgboost", Platform()), asked).notes == ()

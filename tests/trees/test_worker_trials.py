@@ -45,6 +45,12 @@ def planted(tmp_path: Path) -> Table:
 
 
 @pytest.fixture
+def no_xgboost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    monkeypatch.delitem(sys.modules, "sparkgpu.engines.trees.xgboost_library", raising=False)
+
+
+@pytest.fixture
 def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark is taken for started, and H2O refuses."""
 
@@ -59,31 +65,21 @@ def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LaneJava, "h2o_in", refused)
 
 
-def ends(planted: Table) -> dict[str, str]:
-    events = EventReader(planted.paths.lane(0).events("trees")).new()
-    return {event.trial or "": event.kind for event in events if event.kind in ("trial_done", "trial_failed")}
-
-
-def test_a_library_that_cannot_be_imported_fails_its_own_trial(
-    planted: Table, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("engine", "reason"), [("xgboost", "pip install"), ("h2o-xgboost", "H2O did not start")]
+)
+def test_an_engine_that_cannot_train_fails_its_own_trial_alone(
+    planted: Table, no_h2o: None, no_xgboost: None, engine: str, reason: str
 ) -> None:
     pytest.importorskip("lightgbm")
-    monkeypatch.setitem(sys.modules, "xgboost", None)
-    monkeypatch.delitem(sys.modules, "sparkgpu.engines.trees.xgboost_library", raising=False)
-    made = worker(planted, "xgboost", "lightgbm")
+    made = worker(planted, engine, "lightgbm")
     made.run()
     assert made.failed
-    assert ends(planted) == {"xgboost-s7": "trial_failed", "lightgbm-s7": "trial_done"}
-    assert "pip install" in read_json(planted.paths.trial("xgboost-s7").error)["message"]
-
-
-def test_without_h2o_the_other_engines_train(planted: Table, no_h2o: None) -> None:
-    pytest.importorskip("lightgbm")
-    made = worker(planted, "h2o-xgboost", "lightgbm")
-    made.run()
-    assert made.failed
-    assert ends(planted) == {"trees-s7": "trial_failed", "lightgbm-s7": "trial_done"}
-    assert read_json(planted.paths.trial("trees-s7").error)["message"].startswith("H2O did not start")
+    events = EventReader(planted.paths.lane(0).events("trees")).new()
+    first, second = (trial.name for trial in made.plan.trials)
+    ends = {event.trial: event.kind for event in events if event.kind in ("trial_done", "trial_failed")}
+    assert ends == {first: "trial_failed", second: "trial_done"}
+    assert reason in read_json(planted.paths.trial(first).error)["message"]
 
 
 def test_without_h2o_and_without_another_engine_the_worker_fails(planted: Table, no_h2o: None) -> None:

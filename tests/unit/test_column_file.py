@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from sparkgpu.errors import DataError, DeviceError
 from sparkgpu.h2o import column_file
 from sparkgpu.h2o.column_file import WantedColumn, num_rows, write_columns
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import SplitName
 
 WANTED = (
     WantedColumn(name="label", kind="int32", levels=("0", "1")),
@@ -50,27 +52,23 @@ def columns_of(file: Path) -> dict[str, np.ndarray]:
     }
 
 
-def test_columns_hold_all_rows_as_the_table_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("split", "fold", "ids"),
+    [("train", None, range(9)), ("train", 1, [0, 2, 3, 5, 6, 8]), ("valid", 1, [1, 4, 7])],
+)
+def test_columns_hold_the_rows_of_the_table_or_of_a_fold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: SplitName, fold: int | None, ids: Sequence[int]
+) -> None:
     monkeypatch.setattr(column_file, "_BATCH_ROWS", 2)
     monkeypatch.setattr(column_file, "_MOST_HELD_BYTES", 1)  # lets go of its pages after each batch
     paths = written(tmp_path, [0, 1, 2, 3], [4, 5, 6, 7, 8])
-    write_columns(paths, "train", None, WANTED, tmp_path / "columns")
+    write_columns(paths, split, fold, WANTED, tmp_path / "columns")
     found = columns_of(tmp_path / "columns")
-    assert num_rows(tmp_path / "columns") == 9
-    np.testing.assert_array_equal(found["label"], [0, 1, 0, 1, 0, 1, 0, 1, 0])
-    size_N = np.array([GAP, GAP, 2 / 3, 1, 4 / 3, GAP, GAP, 7 / 3, 8 / 3], np.float32)  # infinity is missing
+    assert num_rows(tmp_path / "columns") == len(ids)
+    np.testing.assert_array_equal(found["label"], [i % 2 for i in ids])
+    size_N = np.array([GAP if i % 5 < 2 else i / 3 for i in ids], np.float32)  # infinity is missing
     np.testing.assert_array_equal(found["size"], size_N)
-    np.testing.assert_array_equal(found["color"], [1, GAP, 0, GAP, 1, GAP, 0, GAP, 1])
-
-
-def test_a_fold_is_validated_on_and_the_others_are_trained_on(tmp_path: Path) -> None:
-    paths = written(tmp_path, [0, 1, 2, 3], [4, 5, 6, 7, 8])
-    write_columns(paths, "train", 1, WANTED, tmp_path / "train")
-    write_columns(paths, "valid", 1, WANTED, tmp_path / "valid")
-    np.testing.assert_array_equal(
-        columns_of(tmp_path / "train")["label"], [i % 2 for i in (0, 2, 3, 5, 6, 8)]
-    )
-    np.testing.assert_array_equal(columns_of(tmp_path / "valid")["color"], [GAP, 1, GAP])
+    np.testing.assert_array_equal(found["color"], [(1, GAP, 0, GAP)[i % 4] for i in ids])
 
 
 def test_a_full_disk_is_told_before_the_first_row(tmp_path: Path) -> None:
