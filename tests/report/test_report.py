@@ -300,3 +300,12 @@ def test_the_verdict_on_many_models_names_the_best_single_one_and_the_blend(
     metrics["comparison"]["leader"] = "blend"
     write_json(paths.metrics, metrics)
     assert "; the blend, level with" in page_of(paths).text or "; the blend leads with" in page_of(paths).text
+
+
+def test_of_a_large_table_evenly_spaced_rows_are_drawn_and_the_page_says_so(
+    run_directory: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparkgpu.present.report.MOST_ROWS", 50)
+    paths = run_directory(weight="w", repeats=1)
+    assert "Drawn from every 8th row." in page_of(paths).text
+    assert "evenly spaced part of the test rows" in card_path(paths, "trees").read_text(encoding="utf-8")
