@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from made_table import feature
 
 from sparkgpu.table import writer
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.writer import SplitFile, slots, table_rows
+from sparkgpu.table.writer import SplitFile, table_rows
 
 FEATURES = (feature("width"), feature("colour", "red", "blue"))
 
@@ -33,24 +31,6 @@ def test_a_file_holds_the_ids_the_label_and_one_float_column_for_each_feature_wi
     }  # fmt: skip
     assert not any(field.nullable for field in found.schema)
     np.testing.assert_array_equal(np.stack([found["width"], found["colour"]], axis=1), slot_NF)
-
-
-def test_the_label_of_a_regression_is_a_double():
-    found = table_rows(FEATURES, np.arange(2), np.array([0.1, 2]), None, None, np.zeros((2, 2), np.float32))
-    assert found.schema.names == ["row_id", "label", "width", "colour"]
-    assert found["label"].type == pa.float64() and found["label"].to_pylist() == [0.1, 2]
-
-
-def test_numbers_and_codes_become_slots_in_the_order_of_the_features():
-    rows = Rows(
-        row_id_N=np.arange(2),
-        label_N=np.zeros(2),
-        weight_N=None,
-        numeric_NF=np.array([[1.5], [np.nan]], np.float32),
-        codes_NK=np.array([[-1], [1]], np.int32),
-    )
-    np.testing.assert_array_equal(slots(FEATURES, rows), [[1.5, np.nan], [np.nan, 1]])
-    np.testing.assert_array_equal(slots(FEATURES[::-1], rows), [[np.nan, 1.5], [1, np.nan]])
 
 
 def test_a_file_has_its_name_only_when_it_is_complete_and_none_without_rows(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkgpu.config.registry.formats import FORMATS
+from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.encoding import Encoder, labels
 from sparkgpu.prepare.level_means import load_means
 from sparkgpu.table.rows import Rows, joined, read_rows
@@ -222,6 +223,29 @@ def test_rows_of_other_files_are_encoded_as_they_were_prepared(prepare, tmp_path
             frame.to_csv(path, index=False)
     found = prepare(path, "y", {"data.roles": {"zone": "categorical", "rate": "categorical"}})
     assert_same(path, found)
+
+
+TEXTS = {
+    "whole": ["1", "-2", "007", " 3 ", "9007199254740993"],
+    "float": ["1.5", "1e5", "-2.5E-3", "+5", ".5", "5.", "1e-400", " 2.5 "],
+    "huge": ["9223372036854775808", "1"],
+    "flag": ["true", "false", "TRUE", "False"],
+    "date": ["2024-02-29", "1899-12-31", "0001-01-01"],
+    "timestamp": ["2024-02-29 12:30", "2024-02-29T12:30:59.123456", "2024-02-29", "2024-02-29 12"],
+    "zoned": ["2024-02-29T12:30:59Z", "2024-02-29T12:30:59+05:30", "2024-02-29T12:30Z", "2024-02-29T12+0530"],
+    "word": ["007", " a ", "1.50", "12:30"],
+}
+
+
+def test_new_rows_of_csv_are_read_as_training_read_the_same_texts(prepare, tmp_path):
+    columns = [[*texts, *MISSING_TEXTS] for texts in TEXTS.values()]
+    lines = [",".join(column[i % len(column)] for column in columns) + f",{i % 2}" for i in range(ROWS)]
+    (tmp_path / "a.csv").write_text("\n".join([",".join([*TEXTS, "y"]), *lines]), encoding="utf-8")
+    found = prepare(tmp_path / "a.csv", "y")
+    assert {feature.source for feature in found.schema.numeric} == TEXTS.keys() - {"word"}
+    (word,) = found.schema.categorical
+    assert set(word.levels) == set(TEXTS["word"])
+    assert_same(tmp_path / "a.csv", found)
 
 
 @pytest.mark.spark

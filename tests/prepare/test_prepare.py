@@ -79,32 +79,41 @@ def test_a_target_that_cannot_be_learned_is_refused(prepare, refused, values, ki
 def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     start = datetime.datetime(1969, 12, 30, 6)
     number = [float(x) for x in NUMBERS]
+    words = {
+        "word": [None if i % 7 == 0 else f"level {i % 3}" for i in range(ROWS)],
+        "often": [f"v{i % 2 * i % 40}" for i in range(ROWS)],
+        "asked": [i % 3 for i in range(ROWS)],
+        "word or nothing": ["a" if i % 2 else None for i in range(ROWS)],
+    }
+    numeric = {
+        "number": [None, float("inf"), float("nan"), *number[3:]],
+        "whole": pa.array([i * i % 17 for i in range(ROWS)], pa.int8()),
+        "money": pa.array([decimal.Decimal(i % 9) / 4 for i in range(ROWS)], pa.decimal128(9, 2)),
+        "flag": [None if i == 5 else i % 4 == 0 for i in range(ROWS)],
+        "asked id": range(ROWS),
+        "id with a gap": [*range(ROWS - 1), ROWS],
+        "three or nothing": [3 if i % 2 else None for i in range(ROWS)],
+    }
+    at_six = pa.array([start + datetime.timedelta(days=i) for i in range(ROWS)], pa.timestamp("us"))
+    pairs = pa.array([[[("a", 1)]]] * ROWS, pa.list_(pa.map_(pa.string(), pa.int64())))
+    once = "constant: one timestamp in every row that has one"
+    dropped = {
+        "constant": ([3] * ROWS, "constant: one value in every row"),
+        "constant word": (["a"] * ROWS, "constant: one value in every row"),
+        "null": (pa.array([None] * ROWS, pa.float64()), "no values: every row is null"),
+        "void": (pa.nulls(ROWS), "no values: every row is null"),
+        "list": ([[i, i] for i in range(ROWS)], "of type array<bigint>, which holds no single value"),
+        "map": (pairs, "of type array<map<string,bigint>>, which holds no single value"),
+        "once": ([None if i % 2 else pd.Timestamp("2024-01-01") for i in range(ROWS)], once),
+        "no time": (["a", "b"] * 60, "asked to be a timestamp, but holds no two different timestamps"),
+        "unwanted": (number, "ignored in the configuration"),
+    }
     found = prepare(
         {
-            "number": [None, float("inf"), float("nan"), *number[3:]],
-            "whole": pa.array([i * i % 17 for i in range(ROWS)], pa.int8()),
-            "money": pa.array([decimal.Decimal(i % 9) / 4 for i in range(ROWS)], pa.decimal128(9, 2)),
-            "word": [None if i % 7 == 0 else f"level {i % 3}" for i in range(ROWS)],
-            "flag": [None if i == 5 else i % 4 == 0 for i in range(ROWS)],
-            "at six": pa.array([start + datetime.timedelta(days=i) for i in range(ROWS)], pa.timestamp("us")),
-            "day": pa.array([datetime.date(2024, 1, 1 + i % 28) for i in range(ROWS)], pa.date32()),
-            "often": [f"v{i % 2 * i % 40}" for i in range(ROWS)],
-            "asked": [i % 3 for i in range(ROWS)],
-            "asked id": range(ROWS),
-            "id with a gap": [*range(ROWS - 1), ROWS],
-            "three or nothing": [3 if i % 2 else None for i in range(ROWS)],
-            "word or nothing": ["a" if i % 2 else None for i in range(ROWS)],
-            "constant": [3] * ROWS,
-            "constant word": ["a"] * ROWS,
-            "null": pa.array([None] * ROWS, pa.float64()),
-            "void": pa.nulls(ROWS),
-            "name": [f"person {i}" for i in range(ROWS)],
-            "id": pa.array(range(1000, 1000 + ROWS), pa.int64()),
-            "list": [[i, i] for i in range(ROWS)],
-            "map": pa.array([[[("a", 1)]]] * ROWS, pa.list_(pa.map_(pa.string(), pa.int64()))),
-            "once": [None if i % 2 else pd.Timestamp("2024-01-01") for i in range(ROWS)],
-            "no time": ["a", "b", "c"] * 40,
-            "unwanted": number,
+            **words,
+            **numeric,
+            "at six": at_six,
+            **{name: one for name, (one, _) in dropped.items()},
             "y": LABELS,
         },
         "y",
@@ -114,28 +123,9 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
             "data.ignore": ("unwanted",),
         },
     )
-    assert found.kinds == {
-        "number": "numeric", "whole": "numeric", "money": "numeric", "word": "categorical", "flag": "numeric",
-        "at six (year)": "numeric", "at six (month)": "numeric", "at six (day)": "numeric",
-        "at six (weekday)": "numeric", "at six (days since 1970)": "numeric", "day (day)": "numeric",
-        "day (weekday)": "numeric", "day (days since 1970)": "numeric", "often": "categorical",
-        "asked": "categorical", "asked id": "numeric", "id with a gap": "numeric",
-        "three or nothing": "numeric", "word or nothing": "categorical",
-    }  # fmt: skip
-    assert found.dropped == {
-        "constant": "constant: one value in every row",
-        "constant word": "constant: one value in every row",
-        "null": "no values: every row is null",
-        "void": "no values: every row is null",
-        "name": found.dropped["name"],
-        "id": "id-like: numbers the rows",
-        "list": "of type array<bigint>, which holds no single value",
-        "map": "of type array<map<string,bigint>>, which holds no single value",
-        "once": "constant: one timestamp in every row that has one",
-        "no time": "asked to be a timestamp, but holds no two different timestamps",
-        "unwanted": "ignored in the configuration",
-    }
-    assert found.dropped["name"].startswith("id-like: ")
+    parts = [f"at six ({part})" for part in ("year", "month", "day", "weekday", "days since 1970")]
+    assert found.kinds == dict.fromkeys(words, "categorical") | dict.fromkeys([*numeric, *parts], "numeric")
+    assert found.dropped == {name: reason for name, (_, reason) in dropped.items()}
     assert found.schema.notes == (
         "1 infinite values in 'number' count as missing",
         "often: more than 5 levels; the rarer ones became one level",
@@ -276,7 +266,7 @@ def test_the_table_is_typed_whole_and_in_the_order_of_its_rows(prepare, tmp_path
     assert other.table()["split"].tolist() != table["split"].tolist()
 
 
-def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare, refused):
+def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare):
     own = np.arange(ROWS) % 3 / 2.0
     columns = {"x": NUMBERS, "own": own, "y": LABELS, "z": NUMBERS**2}
     found = prepare(columns, "y", {"data.weight": "own", "data.class_weights": "balanced"})
@@ -291,15 +281,19 @@ def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare, r
     assert plain.schema.notes == (
         "class_weights = balanced has no meaning for a regression and was not applied",
     )
-    for bad, words in (
-        (
-            [-1.0, float("nan"), 1e39, None, *own[4:]],
-            "4 rows have no number from 0 to 3.4e38. Correct or remove them",
-        ),
-        ([0.0] * ROWS, "is zero in all 120 rows"),
-        ([datetime.date(2024, 1, 1)] * ROWS, "is of type date; a weight must be a number"),
-    ):
-        assert words in refused(prepare, {**columns, "own": bad}, "y", {"data.weight": "own"})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([-1.0, float("nan"), 1e39, None], "120 rows have no number from 0 to 3.4e38. Correct or remove"),
+        ([0.0] * 4, "is zero in all 120 rows"),
+        ([datetime.date(2024, 1, 1)] * 4, "is of type date; a weight must be a number"),
+    ],
+)
+def test_weights_that_are_none_are_refused(prepare, refused, values, words):
+    columns = {"x": NUMBERS, "w": values * 30, "y": LABELS}
+    assert words in refused(prepare, columns, "y", {"data.weight": "w"})
 
 
 def test_folds_are_written_and_leave_no_split_to_validate_on(prepare):
