@@ -14,6 +14,7 @@ from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.engines.engine import TreesTrial, Trial
 from sparkgpu.plan.plan import LanePlan
 from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.rundir.curve import read_curve
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths
@@ -93,29 +94,36 @@ def table(
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one trial left: its record, predictions of the test rows and points of its learning curve."""
+    """What one trial left: its record, predictions of both splits and points of its learning curve."""
 
+    planted: Table
+    folder: Path
     record: FitRecord
     valid: NDArray[np.float64]
     test: NDArray[np.float64]
-    curve: list[tuple[int, float]]
+    curve: list[tuple[int, Any]]
     """(number of trees, metric on valid)"""
 
-    def accuracy(self, planted: Table) -> float:
-        return float((self.test.argmax(axis=1) == planted.labels("test")).mean())
+    def accuracy(self) -> float:
+        return float((self.test.argmax(axis=1) == self.planted.labels("test")).mean())
+
+    def log_loss(self) -> float:
+        """Of the validation rows."""
+        probability_N = self.valid[np.arange(len(self.valid)), self.planted.labels("valid")]
+        return float(-np.log(probability_N).mean())
 
 
 def outcome(planted: Table, name: str, record: FitRecord) -> Outcome:
     """Read back what the trial `name` wrote."""
     trial = planted.paths.trial(name)
     found = read_predictions(trial.predictions, planted.schema)
-    lines = [line.split(",") for line in trial.learning_curve.read_text().splitlines()]
-    step, valid = lines[0].index("step"), lines[0].index("valid")
     return Outcome(
+        planted=planted,
+        folder=trial.root,
         record=record,
         valid=found["valid"][1],
         test=found["test"][1],
-        curve=[(int(line[step]), float(line[valid])) for line in lines[1:]],
+        curve=[(point.step, point.valid) for point in read_curve(trial.learning_curve)[1]],
     )
 
 

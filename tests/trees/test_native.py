@@ -38,12 +38,6 @@ def noisy(root: Path) -> Table:
     return table(root, label_N, {f"x{f}": signal_NF[:, f] for f in range(4)})
 
 
-def log_loss(planted: Table, found: Outcome) -> float:
-    """The mean over the validation rows."""
-    probability_N = found.valid[np.arange(len(found.valid)), planted.labels("valid")]
-    return float(-np.log(probability_N).mean())
-
-
 def test_categories_are_categories_and_not_numbers_in_an_order(engine: str, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     levels = tuple(f"shop {number:02}" for number in range(24))
@@ -51,8 +45,8 @@ def test_categories_are_categories_and_not_numbers_in_an_order(engine: str, tmp_
     label_N = random.permutation(np.arange(len(levels)) % 2)[code_N]  # no order of the shops tells it
     words = table(tmp_path / "words", label_N, texts={"shop": (np.array(levels)[code_N], levels)})
     codes = table(tmp_path / "codes", label_N, {"shop": code_N.astype(float)})
-    assert fit(words, engine).accuracy(words) == 1.0  # one cut is enough
-    assert fit(codes, engine).accuracy(codes) < 0.8
+    assert fit(words, engine).accuracy() == 1.0  # one cut is enough
+    assert fit(codes, engine).accuracy() < 0.8
 
 
 def test_gaps_are_gaps_and_not_a_number_or_a_word(engine: str, tmp_path: Path) -> None:
@@ -62,9 +56,9 @@ def test_gaps_are_gaps_and_not_a_number_or_a_word(engine: str, tmp_path: Path) -
     gappy = table(tmp_path / "gaps", label_N, {"x": np.where(label_N == 1, np.nan, value_N)})
     filled = table(tmp_path / "filled", label_N, {"x": np.where(label_N == 1, 0.0, value_N)})
     words = table(tmp_path / "words", label_N, texts={"color": (word_N, COLORS)})
-    assert fit(gappy, engine).accuracy(gappy) >= 0.98
-    assert fit(filled, engine).accuracy(filled) < 0.9  # one cut cannot single out a value in the middle
-    assert fit(words, engine, max_depth=3).accuracy(words) == 1.0
+    assert fit(gappy, engine).accuracy() >= 0.98
+    assert fit(filled, engine).accuracy() < 0.9  # one cut cannot single out a value in the middle
+    assert fit(words, engine, max_depth=3).accuracy() == 1.0
 
 
 def test_a_row_of_weight_two_counts_as_the_row_twice(exact_engine: str, tmp_path: Path) -> None:
@@ -97,7 +91,7 @@ def test_trees_without_gain_end_the_training_and_the_best_number_predicts(
     found = fit(planted, engine, ntrees=1000, early_stopping_rounds=12, **settings)
     best = found.record.best_iteration
     assert best > 1 and found.curve[-1][0] == best + 12 < 1000
-    assert log_loss(planted, found) == pytest.approx(dict(found.curve)[best], rel=1e-5)
+    assert found.log_loss() == pytest.approx(dict(found.curve)[best], rel=1e-5)
     if engine != "catboost":  # it adds noise to its gains
         assert best == min(found.curve, key=lambda point: point[1])[0]
         cut = fit(planted, engine, ntrees=best, **settings)
@@ -121,7 +115,7 @@ def test_without_early_stopping_all_trees_stand_and_predict(engine: str, tmp_pat
     found = fit(planted, engine, ntrees=30, max_depth=4, learn_rate=0.3)
     assert [step for step, _ in found.curve] == list(range(1, 31))
     assert found.record.best_iteration < 30
-    assert log_loss(planted, found) == pytest.approx(found.curve[-1][1], rel=1e-5)
+    assert found.log_loss() == pytest.approx(found.curve[-1][1], rel=1e-5)
 
 
 def test_gpu_hist_without_a_gpu_is_refused_and_nothing_trains_on_the_cpu_instead(
