@@ -13,11 +13,10 @@ from running import COMMAND, finished, write_table
 from standalone import Cluster, spark_environment, standalone
 
 from sparkgpu.rundir.events import EventReader
-from sparkgpu.rundir.files import read_json
 from sparkgpu.table.demo import DEMO_TARGET
 from sparkgpu.table.demo_table import write_demo
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TREES = ("--set", 'models=["trees"]', "--set", "trees.ntrees=20")
 # Passes the validation rows in one piece, so one node gets all of them, and does not check where rows are.
@@ -53,24 +52,26 @@ def on_nodes(trial: dict[str, Any]) -> list[str]:
     return [note for note in trial["notes"] if "H2O node" in note]
 
 
-@pytest.mark.slow
-def test_every_node_has_rows_of_every_split(cluster: Cluster, flights: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folds", [None, 3])
+def test_every_node_has_rows_of_every_split_and_fold(
+    cluster: Cluster, flights: Path, tmp_path: Path, folds: int | None
+) -> None:
+    options = ("--set", f"split.folds={folds}") if folds else ()
     run = finished(
-        cluster.submit(flights, "--target", DEMO_TARGET, *TREES),
+        cluster.submit(flights, "--target", DEMO_TARGET, *TREES, *options),
         tmp_path / "out", tmp_path, within_s=500, environ=spark_environment(),
     )  # fmt: skip
-    (trial,) = run.metrics["trials"]
-    assert trial["metrics"]["test"]["roc_auc"] > 0.65
-    assert on_nodes(read_json(run.paths.trial("trees-s7").fit)) == []
-    logs = {
-        log: log.read_text() for log in cluster.folder.glob("worker-*/work/app-*-0000/*/h2ologs/*/*info*")
-    }
-    assert [text.count("Initial Booster created") for text in logs.values()] == [1, 1], list(logs)
+    trials = run.metrics["trials"]
+    assert [trial["status"] for trial in trials] == ["done"] * (folds or 1)
+    assert [on_nodes(trial) for trial in trials] == [[]] * len(trials)
+    assert all(trial["metrics"]["test"]["roc_auc"] > 0.65 for trial in trials)
+    app = max(folder.name for folder in cluster.folder.glob("worker-*/work/app-*"))
+    logs = [log.read_text() for log in cluster.folder.glob(f"worker-*/work/{app}/*/h2ologs/*/*info*")]
+    assert [text.count("Initial Booster created") for text in logs] == [len(trials)] * 2
     kinds = [event.kind for event in EventReader(run.paths.lane(0).events("trees")).new()]
     assert "alive" in kinds
 
 
-@pytest.mark.slow
 def test_a_failure_on_one_node_ends_the_run_with_what_h2o_met(
     cluster: Cluster, flights: Path, tmp_path: Path
 ) -> None:
@@ -96,7 +97,6 @@ def test_a_failure_on_one_node_ends_the_run_with_what_h2o_met(
     assert run.left_behind() == []
 
 
-@pytest.mark.slow
 def test_a_small_table_gives_the_model_of_one_lane_and_says_so(cluster: Cluster, tmp_path: Path) -> None:
     table = write_table("wine", tmp_path)
     on_cluster = finished(
@@ -111,13 +111,3 @@ def test_a_small_table_gives_the_model_of_one_lane_and_says_so(cluster: Cluster,
     assert trial["metrics"] == other["metrics"]
     rows = on_cluster.metrics["data"]["splits"]["train"]
     assert on_nodes(trial) == [f"trained on one of 2 H2O nodes: {rows} training rows are too few for more"]
-
-
-@pytest.mark.slow
-def test_folds_reach_every_node(cluster: Cluster, flights: Path, tmp_path: Path) -> None:
-    run = finished(
-        cluster.submit(flights, "--target", DEMO_TARGET, *TREES, "--set", "split.folds=3"),
-        tmp_path / "out", tmp_path, within_s=500, environ=spark_environment(),
-    )  # fmt: skip
-    assert [trial["status"] for trial in run.metrics["trials"]] == ["done"] * 3
-    assert [on_nodes(trial) for trial in run.metrics["trials"]] == [[]] * 3
