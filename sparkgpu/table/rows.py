@@ -137,10 +137,20 @@ def decode(
 ) -> None:
     """Write the features of the rows `wanted` of a batch into the rows `target` of both matrices."""
     for place, feature in enumerate(schema.numeric):
-        numeric_NF[target, place] = as_numpy(batch.column(feature.name))[wanted]
+        numeric_NF[target, place] = _slot(batch, feature.name)[wanted]
     for place, feature in enumerate(schema.categorical):
-        code_N = as_numpy(batch.column(feature.name))[wanted]
+        code_N = _slot(batch, feature.name)[wanted]
         codes_NK[target, place] = np.where(np.isnan(code_N), -1, code_N)
+
+
+def _slot(batch: pa.RecordBatch, name: str) -> NDArray[np.float32]:
+    """Raises `pyarrow.ArrowTypeError` for a column of another type."""
+    import pyarrow as pa
+
+    column = batch.column(name)
+    if column.type != pa.float32():
+        raise pa.ArrowTypeError(f"{name} is {column.type}: another version of sparkgpu made it; run it again")
+    return as_numpy(column)
 
 
 def _fill(

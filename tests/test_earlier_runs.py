@@ -1,0 +1,59 @@
+"""Folders of runs that earlier versions left can be read, predicted with, reported and compared."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import sparkgpu
+from sparkgpu.cli import main
+from sparkgpu.errors import DataError
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.rows import read_rows
+from sparkgpu.table.schema import read_schema
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(params=sorted(folder.name for folder in GOLDEN.iterdir()))
+def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A run of 240 rows with numbers, texts, booleans and timestamps, as that version left it."""
+    return Path(shutil.copytree(GOLDEN / request.param, tmp_path / "run"))
+
+
+def test_its_results_are_read(earlier: Path) -> None:
+    found = sparkgpu.read_run(earlier)
+    assert set(found.leaderboard()["model"]) == {"trees", "neural", "blend"}
+    assert found.metrics["comparison"]["metric"] == "roc_auc"
+    assert len(found.predictions("trees")) == found.metrics["data"]["splits"]["test"]
+
+
+@pytest.mark.parametrize("model", ["trees", "neural", "blend"])
+def test_its_models_predict_what_they_predicted(earlier: Path, model: str) -> None:
+    before = sparkgpu.read_run(earlier).predictions(model)
+    rows = pq.read_table(earlier / "small.parquet").take(before["row_id"].to_numpy())
+    now = sparkgpu.load(earlier, model).predict_proba(rows.to_pandas())
+    np.testing.assert_allclose(now[:, 1], before["probability_yes"], atol=1e-6)
+
+
+def test_it_is_reported_and_compared(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = shutil.copytree(earlier, earlier.with_name("other"))
+    page = earlier / "comparison.html"
+    for arguments in (["report", earlier], ["compare", earlier, other, "--out", page]):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        assert ended.value.code in (0, None), capsys.readouterr().err
+    assert "trees" in (earlier / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_table_in_the_form_of_before_this_one_is_refused_with_a_sentence(earlier: Path) -> None:
+    for file in earlier.glob("table/split=*/*.parquet"):
+        table = pq.read_table(file)
+        pq.write_table(table.set_column(2, "x", table["x"].cast("float64")), file)
+    paths = RunPaths(root=earlier)
+    with pytest.raises(DataError, match=r"x is double: another version of sparkgpu made it; run it again"):
+        read_rows(paths, read_schema(paths), "test")
