@@ -42,6 +42,8 @@ def test_its_models_predict_what_they_predicted(earlier: Path, model: str) -> No
 
 def test_it_is_reported_and_compared(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = shutil.copytree(earlier, earlier.with_name("other"))
+    with (other / "metrics.json").open("a") as file:
+        file.write("\n")  # equal ones would be one run named twice
     page = earlier / "comparison.html"
     for arguments in (["report", earlier], ["compare", earlier, other, "--out", page]):
         with pytest.raises(SystemExit) as ended:
