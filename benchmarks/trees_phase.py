@@ -27,8 +27,7 @@ from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.engines.engine import Platform, TreesTrial, Trial
 from sparkgpu.h2o.context import start_h2o, stopping
 from sparkgpu.h2o.session import spark_session
-from sparkgpu.host.ports import reserved_ports
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.plan.plan import LanePlan
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import EventWriter

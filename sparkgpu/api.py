@@ -14,7 +14,7 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
 from sparkgpu.config.options import keyed
 from sparkgpu.errors import ConfigError, DataError
-from sparkgpu.host.environment import complete_environment
+from sparkgpu.host.interpreter import complete_environment
 from sparkgpu.present.run_result import RunResult
 from sparkgpu.present.terminal.display import open_display
 from sparkgpu.runs import run as orchestrate

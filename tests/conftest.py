@@ -90,8 +90,7 @@ def _found(find: Callable[[], T]) -> T:
 def spark(java: Path) -> Iterator[SparkSession]:
     """The one Spark session of all tests (a process can have no second one)."""
     from sparkgpu.h2o.session import spark_session
-    from sparkgpu.host.ports import reserved_ports
-    from sparkgpu.host.scratch import scratch_folder
+    from sparkgpu.host.reservations import reserved_ports, scratch_folder
 
     with (
         reserved_ports(1) as (port_base,),

@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 from sparkgpu.host.devices import find_machine
-from sparkgpu.host.gpu_meter import GpuMeter, _Gpu
+from sparkgpu.host.meters import GpuMeter, ProcessTree, _Gpu
 from sparkgpu.host.monitor import Monitor
-from sparkgpu.host.process_tree import ProcessTree
 from sparkgpu.host.telemetry import COLUMNS
 
 MIB = 2**20
@@ -185,7 +184,7 @@ class Nvml:
 
 def test_energy_is_the_integral_of_power_and_gaps_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus, nvml, now = GpuMeter(None, lambda pid: None), Nvml(), 0.0
-    monkeypatch.setattr("sparkgpu.host.gpu_meter.time.monotonic", lambda: now)
+    monkeypatch.setattr("sparkgpu.host.meters.time.monotonic", lambda: now)
     gpus._nvml, gpus._gpus = nvml, [_Gpu(index=3, handle=None)]
     (sample,) = gpus.measure()
     assert (sample.gpu, sample.gpu_util, sample.gpu_mem_bytes, sample.gpu_power_w) == (3, 97, None, 100.0)

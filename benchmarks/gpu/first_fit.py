@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 
 from sparkgpu.h2o.context import start_h2o, stopping
 from sparkgpu.h2o.session import spark_session
-from sparkgpu.host.ports import reserved_ports
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.reservations import reserved_ports, scratch_folder
 
 
 def main() -> None:

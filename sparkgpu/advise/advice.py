@@ -17,7 +17,7 @@ from sparkgpu.advise.predict import Prediction, predict
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import choose_devices, find_machine
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.reservations import scratch_folder
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.runs.installed import check_engines, engine_with_cuda

@@ -19,8 +19,7 @@ from sparkgpu.cli.models import export, predict
 from sparkgpu.cli.results import compare, leaderboard, monitor, report, schema
 from sparkgpu.cli.run import run
 from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
-from sparkgpu.host.collector import end_quickly
-from sparkgpu.host.environment import complete_environment
+from sparkgpu.host.interpreter import complete_environment, end_quickly
 from sparkgpu.present.terminal.spool import say
 from sparkgpu.slurm.command import slurm
 from sparkgpu.words import clean

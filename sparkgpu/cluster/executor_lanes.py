@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from sparkgpu.config import toml as config_io
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.host.devices import find_machine
-from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.processes import end_groups
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.lanes.crew import ending
 from sparkgpu.lanes.launch import Worker, start_lane
 from sparkgpu.plan.plan import LanePlan, Plan, heap_bytes

@@ -15,7 +15,7 @@ from sparkgpu.doctor.gpu_checks import gpu_checks, run_check
 from sparkgpu.doctor.machine_checks import machine_checks
 from sparkgpu.host.devices import choose_devices, find_machine
 from sparkgpu.host.gpus import find_gpus
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.reservations import scratch_folder
 
 
 def examine(

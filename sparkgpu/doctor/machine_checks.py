@@ -22,7 +22,7 @@ from sparkgpu.errors import SparkgpuError
 from sparkgpu.h2o.startup import archive_path, assembly_jar
 from sparkgpu.host.devices import Machine
 from sparkgpu.host.java import find_java
-from sparkgpu.host.ports import BLOCK, reserved_ports
+from sparkgpu.host.reservations import BLOCK, reserved_ports
 from sparkgpu.words import counted, gibibytes, listed
 
 GIB = 2**30

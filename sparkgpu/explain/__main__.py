@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from sparkgpu.host.collector import importing
+from sparkgpu.host.interpreter import importing
 from sparkgpu.host.processes import die_with_parent
 
 

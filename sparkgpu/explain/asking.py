@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from sparkgpu.explain.columns import Places
 from sparkgpu.explain.sample import Sample
-from sparkgpu.host.collector import importing
+from sparkgpu.host.interpreter import importing
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.metrics import primary, primary_value, score
 from sparkgpu.table.rows import Rows, joined

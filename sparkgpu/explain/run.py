@@ -14,7 +14,7 @@ from sparkgpu.explain.importance import importances
 from sparkgpu.explain.models import started
 from sparkgpu.explain.ranking import pair_of, ranked
 from sparkgpu.explain.sample import draw_sample
-from sparkgpu.host.cores import usable_cores
+from sparkgpu.host.processor import usable_cores
 from sparkgpu.rundir.explanations import ExplainedModel, Explanations
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, finished_results

@@ -32,7 +32,7 @@ from sparkgpu.h2o.mojo import MOJO, load_mojo
 from sparkgpu.h2o.mojo_file import complete
 from sparkgpu.h2o.parameters import estimator_parameters, level_order
 from sparkgpu.h2o.predictions import by_saved_model, verify_saved_model
-from sparkgpu.host.collector import importing
+from sparkgpu.host.interpreter import importing
 from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.prepare.pyspark_internals import java_of
 from sparkgpu.rundir.files import write_text

@@ -15,9 +15,8 @@ from typing import Literal
 import psutil
 
 from sparkgpu.errors import DeviceError
-from sparkgpu.host.cores import usable_cores
 from sparkgpu.host.gpus import DENIED, Gpu, find_gpus
-from sparkgpu.host.processor import has_amx
+from sparkgpu.host.processor import has_amx, usable_cores
 from sparkgpu.words import listed
 
 _CGROUP = Path("/sys/fs/cgroup")

@@ -11,14 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sparkgpu.host.gpu_meter import GpuMeter
-from sparkgpu.host.process_tree import ProcessTree
-from sparkgpu.host.rates import MachineMeter, Rate
+from sparkgpu.host.meters import GpuMeter, MachineMeter, ProcessTree, Rate
 from sparkgpu.host.telemetry import Sample, append_sample, set_aside_older
 
 
@@ -96,7 +93,7 @@ class Monitor:
             load1=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
             disk_read_bytes_per_s=self._read.of(use.read_bytes, now),
             disk_write_bytes_per_s=self._written.of(use.written_bytes, now),
-            **asdict(self._machine.measure(now)),
+            **self._machine.measure(now),
             gpus=self._gpus.measure(),
         )
         with suppress(OSError):  # a full disk must cost only samples, not the run

@@ -1,4 +1,4 @@
-"""Whether this machine's processor multiplies bfloat16 matrices in a unit of its own, Intel's AMX.
+"""What this machine's processor offers: the usable cores, and a unit of its own for bfloat16, Intel's AMX.
 
 Only that unit is worth it: AVX512_BF16 alone measured slower than float32
 (benchmarks/results/2026-11-networks.md). torch is not asked, since the parent process does not load it.
@@ -26,3 +26,11 @@ def has_amx(cpuinfo: Path = _CPUINFO, environ: Mapping[str, str] = os.environ) -
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
     limit = next((environ[name].upper() for name in _LIMITS if environ.get(name)), "ALL")
     return _FLAG in flags and ("AMX" in limit or limit in ("ALL", "DEFAULT"))
+
+
+def usable_cores() -> int:
+    """The cores that this process may use, at least one, whatever its OpenMP variables say.
+
+    A container's quota is not in it.
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

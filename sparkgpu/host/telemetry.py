@@ -14,8 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from io import StringIO
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+IDLE_PERCENT = 10.0
+"""A GPU that is busy for less of the time, at the median of at least `LEAST_SAMPLES` samples, idled."""
+
+LEAST_SAMPLES = 20
+
+_WORDS = ("gpu_uuid", "gpu_processes")
 _DECIMALS = {"at": 3, "elapsed_s": 3, "cpu_s": 2, "load1": 2, "gpu_power_w": 1, "cpu_percent": 1}
 
 
@@ -179,8 +186,19 @@ def _gpu(row: dict[str, str]) -> GpuSample | None:
     )
 
 
-_WORDS = ("gpu_uuid", "gpu_processes")
-
-
 def _number(text: str) -> float | None:
     return float(text) if text else None
+
+
+def idle_percent(utilisation: Iterable[float | None]) -> float | None:
+    """The median of samples taken while something trained on a GPU, in per cent; None if it did not idle.
+
+    Limits: NVML's utilisation is the share of time in which anything ran on the GPU, however little of it; a
+    busy GPU may still be badly used. Slices by MIG and some virtual GPUs do not tell it, and never count as
+    idle.
+    """
+    known = [value for value in utilisation if value is not None]
+    if len(known) < LEAST_SAMPLES:
+        return None
+    middle = median(known)
+    return middle if middle < IDLE_PERCENT else None

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from sparkgpu.errors import described
 from sparkgpu.h2o.environment import prepare_environment
-from sparkgpu.host.collector import importing
+from sparkgpu.host.interpreter import importing
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks
 from sparkgpu.rundir.files import write_json

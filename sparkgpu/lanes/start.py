@@ -36,7 +36,7 @@ def main() -> None:
         except DeviceError as error:
             refused = error
 
-    from sparkgpu.host.collector import importing
+    from sparkgpu.host.interpreter import importing
 
     with importing():
         from sparkgpu.lanes.process import begin, end, give_up

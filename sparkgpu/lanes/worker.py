@@ -25,7 +25,7 @@ from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import DeviceError, described
 from sparkgpu.h2o.startup import StartingJvm
-from sparkgpu.host.collector import importing
+from sparkgpu.host.interpreter import importing
 from sparkgpu.lanes.lane_java import LaneJava
 from sparkgpu.lanes.process import end, import_for_threads
 from sparkgpu.lanes.table_making import TableMaking

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkgpu.errors import DataError
-from sparkgpu.host.cores import usable_cores
+from sparkgpu.host.processor import usable_cores
 from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet

@@ -16,7 +16,7 @@ from typing import IO, Any, TypeVar
 import pyarrow as pa
 
 from sparkgpu.errors import DataError
-from sparkgpu.host.cores import usable_cores
+from sparkgpu.host.processor import usable_cores
 from sparkgpu.prepare.file_columns import files_of
 from sparkgpu.prepare.text import CsvParser, JsonParser, LineError, Parser, csv_parser, unified
 from sparkgpu.table.source import Source

@@ -10,8 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 
 from sparkgpu.config.registry.engines import BRANCHES
-from sparkgpu.host.idle import idle_percent
-from sparkgpu.host.telemetry import GpuSample, Sample, read_telemetry
+from sparkgpu.host.telemetry import GpuSample, Sample, idle_percent, read_telemetry
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.events import TRAINING, Event, EventReader

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from sparkgpu.host.collector import importing
+from sparkgpu.host.interpreter import importing
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.paths import RunPaths
 

@@ -24,9 +24,8 @@ from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, Noti
 from sparkgpu.host.devices import Machine, choose_devices, find_machine
 from sparkgpu.host.java import find_java
 from sparkgpu.host.monitor import Monitor
-from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.rank_command import launcher_words, network_environment
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.host.watchdog import looking_after_myself
 from sparkgpu.lanes.crew import Crew, lane_crew
 from sparkgpu.plan.plan import Plan, make_plan

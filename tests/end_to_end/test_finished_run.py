@@ -20,7 +20,7 @@ from running import Running, finished, write_adult
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.h2o.startup import assembly_jar
-from sparkgpu.host.ports import BLOCK
+from sparkgpu.host.reservations import BLOCK
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.rundir.files import read_json
 from sparkgpu.rundir.paths import LanePaths, RunPaths, TrialPaths

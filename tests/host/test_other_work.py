@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from sparkgpu.host.other_work import OtherWork
+from sparkgpu.host.meters import OtherWork
 
 BUSY_S = 0.4
 BUSY = f"""

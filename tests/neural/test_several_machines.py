@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 
 from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
 from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.host.ports import reserved_ports
 from sparkgpu.host.rank_command import LAUNCHER
+from sparkgpu.host.reservations import reserved_ports
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trial_spec import TrialSpec
 from sparkgpu.rundir.files import write_json

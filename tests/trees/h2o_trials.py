@@ -21,7 +21,7 @@ from sparkgpu.engines.engine import Platform
 from sparkgpu.errors import TrialError
 from sparkgpu.h2o.context import start_h2o, stopping
 from sparkgpu.h2o.session import spark_session
-from sparkgpu.host.ports import reserved_ports
+from sparkgpu.host.reservations import reserved_ports
 from sparkgpu.rundir.files import read_record, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord

@@ -19,7 +19,7 @@ from planted_trees import COLORS, Outcome, Table, outcome, table
 from sparkgpu.engines.trees.level_order import ordered_levels
 from sparkgpu.errors import TrialError
 from sparkgpu.h2o.mojo import MojoModel
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.reservations import scratch_folder
 from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.rows import read_rows

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.errors import DeviceError
-from sparkgpu.host import ports as module
-from sparkgpu.host.ports import BLOCK, reserved_ports
+from sparkgpu.host import reservations as module
+from sparkgpu.host.reservations import BLOCK, reserved_ports
 
 OF_RUNS = (module._FIRST, module._END)
 # Not those of real runs on this machine, which come and go meanwhile; still below the kernel's own.
 FIRST, END = 31000, 32600
 HOLD = f"""
 import sys
-from sparkgpu.host import ports as module
+from sparkgpu.host import reservations as module
 module._FIRST, module._END = {FIRST}, {END}
-from sparkgpu.host.ports import reserved_ports
+from sparkgpu.host.reservations import reserved_ports
 with reserved_ports(int(sys.argv[1])) as ports:
     print(*ports, flush=True)
     sys.stdin.read()

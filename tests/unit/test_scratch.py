@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu.host.scratch import scratch_folder, sweep
+from sparkgpu.host.reservations import scratch_folder, sweep
 
 HOLD = """
 import sys
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.reservations import scratch_folder
 with scratch_folder() as folder:
     (folder / "library.so").write_bytes(b"x" * 100)
     print(folder, flush=True)

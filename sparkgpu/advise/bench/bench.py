@@ -24,8 +24,8 @@ from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.doctor.deep import all_reduce
 from sparkgpu.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
-from sparkgpu.host.other_work import DISTURBING_SHARE
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.meters import DISTURBING_SHARE
+from sparkgpu.host.reservations import scratch_folder
 from sparkgpu.plan.strategy import check_strategy
 from sparkgpu.rundir.bench import BenchRecord
 from sparkgpu.rundir.files import write_json, write_text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sparkgpu.advise.bench.train import Measured
 from sparkgpu.advise.scaling import MODELLED, Step
-from sparkgpu.host.other_work import DISTURBING_SHARE
+from sparkgpu.host.meters import DISTURBING_SHARE
 from sparkgpu.rundir.bench import BenchRow
 
 

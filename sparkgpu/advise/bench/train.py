@@ -21,9 +21,8 @@ from sparkgpu.config import toml
 from sparkgpu.config.keys import PrepareConfig, RunConfig, SplitConfig
 from sparkgpu.errors import TrialError
 from sparkgpu.host.devices import Device, Machine
-from sparkgpu.host.other_work import OtherWork
-from sparkgpu.host.ports import reserved_ports
-from sparkgpu.host.scratch import scratch_folder
+from sparkgpu.host.meters import OtherWork
+from sparkgpu.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.lanes.crew import lane_crew
 from sparkgpu.lanes.launch import outside_environment
 from sparkgpu.plan.defaults import resolve, row_flop

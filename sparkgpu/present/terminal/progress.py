@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sparkgpu.host.idle import idle_percent
+from sparkgpu.host.telemetry import idle_percent
 from sparkgpu.words import clean, clock_text, gibibytes, metric_title, number_text
 
 if TYPE_CHECKING:

@@ -1,18 +1,22 @@
-"""Blocks of TCP ports for lanes, reserved against other runs on this machine.
+"""What a run reserves on this machine: blocks of TCP ports, and a private folder for temporary files.
+
+A lock on a file holds each of them; the kernel releases it with the process, so nothing stays reserved for
+a dead run. A run that is killed leaves its folder (H2O alone unpacks 150 MB of native libraries into it),
+and the next run, which finds its lock free, removes it.
 
 The ports are below the range that the kernel gives to clients, where any outgoing connection could take a
-port a moment later. A lock on a file reserves a block; the kernel releases it with the process. Every port of
-a block is tried before the block is given out.
+port a moment later. Every port of a block is tried before the block is given out.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -66,3 +70,30 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+_PREFIX = "sparkgpu-run-"
+_LOCK = "lock"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A new folder of mode 0700, removed at the end; folders of dead runs are removed first."""
+    sweep()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        new = folder / f".{_LOCK}"
+        with new.open("w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no other process knows the file yet
+            new.rename(folder / _LOCK)  # rename only now: a lock that nobody holds means a dead run
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove the folders of dead runs."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), (folder / _LOCK).open("r", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
