@@ -169,8 +169,6 @@ NAMES = [
 
 @pytest.mark.spark
 def test_columns_of_any_name_keep_their_values(prepare, spark):
-    from pyspark.ml import PipelineModel
-
     columns = {
         name: NUMBERS + i if i % 2 else [f"l{(i + j) % 3}" for j in range(ROWS)]
         for i, name in enumerate(NAMES)
@@ -189,14 +187,12 @@ def test_columns_of_any_name_keep_their_values(prepare, spark):
         expected = expected.astype(np.float32) if feature.kind == "numeric" else expected
         assert table[feature.name].tolist() == list(expected), feature.source
     source = spark.createDataFrame(pd.DataFrame({**columns, "f2": LABELS}))
-    applied = PipelineModel.load(str(found.paths.pipeline)).transform(source)
+    applied = found.pipeline().transform(source)
     assert len(applied.select("assembled_assembled_features").first()[0]) == len(NAMES) - 1
 
 
 @pytest.mark.spark
 def test_levels_of_any_text_are_kept_and_capped_alike(prepare, spark):
-    from pyspark.ml import PipelineModel
-
     odd = ["", " ", "it's", 'say "x"', "back\\slash", "new\nline", "\x01", "\t", "größe", "🦉", "${x}", "[a]"]
     words = [odd[row % len(odd)] for row in range(ROWS - 12)] + [f"rare {row % 6}" for row in range(12)]
     found = prepare(
@@ -205,7 +201,7 @@ def test_levels_of_any_text_are_kept_and_capped_alike(prepare, spark):
     (feature,) = found.schema.features
     assert set(feature.levels) == {*odd, OTHER_LEVEL}
     assert found.table()["word"].tolist() == [word if word in odd else OTHER_LEVEL for word in words]
-    (labels,) = PipelineModel.load(str(found.paths.pipeline)).stages[1].labelsArray
+    (labels,) = found.pipeline().stages[1].labelsArray
     assert tuple(labels) == feature.levels[:-1]
 
 
@@ -238,9 +234,8 @@ def test_the_table_is_typed_whole_and_in_the_order_of_its_rows(prepare, tmp_path
     frame = pd.DataFrame({"x": NUMBERS, "w": ["a", "b", "c"] * 40, "y": [*LABELS[:-6], *[None] * 6]})
     (tmp_path / "t").mkdir()
     for part in range(3):
-        frame.iloc[40 * part : 40 * (part + 1)].to_parquet(
-            tmp_path / "t" / f"{part}.parquet", row_group_size=10
-        )
+        own = frame.iloc[40 * part : 40 * (part + 1)]
+        own.to_parquet(tmp_path / "t" / f"{part}.parquet", row_group_size=10)
     once = prepare(tmp_path / "t", "y")
     schema, table = once.schema, once.table()
     assert (schema.rows, schema.rows_refused) == (114, 6) and schema == read_schema(once.paths)
@@ -318,6 +313,7 @@ def test_folds_are_written_and_leave_no_split_to_validate_on(prepare):
         ({"n": [f"n{i}" for i in range(ROWS)], "y": LABELS}, "y", {}, "no usable features: n (id-like"),
         ({"x": [1, 2, 4], "y": [0.5, 1.5, 2.5]}, "y", {}, "3 usable rows leave none for"),
         ({"__sparkgpu_x": NUMBERS, "y": LABELS}, "y", {}, "names that begin with __sparkgpu_"),
+        ({"a __THIS__": NUMBERS, "y": LABELS}, "y", {}, "or hold __THIS__ are reserved. Rename them."),
         ({"x": [[1]] * ROWS, "y": LABELS}, "y", {"data.roles": {"x": "boolean"}},
          "'x' is of type array<bigint> and cannot be read as boolean. Choose ignore."),
     ],

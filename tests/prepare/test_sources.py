@@ -84,16 +84,16 @@ def test_each_kind_of_file_is_read_whole_and_in_its_order_with_and_without_spark
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
-def test_a_folder_is_read_by_file_name_however_spark_cuts_it(spark, read, tmp_path, ending):
+def test_a_folder_of_any_depth_is_read_by_file_name_however_spark_cuts_it(spark, read, tmp_path, ending):
     writers = {
         "parquet": lambda path, frame: write_parquet(path, frame, row_group_size=5),
         "csv": write_csv,
         "jsonl": write_json,
     }
     folder = tmp_path / "many"
-    folder.mkdir()
+    (folder / "a-b").mkdir(parents=True)
     # The longest file is not the first: Spark packs files by size.
-    for name, begin, end in (("a b", 0, 8), ("a-b", 8, 50), ("é", 50, 60)):
+    for name, begin, end in (("a b", 0, 8), ("a-b/deep", 8, 50), ("é", 50, 60)):
         writers[ending](folder / f"{name}.{ending}", FRAME.iloc[begin:end])
     if ending != "parquet":
         (folder / f"0.{ending}").write_bytes(b"")
@@ -163,27 +163,26 @@ def test_a_missing_table_of_the_catalog_is_answered_with_the_nearest_name(spark,
     assert "the catalog has no such table" in odd
 
 
-def damaged(folder, kind):
-    path = folder / "a.parquet"
-    write_parquet(path, pd.DataFrame({"x": np.random.default_rng(0).random(5000)}))
-    data = bytearray(path.read_bytes())
-    footer = int.from_bytes(data[-8:-4], "little")
-    if kind == "cut":
-        data = data[:-100]
-    elif kind == "footer":
-        data[-8 - footer : -8] = b"\xff" * footer
-    elif kind == "page":
-        data[4:60] = b"\xff" * 56
-    else:
-        data = bytearray(b"no parquet at all, only text\n" * 9)
-    path.write_bytes(data)
-    return path
+def without_footer(data):
+    size = int.from_bytes(data[-8:-4], "little")
+    return data[: -8 - size] + b"\xff" * size + data[-8:]
+
+
+DAMAGES = {
+    "cut": lambda data: data[:-100],
+    "footer": without_footer,
+    "page": lambda data: data[:4] + b"\xff" * 56 + data[60:],
+    "text": lambda data: b"no parquet at all, only text\n" * 9,
+}
 
 
 @pytest.mark.parametrize("by", ["arrow", "held"])
-@pytest.mark.parametrize("kind", ["cut", "footer", "page", "text"])
-def test_damaged_parquet_is_refused(prepare, refused, tmp_path, kind, by):
-    text = refused(prepare, damaged(tmp_path, kind), "x", by=by)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_parquet_is_refused(prepare, refused, tmp_path, damage, by):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, pd.DataFrame({"x": np.random.default_rng(0).random(5000)}))
+    path.write_bytes(damage(path.read_bytes()))
+    text = refused(prepare, path, "x", by=by)
     assert "cannot be read as parquet: it is damaged, cut short, or in another format. Check the file" in text
 
 
@@ -222,17 +221,6 @@ def test_a_local_table_that_cannot_be_read_is_refused_with_the_line(
     assert words in refused(read, tmp_path / name)
 
 
-def folder_of(*tables):
-    def write(folder, ending="parquet"):
-        (folder / "t").mkdir()
-        for number, table in enumerate(tables):
-            writer = pa.orc.write_table if ending == "orc" else pq.write_table
-            writer(table, folder / "t" / f"{number}.{ending}")
-        return folder / "t"
-
-    return write
-
-
 def typed(*kinds):
     return [pa.table({"x": pa.array([1, 2]).cast(kind), "y": [1, 2]}) for kind in kinds]
 
@@ -247,30 +235,30 @@ NANO, MICRO = pa.timestamp("ns"), pa.timestamp("us")
 
 @pytest.mark.parametrize("by", ["arrow", "held"])
 @pytest.mark.parametrize(
-    ("write", "words"),
+    ("tables", "words"),
     [
-        (folder_of(*typed(pa.int32(), pa.string())), DISAGREE),
-        (folder_of(*typed(pa.string(), pa.int64()), pa.table({"y": [1]})), DISAGREE),
-        (folder_of(*typed(NANO, MICRO)), DISAGREE),
-        (folder_of(*typed(MICRO, NANO)), DISAGREE),
-        (folder_of(twice([1], [2])), "it has duplicate column names"),
-        (folder_of(twice([1], [2.5])), "it has duplicate column names"),
+        (typed(pa.int32(), pa.string()), DISAGREE),
+        ([*typed(pa.string(), pa.int64()), pa.table({"y": [1]})], DISAGREE),
+        (typed(NANO, MICRO), DISAGREE),
+        (typed(MICRO, NANO), DISAGREE),
+        ([twice([1], [2])], "it has duplicate column names"),
+        ([twice([1], [2.5])], "it has duplicate column names"),
     ],
 )
-def test_parquet_that_disagrees_with_itself_is_refused(prepare, refused, tmp_path, write, words, by):
-    text = refused(prepare, write(tmp_path), "y", by=by)
-    assert f"{tmp_path / 't'}: cannot be read as parquet: {words}" in text
+def test_parquet_that_disagrees_with_itself_is_refused(prepare, refused, folder, tables, words, by):
+    path = folder(tables)
+    assert f"{path}: cannot be read as parquet: {words}" in refused(prepare, path, "y", by=by)
 
 
 @pytest.mark.parametrize("kinds", [(pa.int32(), pa.string()), (pa.string(), pa.float64())])
-def test_orc_files_that_disagree_on_a_type_are_refused(read, converted, refused, tmp_path, kinds):
-    path = folder_of(*typed(*kinds), pa.table({"y": [1]}))(tmp_path, "orc")
+def test_orc_files_that_disagree_on_a_type_are_refused(read, converted, refused, folder, kinds):
+    path = folder([*typed(*kinds), pa.table({"y": [1]})], "orc")
     expected = f"{path}: cannot be read as orc: {DISAGREE}. Write them again with one schema."
     assert refused(read, path) == refused(converted, path) == expected
 
 
-def test_a_type_that_spark_does_not_know_is_refused(read, refused, tmp_path):
-    path = folder_of(pa.table({"t": pa.array([1], pa.time64("us"))}))(tmp_path)
+def test_a_type_that_spark_does_not_know_is_refused(read, refused, folder):
+    path = folder([pa.table({"t": pa.array([1], pa.time64("us"))})])
     words = "a column of type INT64 (TIME(MICROS,false)), which Spark does not support"
     assert words in refused(read, path)
 
