@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -23,6 +24,7 @@ from sparkgpu.table.schema import TableSchema
 from sparkgpu.table.source import Source, find_source
 
 if TYPE_CHECKING:
+    from pyspark.ml import PipelineModel
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -52,12 +54,17 @@ class Prepared:
         ]
         return pd.concat(parts).sort_values("row_id", ignore_index=True)
 
-    def vectors(self, rows: DataFrame) -> np.ndarray:
-        """What the saved pipeline makes of the user's columns in plain Spark."""
+    def pipeline(self) -> PipelineModel:
+        """The saved pipeline, read by plain Spark."""
         from pyspark.ml import PipelineModel
+
+        return PipelineModel.load(str(self.paths.pipeline))
+
+    def vectors(self, rows: DataFrame) -> np.ndarray:
+        """What the saved pipeline makes of the user's columns."""
         from pyspark.ml.functions import vector_to_array
 
-        applied = PipelineModel.load(str(self.paths.pipeline)).transform(rows)
+        applied = self.pipeline().transform(rows)
         return np.stack(applied.select(vector_to_array("features", "float32").alias("v")).toPandas()["v"])
 
     @property
@@ -115,6 +122,21 @@ def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
             raise
 
     return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[..., Path]:
+    """Write tables of Arrow as the files of a folder, in their order."""
+
+    def write(tables: Sequence[pa.Table], ending: str = "parquet") -> Path:
+        path = tmp_path / f"folder-{len(list(tmp_path.iterdir()))}"
+        path.mkdir()
+        writer = pyarrow.orc.write_table if ending == "orc" else pq.write_table
+        for number, table in enumerate(tables):
+            writer(table, path / f"{number}.{ending}")
+        return path
+
+    return write
 
 
 @pytest.fixture

@@ -222,6 +222,11 @@ def test_rows_of_other_files_are_encoded_as_they_were_prepared(prepare, tmp_path
         else:
             frame.to_csv(path, index=False)
     found = prepare(path, "y", {"data.roles": {"zone": "categorical", "rate": "categorical"}})
+    assert {"text", "said_hour", "day_day"} <= {feature.name for feature in found.schema.numeric}
+    is_said = any(
+        "'text' is text that holds numbers and is read as such" in note for note in found.schema.notes
+    )
+    assert is_said == (ending in ("jsonl", "orc"))  # nobody chose text in CSV
     assert_same(path, found)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.orc
-import pyarrow.parquet as pq
 import pytest
 
 from sparkgpu.prepare.columns import ROW_ID
@@ -27,21 +25,6 @@ def part(letters, seed=0):
         "y": random.choice(["no", "yes"], ROWS),
     }
     return pa.table({name: found[name] for letter in letters for name in found if name[0] == letter})
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A folder of files by name."""
-
-    def write(files, ending="parquet"):
-        path = tmp_path / f"folder-{len(list(tmp_path.iterdir()))}"
-        path.mkdir()
-        writer = pa.orc.write_table if ending == "orc" else pq.write_table
-        for number, table in enumerate(files):
-            writer(table, path / f"{number}.{ending}")
-        return path
-
-    return write
 
 
 @pytest.mark.parametrize("ending", ["parquet", "orc"])

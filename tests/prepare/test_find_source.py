@@ -77,15 +77,10 @@ def test_empty_and_hidden_files_of_a_folder_do_not_count(file):
 @pytest.mark.parametrize(
     ("header", "delimiter"),
     [
-        ("a,b", ","),
-        ("a;b", ";"),
-        ("a\tb\tc", "\t"),
-        ("a|b", "|"),
-        ("a", ","),
-        ('"x, y, z";b', ";"),
+        ("a,b", ","), ("a;b", ";"), ("a\tb\tc", "\t"), ("a|b", "|"), ("a", ","), ('"x, y, z";b', ";"),
         ("\n\na;b", ";"),
     ],
-)
+)  # fmt: skip
 def test_the_header_tells_the_delimiter(file, header, delimiter):
     assert TextFiles(find_source(str(file("a.csv", f"{header}\n1\n".encode())))).parser.delimiter == delimiter
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.orc
 import pytest
 
 ROWS = 120
@@ -51,33 +50,6 @@ def test_text_that_holds_numbers_or_timestamps_is_read_as_such_and_codes_stay_te
     assert table["timestamp_hour"].tolist() == DAYS.dt.hour.tolist()[1:]
     assert table["day_day"].isna().tolist() == [i % 6 == 0 for i in range(1, ROWS)]
     assert table["asked"].tolist() == [i % 7 for i in range(1, ROWS)]
-
-
-@pytest.mark.parametrize("ending", ["orc", "csv", "jsonl"])
-def test_text_dates_and_numbers_of_other_files_are_read_too(prepare, tmp_path, ending):
-    frame = pd.DataFrame(
-        {
-            "day": [f"{day:%Y-%m-%d}" if i % 6 else "NA" for i, day in enumerate(DAYS)],
-            "price": [f"{value:.3f}" if i % 10 else "NA" for i, value in enumerate(NUMBERS)],
-            "y": LABELS,
-        }
-    )
-    path = tmp_path / f"a.{ending}"
-    if ending == "orc":
-        pa.orc.write_table(pa.Table.from_pandas(frame), path)
-    elif ending == "csv":
-        frame.to_csv(path, index=False)
-    else:
-        frame.to_json(path, orient="records", lines=True)
-    found = prepare(path, "y")
-    parts = ["day (month)", "day (day)", "day (weekday)", "day (days since 1970)"]
-    assert set(found.kinds) == {*parts, "price"} and set(found.kinds.values()) == {"numeric"}
-    held = (
-        "'price' is text that holds numbers and is read as such",
-        "'day' is text that holds timestamps and is read as such",
-    )
-    assert found.schema.notes == (() if ending == "csv" else held)  # nobody chose text in CSV
-    assert found.table()["day_day"].isna().sum() == 20
 
 
 def test_numbers_that_32_bits_do_not_hold_count_as_missing_and_are_said(prepare):

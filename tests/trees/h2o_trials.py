@@ -15,7 +15,7 @@ from pathlib import Path
 
 import h2o
 import numpy as np
-from planted_trees import cpu_lane, planned
+from planted_trees import Table, planned
 
 from sparkgpu.engines.engine import Platform
 from sparkgpu.errors import TrialError
@@ -50,9 +50,11 @@ def main() -> None:
                 earlier = read_record(paths.trial(asked["ntrees_of"]).fit, FitRecord)
                 settings = {**settings, "ntrees": earlier.best_iteration, "early_stopping_rounds": 0}
             (own := scratch / asked["name"]).mkdir()
-            lane = cpu_lane(port_base)
-            trial = planned(paths, schema, asked["name"], "h2o-xgboost", lane, own, **settings)
-            trial = replace(trial, spec=trial.spec.model_copy(update={"fold": asked["fold"]}))
+            planted = Table(paths=paths, schema=schema, label_N=np.empty(0), split_N=np.empty(0))
+            trial = planned(planted, asked["name"], "h2o-xgboost", **settings)
+            lane = trial.lane.model_copy(update={"port_base": port_base})
+            spec = trial.spec.model_copy(update={"fold": asked["fold"]})
+            trial = replace(trial, spec=spec, lane=lane, scratch=own)
             java = session._jvm
             engine = H2OXGBoost(Platform(java=java))
             if asked["parsed"]:

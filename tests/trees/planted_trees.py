@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.engines.engine import TreesTrial, Trial
 from sparkgpu.plan.plan import LanePlan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.curve import read_curve
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json
@@ -127,30 +127,22 @@ def outcome(planted: Table, name: str, record: FitRecord) -> Outcome:
     )
 
 
-def planned(
-    paths: RunPaths,
-    schema: TableSchema,
-    name: str,
-    engine: str,
-    lane: LanePlan,
-    scratch: Path,
-    **settings: Any,
-) -> TreesTrial:
+def planned(planted: Table, name: str, engine: str, **settings: Any) -> TreesTrial:
     """A trial as a lane's worker hands it to the engine."""
-    own = paths.lane(0)
+    own = planted.paths.lane(0)
     return Trial(
         spec=TrialSpec(name=name, model="trees", engine=engine, seed=7, fold=None, lane=0, gang=(0,)),
         parameters=TreesParameters.model_validate({**PLAIN, "engine": engine, **settings}),
-        schema=schema,
-        run=paths,
-        lane=lane,
+        schema=planted.schema,
+        run=planted.paths,
+        lane=cpu_lane(),
         events=EventWriter(own.events("trees"), own.phases("trees")),
-        scratch=scratch,
+        scratch=planted.paths.root,
     )
 
 
-def cpu_lane(port_base: int = 50000) -> LanePlan:
+def cpu_lane() -> LanePlan:
     return LanePlan(
         index=0, device="cpu", cuda_visible_devices="", device_name="CPU", threads=1, tree_threads=1,
-        neural_threads=1, heap_bytes=2**30, port_base=port_base,
+        neural_threads=1, heap_bytes=2**30, port_base=50000,
     )  # fmt: skip

@@ -17,16 +17,16 @@ from sparkgpu.engines.engine import Platform, make_engine
 from sparkgpu.engines.saved_model import check_saved_model
 from sparkgpu.engines.trees import free_cores
 from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import Plan
 from sparkgpu.rundir.files import read_json
 from sparkgpu.table.rows import read_rows
+from sparkgpu.trials.loop import run_trials
 
 
 def fit(planted: Table, engine: str, **settings: Any) -> Outcome:
     """One trial, as a lane's worker runs it."""
     name = f"trees-{len(list(planted.paths.root.glob('trials/*')))}"
-    trial = planned(planted.paths, planted.schema, name, engine, cpu_lane(), planted.paths.root, **settings)
+    trial = planned(planted, name, engine, **settings)
     return outcome(planted, name, make_engine(engine, Platform()).run(trial))
 
 
@@ -168,7 +168,7 @@ def test_a_loaded_model_predicts_what_the_trial_predicted(
 def test_a_trial_names_the_device_that_trained_it_and_not_the_lanes(engine: str, tmp_path: Path) -> None:
     planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
     lane = cpu_lane().model_copy(update={"device": "cuda:0"})
-    trial = planned(planted.paths, planted.schema, "trees-0", engine, lane, tmp_path)
+    trial = replace(planned(planted, "trees-0", engine), lane=lane)
     made = make_engine(engine, Platform())
     plan = Plan(preset="fast", lanes=(lane,), trials=(trial.spec,), reasons={})
     assert run_trials(plan, [trial.spec], planted.paths, trial.events, lambda spec: made.run(trial))
@@ -217,7 +217,7 @@ def test_trees_of_xgboost_that_take_a_free_core_are_the_same_trees(
     settings = {"ntrees": 30, "max_depth": 4, "sample_rate": 0.7, "col_sample_rate_per_tree": 0.6}
     one = fit(planted, "xgboost", **settings)
     asked.clear()
-    trial = planned(planted.paths, planted.schema, "more", "xgboost", cpu_lane(), tmp_path, **settings)
+    trial = planned(planted, "more", "xgboost", **settings)
     trial = replace(trial, lane=trial.lane.model_copy(update={"threads": 2}), cores_are_free=lambda: True)
     more = outcome(planted, "more", make_engine("xgboost", Platform()).run(trial))
     assert {"nthread": 2} in asked
@@ -230,7 +230,7 @@ def test_only_trees_that_take_a_core_some_time_take_a_second_one(
 ) -> None:
     planted = table(tmp_path, np.arange(50) % 2, {"x": np.arange(50.0)})
     schema = planted.schema.model_copy(update={"splits": {"train": rows, "valid": 10, "test": 10}})
-    trial = planned(planted.paths, schema, "t", "xgboost", cpu_lane(), tmp_path, max_depth=4)
+    trial = planned(replace(planted, schema=schema), "t", "xgboost", max_depth=4)
     lane = trial.lane.model_copy(update={"threads": 2})
     assert free_cores.FreeCores(replace(trial, lane=lane, cores_are_free=lambda: True)).found() == takes
     assert free_cores.FreeCores(replace(trial, lane=lane, cores_are_free=lambda: False)).found() is None

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_trees import Table, cpu_lane, planned, table
+from planted_trees import Table, planned, table
 
 from sparkgpu.engines.engine import Engine, Platform, TreesTrial, make_engine
 from sparkgpu.engines.saved_model import check_saved_model
-from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.rundir.records import FitRecord
+from sparkgpu.trials.two_sizes import run_sizes
 
 GROWN: dict[str, Any] = {
     "ntrees": 200, "grow_policy": "lossguide", "max_depth": 8, "max_leaves": 63, "learn_rate": 0.1,
@@ -23,8 +23,7 @@ GROWN: dict[str, Any] = {
 
 
 def trial(planted: Table, engine: str, **settings: Any) -> TreesTrial:
-    values = {**GROWN, **settings}
-    return planned(planted.paths, planted.schema, "trees", engine, cpu_lane(), planted.paths.root, **values)
+    return planned(planted, "trees", engine, **{**GROWN, **settings})
 
 
 def noisy_sum(root: Path) -> Table:

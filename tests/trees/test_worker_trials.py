@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from sparkgpu.errors import TrialError
 from sparkgpu.lanes.lane_java import LaneJava
 from sparkgpu.lanes.worker import Work
 from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import EventReader
 from sparkgpu.rundir.files import read_json, write_json, write_text
 
@@ -53,16 +52,9 @@ def no_xgboost(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark is taken for started, and H2O refuses."""
-
-    @contextmanager
-    def no_spark(self: Any, *, h2o: bool) -> Iterator[None]:
-        yield None
-
-    def refused(self: Any, *session: Any) -> None:
-        raise TrialError("H2O did not start: no port is free.")
-
-    monkeypatch.setattr(Work, "_spark", no_spark)
-    monkeypatch.setattr(LaneJava, "h2o_in", refused)
+    refused = TrialError("H2O did not start: no port is free.")
+    monkeypatch.setattr(Work, "_spark", lambda self, *, h2o: nullcontext())
+    monkeypatch.setattr(LaneJava, "h2o_in", Mock(side_effect=refused))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,23 +34,15 @@ GROWING = (
 WAITING = '"FJ-2-1" daemon prio=9 tid=99 java.lang.Thread.State: TIMED_WAITING\n\tat Object.wait\n'
 
 
-class _Cloud:
+TRACKED = Stall(reason="", tracker=("127.0.0.1", 9091))
+
+
+def made_cloud(*, quiet: bool | None, stall: Stall | None) -> Mock:
     """A cloud with fixed answers."""
-
-    def __init__(self, *, quiet: bool | None, stall: Stall | None) -> None:
-        self.quiet = quiet
-        self.found = stall
-        self.asked_for_stacks = 0
-
-    def is_quiet(self) -> bool | None:
-        return self.quiet
-
-    def stall(self) -> Stall | None:
-        self.asked_for_stacks += 1
-        return self.found
+    return Mock(is_quiet=Mock(return_value=quiet), stall=Mock(return_value=stall))
 
 
-def seconds_until_it_stalls(cloud: Any, *, within_s: int = 600, tree_s: int = 10**6) -> int | None:
+def seconds_until_it_stalls(cloud: Mock, *, within_s: int = 600, tree_s: int = 10**6) -> int | None:
     """The seconds until a job with a tree every `tree_s` seconds counts as stuck."""
     now = 0
     watch = StallWatch(lambda: float(now))
@@ -60,22 +52,25 @@ def seconds_until_it_stalls(cloud: Any, *, within_s: int = 600, tree_s: int = 10
     return None
 
 
-@pytest.mark.parametrize("quiet", [True, False, None])  # other runs may load the machine
-def test_a_closing_that_waits_is_found_within_a_minute(quiet: bool | None) -> None:
-    cloud = _Cloud(quiet=quiet, stall=Stall(reason="", tracker=("127.0.0.1", 9091)))
-    assert (seconds_until_it_stalls(cloud) or 600) < 60
-
-
-def test_a_cloud_whose_threads_all_wait_is_found_within_ninety_seconds() -> None:
-    assert (seconds_until_it_stalls(_Cloud(quiet=True, stall=Stall(reason=""))) or 600) < 90
+@pytest.mark.parametrize(
+    ("quiet", "stall", "most_s"),
+    [
+        *(
+            (quiet, TRACKED, 60) for quiet in (True, False, None)
+        ),  # a closing waits; other runs load the machine
+        (True, Stall(reason=""), 90),  # all threads wait
+    ],
+)
+def test_a_stuck_job_is_found_within_a_minute_or_two(quiet: bool | None, stall: Stall, most_s: int) -> None:
+    assert (seconds_until_it_stalls(made_cloud(quiet=quiet, stall=stall)) or 600) < most_s
 
 
 def test_a_slow_tree_is_no_stall() -> None:
-    busy = _Cloud(quiet=False, stall=Stall(reason=""))
+    busy = made_cloud(quiet=False, stall=Stall(reason=""))
     assert seconds_until_it_stalls(busy, within_s=3600) is None
-    assert busy.asked_for_stacks < 100  # H2O writes them to its logs
-    assert seconds_until_it_stalls(_Cloud(quiet=True, stall=None)) is None
-    closing = _Cloud(quiet=True, stall=Stall(reason="", tracker=("127.0.0.1", 9091)))
+    assert busy.stall.call_count < 100  # H2O writes the stacks to its logs
+    assert seconds_until_it_stalls(made_cloud(quiet=True, stall=None)) is None
+    closing = made_cloud(quiet=True, stall=TRACKED)
     assert seconds_until_it_stalls(closing, tree_s=20) is None  # progress begins the count anew
 
 
@@ -85,15 +80,12 @@ def test_a_node_is_quiet_below_a_quarter_of_a_core(percent: int, cores: int, qui
     assert is_quiet(nodes) is quiet
 
 
-def test_stacks_of_a_closing_that_waits_name_the_tracker() -> None:
-    found = stall_of({"127.0.0.1:54321": [CLOSING, BEGINNING, TRACKER], "127.0.0.1:54325": [WAITING]})
-    assert found == Stall(
+def test_stacks_tell_which_nodes_wait_and_for_what() -> None:
+    closing = stall_of({"127.0.0.1:54321": [CLOSING, BEGINNING, TRACKER], "127.0.0.1:54325": [WAITING]})
+    assert closing == Stall(
         reason="node 127.0.0.1:54321 waits for nodes that never started to sign off",
         tracker=("127.0.0.1", 9091),
     )
-
-
-def test_nodes_that_all_wait_are_named() -> None:
     assert stall_of({"a:1": [WAITING, GROWING], "b:1": [WAITING]}) is None
     found = stall_of({"a:1": [WAITING, BEGINNING], "b:1": [WAITING]})
     assert found == Stall(reason="no thread of a:1, b:1 works; XGBoost on a:1 waits for the other nodes")
