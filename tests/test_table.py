@@ -1,9 +1,10 @@
-"""The prepared table is read into arrays, and predictions survive a write and a read."""
+"""The prepared table is written whole and read into arrays, and predictions survive a write and a read."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from made_table import feature, made_rows, write_part
 
 from sparkgpu.errors import DataError
 from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table import writer
 from sparkgpu.table.predictions import read_predictions, write_predictions
 from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.rows import joined, read_rows
 from sparkgpu.table.schema import OTHER_LEVEL, TableSchema
+from sparkgpu.table.writer import SplitFile
 
 FEATURES = (feature("width"), feature("colour", "red", "blue", OTHER_LEVEL), feature("count"))
 
@@ -33,20 +36,73 @@ def schema(
     )  # fmt: skip
 
 
-def write_ids(paths: RunPaths, part: int, row_ids: list[int], *, split: str = "train", **more: Any) -> None:
-    """One file whose values depend on its row ids."""
+def rows_of(row_ids: Sequence[int], **more: Any) -> pa.Table:
+    """Rows whose values depend on their ids."""
     columns = {
         "width": [i / 2 for i in row_ids],
         "colour": [("red", "blue", OTHER_LEVEL)[i % 3] for i in row_ids],
         "count": row_ids,
     }
     label_N = [i % 2 for i in row_ids]
-    write_part(paths, split, made_rows(FEATURES, columns, label_N, row_id_N=row_ids, **more), part)
+    return made_rows(FEATURES, columns, label_N, row_id_N=row_ids, **more)
+
+
+def write_ids(paths: RunPaths, part: int, row_ids: list[int], *, split: str = "train", **more: Any) -> None:
+    write_part(paths, split, rows_of(row_ids, **more), part)
 
 
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
     return RunPaths(root=tmp_path)
+
+
+def written(folder: Path, *parts: pa.Table) -> pq.ParquetFile:
+    """The file that the writer makes of these rows."""
+    file = SplitFile(folder, "a.parquet")
+    for rows in parts:
+        file.add(rows)
+    assert file.close() == sum(rows.num_rows for rows in parts)
+    return pq.ParquetFile(folder / "a.parquet")
+
+
+def test_a_file_holds_the_ids_the_label_and_one_float_column_for_each_feature_without_nulls(
+    tmp_path: Path,
+) -> None:
+    values = {"width": [0.5, np.nan, 1e-30], "colour": ["blue", None, "red"], "count": [1, 2, 3]}
+    rows = made_rows(FEATURES, values, [1, 0, 1], weight_N=[2.0, 1, 1], fold_N=[0, 1, 2])
+    found = written(tmp_path, rows).read()
+    assert {field.name: str(field.type) for field in found.schema} == {
+        "row_id": "int64", "label": "int32", "weight": "double", "fold": "int32",
+        "width": "float", "colour": "float", "count": "float",
+    }  # fmt: skip
+    assert not any(field.nullable for field in found.schema)
+    np.testing.assert_array_equal(found["width"], np.array(values["width"], np.float32))
+    np.testing.assert_array_equal(found["colour"], [1, np.nan, 0])
+
+
+def test_a_file_has_its_name_only_when_it_is_complete_and_none_without_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "GROUP_ROWS", 10)
+    assert SplitFile(tmp_path, "none.parquet").close() == 0
+    file = SplitFile(tmp_path, "a.parquet")
+    file.add(rows_of(range(20)))
+    assert [path.name for path in tmp_path.iterdir()] == [".a.parquet"]
+    assert file.close() == 20
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_row_groups_are_of_like_size_and_smaller_in_a_wide_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "GROUP_ROWS", 10_000)
+    parts = [rows_of(range(first, first + 4_000)) for first in (0, 4_000, 8_000, 100_000)]
+    metadata = written(tmp_path, *parts, rows_of(range(200_000, 225_000))).metadata
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    assert [group.num_rows for group in groups] == [12_000, 9_667, 9_667, 9_666]
+    assert groups[0].column(0).statistics.min == 0
+    monkeypatch.setattr(writer, "_GROUP_VALUES", 5 * 4_000)  # waits in memory for fewer rows
+    assert written(tmp_path, *parts).metadata.num_row_groups == 4
 
 
 def test_rows_come_sorted_by_row_id_with_every_column_in_step(paths: RunPaths) -> None:
