@@ -23,31 +23,20 @@ def chosen(on: Machine, gpus: object, visible: str | None = None) -> list[tuple[
     return [(device.name, device.visible) for device in found]
 
 
-def refusal(on: Machine, gpus: object, visible: str | None = None) -> str:
-    with pytest.raises(DeviceError) as caught:
-        chosen(on, gpus, visible)
-    return str(caught.value)
-
-
-def test_left_out_means_every_visible_gpu_and_one_cpu_lane_where_there_is_none() -> None:
-    assert chosen(machine(2), None) == [("cuda:0", "GPU-0aaaa-bbbb"), ("cuda:1", "GPU-1aaaa-bbbb")]
-    assert chosen(machine(0), None) == [("cpu", "")]
-    assert chosen(machine(2), None, visible="") == [("cpu", "")]
-
-
-def test_all_means_every_visible_gpu() -> None:
-    assert [name for name, _ in chosen(machine(3), "all")] == ["cuda:0", "cuda:1", "cuda:2"]
-    assert chosen(machine(3), "all", visible="2") == [("cuda:0", "GPU-2aaaa-bbbb")]
-
-
-def test_indices_are_taken_in_the_order_they_are_asked_for() -> None:
-    assert chosen(machine(3), ("2", "0")) == [("cuda:2", "GPU-2aaaa-bbbb"), ("cuda:0", "GPU-0aaaa-bbbb")]
-
-
-def test_a_uuid_or_its_unambiguous_beginning_names_a_gpu() -> None:
-    assert chosen(machine(3), ("GPU-1aaaa-bbbb",)) == [("cuda:1", "GPU-1aaaa-bbbb")]
-    assert chosen(machine(3), ("GPU-2",)) == [("cuda:2", "GPU-2aaaa-bbbb")]
-    assert "no device GPU-;" in refusal(machine(3), ("GPU-",))
+@pytest.mark.parametrize(
+    ("num_gpus", "asked", "visible", "names"),
+    [
+        (2, None, None, ["cuda:0", "cuda:1"]), (0, None, None, ["cpu"]), (2, None, "", ["cpu"]),
+        (3, "all", None, ["cuda:0", "cuda:1", "cuda:2"]),
+        (3, ("2", "0"), None, ["cuda:2", "cuda:0"]),  # in the order in which they are asked for
+        (3, ("GPU-1aaaa-bbbb",), None, ["cuda:1"]), (3, ("GPU-2",), None, ["cuda:2"]),
+    ],
+)  # fmt: skip
+def test_devices_are_those_asked_for_or_all_visible_gpus_or_else_the_cpu(
+    num_gpus: int, asked: object, visible: str | None, names: list[str]
+) -> None:
+    uuids = {"cpu": "", **{f"cuda:{index}": f"GPU-{index}aaaa-bbbb" for index in range(num_gpus)}}
+    assert chosen(machine(num_gpus), asked, visible) == [(name, uuids[name]) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -72,49 +61,34 @@ def test_an_index_counts_the_entries_of_cuda_visible_devices_up_to_the_first_inv
     assert chosen(machine(6), ("0",), visible) == found[:1]
 
 
-@pytest.mark.parametrize("visible", ["", "-1", "NoDevFiles"])
-def test_a_list_that_begins_with_an_invalid_entry_hides_every_gpu(visible: str) -> None:
-    assert refusal(machine(2), "all", visible) == (
-        f"--gpus all: no GPU is visible here (CUDA_VISIBLE_DEVICES={visible}). "
-        "Leave --gpus out to use the CPU."
-    )
+NONE_HERE = "no GPU is visible here"
+NAMED = "names no GPU of this machine. To train on the CPU, ask for it with --cpu-lanes 1."
 
 
-def test_a_list_that_names_nothing_here_is_said_and_the_cpu_is_not_taken_instead() -> None:
-    said = "CUDA_VISIBLE_DEVICES=9,0 names no GPU of this machine"
-    advice = "To train on the CPU, ask for it with --cpu-lanes 1."
-    assert refusal(machine(2), None, "9,0") == f"{said}. {advice}"
-    assert refusal(machine(2), "all", "9,0") == f"--gpus all: {said}. {advice}"
-    assert refusal(machine(0), None, "0").startswith(
-        "CUDA_VISIBLE_DEVICES=0 names a GPU, and NVIDIA's driver is not here. "
-    )
-
-
-def test_an_absent_gpu_is_refused_naming_what_is_there() -> None:
-    assert refusal(machine(8), ("0", "3"), visible="4,5") == (
-        "--gpus 0,3: no device 3; visible devices are 0, 1 (CUDA_VISIBLE_DEVICES=4,5). Choose from 0, 1."
-    )
-    assert refusal(machine(2), ("7",)) == (
-        "--gpus 7: no device 7; visible devices are 0, 1. Choose from 0, 1."
-    )
-    assert refusal(machine(2), ("-1",)).startswith("--gpus -1: no device -1; visible devices are 0, 1.")
-
-
-def test_a_gpu_that_was_asked_for_is_never_replaced_by_the_cpu() -> None:
-    assert refusal(machine(0), ("0",)) == (
-        "--gpus 0: no device 0; no GPU is visible here. Leave --gpus out to use the CPU."
-    )
-    assert refusal(machine(0), "all") == (
-        "--gpus all: no GPU is visible here. Leave --gpus out to use the CPU."
-    )
-    assert refusal(machine(2), ()) == "--gpus: no device is named; give indices such as 0,1 or all."
-
-
-def test_a_gpu_named_twice_is_refused_however_it_is_spelled() -> None:
-    assert refusal(machine(2), ("1", "1")) == ("--gpus 1,1: device 1 is named twice; name each device once.")
-    assert refusal(machine(2), ("1", "GPU-1")) == (
-        "--gpus 1,GPU-1: device GPU-1 is named twice; name each device once."
-    )
+@pytest.mark.parametrize(
+    ("num_gpus", "asked", "visible", "message"),
+    [
+        (2, "all", "", f"--gpus all: {NONE_HERE} (CUDA_VISIBLE_DEVICES=). Leave --gpus out to use the CPU."),
+        (2, "all", "-1", f"--gpus all: {NONE_HERE} (CUDA_VISIBLE_DEVICES=-1). "),
+        (2, None, "9,0", f"CUDA_VISIBLE_DEVICES=9,0 {NAMED}"),
+        (2, "all", "9,0", f"--gpus all: CUDA_VISIBLE_DEVICES=9,0 {NAMED}"),
+        (0, None, "0", "CUDA_VISIBLE_DEVICES=0 names a GPU, and NVIDIA's driver is not here. "),
+        (8, ("0", "3"), "4,5",
+         "--gpus 0,3: no device 3; visible devices are 0, 1 (CUDA_VISIBLE_DEVICES=4,5). Choose from 0, 1."),
+        (2, ("-1",), None, "--gpus -1: no device -1; visible devices are 0, 1. Choose from 0, 1."),
+        (3, ("GPU-",), None, "--gpus GPU-: no device GPU-;"),
+        (0, ("0",), None, f"--gpus 0: no device 0; {NONE_HERE}. Leave --gpus out to use the CPU."),
+        (0, "all", None, f"--gpus all: {NONE_HERE}. Leave --gpus out to use the CPU."),
+        (2, (), None, "--gpus: no device is named; give indices such as 0,1 or all."),
+        (2, ("1", "GPU-1"), None, "--gpus 1,GPU-1: device GPU-1 is named twice; name each device once."),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_is_absent_is_refused_with_what_is_there_and_never_replaced_by_the_cpu(
+    num_gpus: int, asked: object, visible: str | None, message: str
+) -> None:
+    with pytest.raises(DeviceError) as caught:
+        chosen(machine(num_gpus), asked, visible)
+    assert str(caught.value).startswith(message)
 
 
 def test_cpu_lanes_hide_every_gpu_and_need_a_core_each() -> None:

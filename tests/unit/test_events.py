@@ -22,14 +22,12 @@ def reader(tmp_path: Path) -> EventReader:
     return EventReader(tmp_path / "lanes" / "0" / "trees.events.jsonl")
 
 
-def test_a_file_that_is_not_there_yet_holds_no_events(tmp_path: Path) -> None:
-    assert EventReader(tmp_path / "absent.jsonl").new() == []
-
-
 def test_what_was_written_is_read_once_and_in_order(writer: EventWriter, reader: EventReader) -> None:
+    assert reader.new() == []  # there is no file yet
     with writer.phase("training", "trees-s7"):
+        first = reader.new()
         writer.progress("trees-s7", 0.5, step=10, metric="logloss", value=0.25)
-    first = reader.new()
+    first += reader.new()
     assert [(event.kind, event.trial) for event in first] == [("phase", "trees-s7"), ("progress", "trees-s7")]
     assert first[0].text == "training"
     assert (first[1].done, first[1].step, first[1].metric, first[1].value) == (0.5, 10, "logloss", 0.25)
@@ -38,11 +36,8 @@ def test_what_was_written_is_read_once_and_in_order(writer: EventWriter, reader:
     writer.trial_failed("neural-s7", "it diverged\nafter 3 steps")
     done, failed = reader.new()
     assert (done.kind, done.trial, done.done) == ("trial_done", "trees-s7", 1.0)
-    assert (failed.kind, failed.trial, failed.text) == (
-        "trial_failed",
-        "neural-s7",
-        "it diverged\nafter 3 steps",
-    )
+    assert (failed.kind, failed.trial) == ("trial_failed", "neural-s7")
+    assert failed.text == "it diverged\nafter 3 steps"
 
 
 def test_a_half_line_waits_for_its_end(tmp_path: Path) -> None:
@@ -89,11 +84,6 @@ def test_the_seconds_of_a_phase_add_up_and_are_kept_when_it_fails(
     second = read_json(tmp_path / "phases.json")["waiting"]
     assert 0.049 <= first < second
     assert second >= 0.098
-
-
-def test_a_phase_is_reported_when_it_begins(writer: EventWriter, reader: EventReader) -> None:
-    with writer.phase("starting Spark"):
-        assert [event.text for event in reader.new()] == ["starting Spark"]
 
 
 def test_the_file_is_only_ever_appended_to(tmp_path: Path, writer: EventWriter, reader: EventReader) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from sparkgpu.config.registry.engines import Branch
 from sparkgpu.lanes.launch import lane_environment
 from sparkgpu.plan.plan import LanePlan
@@ -21,37 +19,34 @@ def environment(lane: LanePlan, branch: Branch, outer: dict[str, str]) -> dict[s
     return lane_environment(lane, branch, Path("/scratch/lane-1-trees"), visible=visible, environ=outer)
 
 
-def test_a_worker_sees_the_device_of_its_lane_alone() -> None:
-    outer = {"CUDA_VISIBLE_DEVICES": "0,1,2", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
-    found = environment(LANE, "trees", outer)
-    assert found["CUDA_VISIBLE_DEVICES"] == "GPU-4f"
-    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+def test_a_worker_sees_the_device_and_threads_of_its_lane_alone() -> None:
+    outer = {"CUDA_VISIBLE_DEVICES": "0,1,2", "CUDA_DEVICE_ORDER": "FASTEST_FIRST", "MKL_NUM_THREADS": "64"}
+    for branch, threads in (("trees", "6"), ("neural", "2")):
+        found = environment(LANE, branch, outer)
+        assert (found["CUDA_VISIBLE_DEVICES"], found["CUDA_DEVICE_ORDER"]) == ("GPU-4f", "PCI_BUS_ID")
+        assert (found["OMP_NUM_THREADS"], found["MKL_NUM_THREADS"]) == (threads, threads)
+    for visible in ("", None):
+        lane = LANE.model_copy(update={"device": "cpu", "cuda_visible_devices": visible})
+        for outside in ({}, outer):
+            assert environment(lane, "neural", outside)["CUDA_VISIBLE_DEVICES"] == ""
 
 
-@pytest.mark.parametrize("visible", ["", None])
-def test_a_cpu_lane_sees_no_gpu(visible: str | None) -> None:
-    lane = LANE.model_copy(update={"device": "cpu", "cuda_visible_devices": visible})
-    for outer in ({}, {"CUDA_VISIBLE_DEVICES": "0,1"}):
-        assert environment(lane, "neural", outer)["CUDA_VISIBLE_DEVICES"] == ""
-
-
-def test_each_branch_has_threads_of_its_own() -> None:
-    trees = environment(LANE, "trees", {"OMP_NUM_THREADS": "64"})
-    neural = environment(LANE, "neural", {"MKL_NUM_THREADS": "64"})
-    assert (trees["OMP_NUM_THREADS"], trees["MKL_NUM_THREADS"]) == ("6", "6")
-    assert (neural["OMP_NUM_THREADS"], neural["MKL_NUM_THREADS"]) == ("2", "2")
-
-
-@pytest.mark.parametrize(
-    "variable",
-    [
-        "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH", "SPARK_LOCAL_DIRS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
-        "_JAVA_OPTIONS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    ],
-)  # fmt: skip
-def test_nothing_of_an_outer_spark_or_torchrun_is_inherited(variable: str) -> None:
-    assert variable not in environment(LANE, "trees", {variable: "25333"})
+def test_nothing_of_an_outer_spark_or_torchrun_is_inherited_and_the_rest_is() -> None:
+    outer = dict.fromkeys(
+        (
+            "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH", "SPARK_LOCAL_DIRS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
+            "_JAVA_OPTIONS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        ),
+        "25333",
+    )  # fmt: skip
+    kept = {"HOME": "/home/ada", "AWS_PROFILE": "x", "SPARK_CONF_DIR": "/conf", "JAVA_HOME": "/jdk"}
+    found = environment(LANE, "trees", {**outer, **kept, "TMPDIR": "/tmp", "no_proxy": ""})
+    assert not outer.keys() & found.keys()
+    assert {key: found[key] for key in kept} == kept
+    # Temporary files stay in the lane, and connections on this machine.
+    assert (found["TMPDIR"], found["SPARK_LOCAL_IP"]) == ("/scratch/lane-1-trees", "127.0.0.1")
+    assert found["NO_PROXY"] == found["no_proxy"] == "127.0.0.1,localhost"
 
 
 def test_the_copies_of_pyspark_that_spark_submit_puts_first_are_not_imported() -> None:
@@ -62,16 +57,3 @@ def test_the_copies_of_pyspark_that_spark_submit_puts_first_are_not_imported() -
     }
     assert environment(LANE, "trees", outer)["PYTHONPATH"] == "/mine:/mine/python"
     assert "PYTHONPATH" not in environment(LANE, "trees", {"SPARK_HOME": "/spark"})
-
-
-def test_the_rest_of_the_environment_is_passed_on_unchanged() -> None:
-    outer = {"HOME": "/home/ada", "AWS_PROFILE": "x", "SPARK_CONF_DIR": "/conf", "JAVA_HOME": "/jdk"}
-    found = environment(LANE, "trees", outer)
-    assert {key: found[key] for key in outer} == outer
-
-
-def test_temporary_files_stay_in_the_lane_and_connections_on_this_machine() -> None:
-    found = environment(LANE, "trees", {"TMPDIR": "/tmp", "no_proxy": ""})
-    assert found["TMPDIR"] == "/scratch/lane-1-trees"
-    assert found["SPARK_LOCAL_IP"] == "127.0.0.1"
-    assert found["NO_PROXY"] == found["no_proxy"] == "127.0.0.1,localhost"

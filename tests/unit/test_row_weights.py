@@ -55,17 +55,11 @@ def test_class_weights_are_those_of_scikit_learn_and_of_classes_alone() -> None:
 
     label_N = np.repeat([0, 1], [30, 10])
     target = Target(
-        column="y",
-        task="binary",
-        classes=("no", "yes"),
-        class_rows=(30, 10),
-        type="string",
-        rows=40,
+        column="y", task="binary", classes=("no", "yes"), class_rows=(30, 10), type="string", rows=40,
         rows_refused=0,
-    )
-    balanced = DataConfig(class_weights="balanced")
+    )  # fmt: skip
     expected = compute_class_weight("balanced", classes=np.array([0, 1]), y=label_N)
-    assert class_weights(balanced, target) == pytest.approx(tuple(expected))
+    assert class_weights(DataConfig(class_weights="balanced"), target) == pytest.approx(tuple(expected))
     assert class_weights(DataConfig(weight="w"), target) == ()
 
 

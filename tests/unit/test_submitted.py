@@ -13,10 +13,7 @@ from sparkgpu.errors import ConfigError
 def test_without_a_master_a_run_stays_on_this_machine() -> None:
     assert cluster_settings(ClusterConfig(), {}) is None
     assert cluster_settings(ClusterConfig(master="local[4]"), {}) is None
-
-
-def test_variables_of_a_jvm_that_has_gone_mean_nothing() -> None:
-    left_over = {"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "x"}
+    left_over = {"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "x"}  # of a JVM that has gone
     assert cluster_settings(ClusterConfig(), left_over) is None
 
 
@@ -35,6 +32,9 @@ def test_settings_of_spark_survive_the_way_through_run_toml() -> None:
     assert asked.cluster.spark == {"spark.task.cpus": "2", "spark.executor.cores": "4"}
     values = dotted(asked.model_dump(mode="json", exclude_none=True))
     assert values["cluster.spark"] == asked.cluster.spark
+    for value in ('{"a" = [1]}', "4"):
+        with pytest.raises(ConfigError, match=r"cluster\.spark"):
+            config_io.load(assignments=[f"cluster.spark={value}"])
 
 
 def test_executors_elsewhere_are_given_an_address_that_they_can_reach() -> None:
@@ -52,9 +52,3 @@ def test_a_master_without_its_scheme_is_refused_with_the_one_that_was_meant() ->
         "cluster.master = 'head:7077' is not a Spark master. Did you mean spark://head:7077? Write "
         "spark://HOST:PORT, yarn, k8s://URL or local."
     )
-
-
-@pytest.mark.parametrize("value", ['{"a" = [1]}', "4"])
-def test_a_setting_of_spark_is_one_value(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"cluster\.spark"):
-        config_io.load(assignments=[f"cluster.spark={value}"])
