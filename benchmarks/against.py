@@ -45,7 +45,6 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.score import blend, metrics
 from sparkgpu.score.compare import compare
-from sparkgpu.score.predictions import averaged
 from sparkgpu.table.predictions import read_predictions
 from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import TableSchema, read_schema
@@ -194,7 +193,8 @@ def of_run(paths: RunPaths, schema: TableSchema, results: Results) -> dict[str, 
     if not weights:
         return trees
     models = {
-        model: averaged([predictions[trial.name] for trial in results.done(model)]) for model in weights
+        model: np.mean([predictions[trial.name] for trial in results.done(model)], axis=0)
+        for model in weights
     }
     return {**trees, "blend": blend.blend(models, weights)}
 

@@ -29,7 +29,7 @@ from sparkgpu.h2o.context import start_h2o, stopping
 from sparkgpu.h2o.session import spark_session
 from sparkgpu.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.plan.plan import LanePlan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import dotted
-from sparkgpu.config.options import keyed
+from sparkgpu.config.toml import keyed
 from sparkgpu.errors import ConfigError, DataError
 from sparkgpu.host.interpreter import complete_environment
 from sparkgpu.present.run_result import RunResult
 from sparkgpu.present.terminal.display import open_display
 from sparkgpu.runs import run as orchestrate
-from sparkgpu.runs.resume import resumed_config
+from sparkgpu.runs.folder import resumed_config
 from sparkgpu.table.source import TABLE_PREFIX
 from sparkgpu.words import listed
 

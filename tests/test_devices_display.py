@@ -13,7 +13,7 @@ from test_terminal import Clock, Terminal, ordinary_terminal, plain, progress, r
 
 from sparkgpu.host.telemetry import GpuSample, Sample
 from sparkgpu.plan.plan import LanePlan, Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.present.terminal.display import LiveDisplay, PlainDisplay
 from sparkgpu.rundir.events import Event
 from sparkgpu.rundir.paths import RunPaths

@@ -19,10 +19,9 @@ from sparkgpu.host.telemetry import Sample, append_sample
 from sparkgpu.present.terminal.monitor import attach
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
-from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.paths import RunPaths, clear_unfinished
 from sparkgpu.rundir.results import write_results
-from sparkgpu.rundir.unfinished import clear_unfinished
-from sparkgpu.runs.stopped import record_stop_reason
+from sparkgpu.runs.folder import record_stop_reason
 
 __all__ = ["ordinary_terminal"]  # a fixture that also holds here
 

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from sparkgpu.plan.plan import LanePlan, Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.present.terminal.display import Display, LiveDisplay, PlainDisplay, open_display
 from sparkgpu.present.terminal.progress import Progress
 from sparkgpu.rundir.events import Event

@@ -20,7 +20,7 @@ from sparkgpu.host.devices import choose_devices, find_machine
 from sparkgpu.host.reservations import scratch_folder
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.rundir.advice import AdviceRecord
-from sparkgpu.runs.installed import check_engines, engine_with_cuda
+from sparkgpu.runs.provenance import check_engines, engine_with_cuda
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.table.demo_table import resolve_demo
 from sparkgpu.table.source import Source, find_source

@@ -39,7 +39,7 @@ def advise(
     """Say which way suits this table here, how long it takes and how much memory it needs."""
     from sparkgpu.advise.advice import advise as ask
     from sparkgpu.config import toml
-    from sparkgpu.config.options import keyed
+    from sparkgpu.config.toml import keyed
     from sparkgpu.present.terminal.commands import telling
 
     named = {
@@ -63,7 +63,7 @@ def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceReco
     from sparkgpu.advise.advice import advise as ask
     from sparkgpu.errors import described
     from sparkgpu.present.terminal.commands import telling
-    from sparkgpu.runs.new_folder import check_folder
+    from sparkgpu.runs.folder import check_folder
     from sparkgpu.words import gibibytes, seconds_text
 
     check_folder(out)  # before the seconds of the advice

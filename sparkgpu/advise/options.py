@@ -1,6 +1,6 @@
 """The ways to carry out a run, each with its standing here and the reason: pure rules.
 
-How a network is spread was decided by the plan (`sparkgpu.plan.strategy`), as it will be by the run; nothing
+How a network is spread was decided by the plan (`sparkgpu.plan.devices`), as it will be by the run; nothing
 here decides it anew. The speed-up of one network over several devices is that of `sparkgpu.advise.scaling`
 with a step that divides fully, so it is the most that can be had.
 """

@@ -25,7 +25,7 @@ def doctor(
     import os
 
     from sparkgpu.config import toml
-    from sparkgpu.config.options import keyed
+    from sparkgpu.config.toml import keyed
     from sparkgpu.doctor.doctor import examine
     from sparkgpu.present.terminal.commands import examining
 

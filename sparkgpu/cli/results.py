@@ -67,7 +67,7 @@ def schema(
     file: Annotated[Literal["run", "metrics"], typer.Argument(help="Of run.toml, or of metrics.json.")],
 ) -> None:
     """Print a JSON Schema: of the configuration for editors, or of the results for programs."""
-    from sparkgpu.config.json_schema import run_schema
+    from sparkgpu.config.toml import run_schema
     from sparkgpu.rundir.results import metrics_schema
 
     typer.echo(run_schema() if file == "run" else metrics_schema(), nl=False)

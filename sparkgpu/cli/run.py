@@ -72,10 +72,10 @@ def run(
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
     from sparkgpu.config import toml
-    from sparkgpu.config.options import keyed
+    from sparkgpu.config.toml import keyed
     from sparkgpu.present.terminal.display import open_display
     from sparkgpu.runs import run as orchestrate
-    from sparkgpu.runs.resume import resumed_config
+    from sparkgpu.runs.folder import resumed_config
 
     if mlflow is not None:
         from sparkgpu.predict.mlflow_model import check_mlflow, log_run

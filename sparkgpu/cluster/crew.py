@@ -28,8 +28,7 @@ from sparkgpu.lanes.launch import FAR, Worker, outside_environment
 from sparkgpu.plan.plan import Plan, prepares_table
 from sparkgpu.rundir.events import Event, EventReader
 from sparkgpu.rundir.files import read_json, write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.unfinished import clear_unfinished
+from sparkgpu.rundir.paths import RunPaths, clear_unfinished
 from sparkgpu.table.source import Source
 
 _POLL_S = 0.1

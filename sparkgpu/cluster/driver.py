@@ -25,16 +25,14 @@ from sparkgpu.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.engines.engine import NeuralTrial, Platform, Trial, make_cluster_engine
 from sparkgpu.engines.launchers import barrier
 from sparkgpu.engines.launchers.base import Launcher
-from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.errors import ExecutorLostError, TrialError, described
 from sparkgpu.lanes.background import InBackground
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
-from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.defaults import Resolved
 from sparkgpu.plan.executors import Executor, make_cluster_plan
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.prepare.prepare import prepare_in_session
 from sparkgpu.rundir.events import Event, EventWriter
 from sparkgpu.rundir.files import read_json, write_json
@@ -43,6 +41,8 @@ from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.demo_table import resolve_demo
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import Source
+from sparkgpu.trials.loop import run_trials
+from sparkgpu.trials.two_sizes import run_sizes
 from sparkgpu.words import counted
 
 if TYPE_CHECKING:
@@ -240,8 +240,8 @@ def _error_files(paths: RunPaths) -> list[Path]:
 def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
     from py4j.protocol import Py4JError
 
-    from sparkgpu.cluster.executor_work import ExecutorWork
     from sparkgpu.cluster.session import await_executors, check_executors, cluster_session
+    from sparkgpu.cluster.signs_of_life import ExecutorWork
 
     config = toml.load(file=arguments.config)
     settings = read_json(arguments.settings)

@@ -1,7 +1,9 @@
 """Reads a run's configuration from ``run.toml``, ``--set`` and the command line, and writes it.
 
-`load` merges the sources (a later one wins: file, command line, ``--set``) into one immutable `RunConfig` and
-checks it once. `dump` writes it as TOML; loading that again gives an equal object.
+`load` merges the sources (a later one wins: file, command line, ``--set``) into one immutable `RunConfig`
+and checks it once. `dump` writes it as TOML; loading that again gives an equal object. `run_schema` is the
+JSON Schema with which an editor completes keys and marks wrong values: Draft 7, which TOML editors
+support. TOML has no null: an open key is simply left out.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import Any
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.models import OWN, NetworkModel, TreesConfig, TreesModel, with_models
@@ -205,3 +209,61 @@ def _check_trees(trees: TreesConfig, name: str, cpu_lanes: int | None, origin: s
             f'{origin}: {name}.grow_policy = "{trees.grow_policy}": trees of {entry.name} grow '
             f"{' or '.join(entry.grows)}; choose one of these."
         )
+
+
+OPTIONS = {
+    "source": "data.source",
+    "target": "data.target",
+    "task": "data.task",
+    "gpus": "devices.gpus",
+    "cpu_lanes": "devices.cpu_lanes",
+    "repeats": "repeats",
+    "strategy": "neural.strategy",
+    "preset": "preset",
+    "also": "also",
+    "time_limit": "time_limit",
+    "search": "search",
+    "nodes": "cluster.nodes",
+    "cpus_per_node": "slurm.cpus_per_node",
+    "partition": "slurm.partition",
+    "cpu_partition": "slurm.cpu_partition",
+    "account": "slurm.account",
+    "time": "slurm.time",
+    "modules": "slurm.modules",
+    "setup": "slurm.setup",
+}
+
+
+def keyed(**options: Any) -> dict[str, Any]:
+    """The values of options by the keys that they set, for `sparkgpu.config.toml.load`."""
+    return {OPTIONS[name]: value for name, value in options.items()}
+
+
+_NAME = {"type": ["string", "integer"]}
+_AS_WRITTEN: dict[tuple[str, str], dict[str, Any]] = {
+    ("DevicesConfig", "gpus"): {"anyOf": [_NAME, {"type": "array", "items": _NAME}]},
+    ("SlurmConfig", "time"): {"type": ["string", "integer"]},
+    ("ClusterConfig", "spark"): {"type": "object"},
+}
+"""The values that a file may hold for keys with several spellings."""
+
+
+class _OfToml(GenerateJsonSchema):
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        found = super().default_schema(schema)
+        return {key: value for key, value in found.items() if key != "default" or value is not None}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def run_schema() -> str:
+    """The schema in the form of a file."""
+    found = RunConfig.model_json_schema(schema_generator=_OfToml)
+    for (section, key), written in _AS_WRITTEN.items():
+        found["$defs"][section]["properties"][key] = written
+    whole = {"$schema": "http://json-schema.org/draft-07/schema#", **found, "title": "run.toml of sparkgpu"}
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"

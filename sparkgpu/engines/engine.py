@@ -16,7 +16,7 @@ from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.errors import DeviceError, TrialError
 from sparkgpu.plan.plan import LanePlan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.paths import RunPaths, TrialPaths
 from sparkgpu.rundir.records import FitRecord

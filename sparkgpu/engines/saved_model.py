@@ -12,7 +12,7 @@ from sparkgpu.engines.engine import load_fitted
 from sparkgpu.errors import TrialError
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord, SavedModelRecord
-from sparkgpu.score.scorer import align
+from sparkgpu.score.predictions import align
 from sparkgpu.table.predictions import read_predictions
 from sparkgpu.table.row_groups import RowGroups
 from sparkgpu.table.schema import TableSchema

@@ -21,7 +21,6 @@ from sparkgpu.config.keys import RunConfig
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
-from sparkgpu.engines.trees.two_sizes import run_sizes
 from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import DeviceError, described
 from sparkgpu.h2o.startup import StartingJvm
@@ -29,22 +28,22 @@ from sparkgpu.host.interpreter import importing
 from sparkgpu.lanes.lane_java import LaneJava
 from sparkgpu.lanes.process import end, import_for_threads
 from sparkgpu.lanes.table_making import TableMaking
-from sparkgpu.lanes.time_shares import TimeShares
-from sparkgpu.lanes.trials import run_trials
 from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.table.source import Source
+from sparkgpu.trials.loop import TimeShares, run_trials
+from sparkgpu.trials.two_sizes import run_sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sparkgpu.lanes.search import Searches
+    from sparkgpu.trials.search import Searches
 
 _WAIT_S = 0.05
 _GPU_MEMORY = re.compile("out of memory|cudaErrorMemoryAllocation|bad_alloc", re.IGNORECASE)
@@ -168,7 +167,7 @@ class Work:
 
         @cache
         def searches() -> Searches:
-            from sparkgpu.lanes.search import Searches  # loads Optuna
+            from sparkgpu.trials.search import Searches  # loads Optuna
 
             return Searches(self.trials, self.paths, schema, run_setting)
 

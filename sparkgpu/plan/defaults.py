@@ -17,8 +17,8 @@ from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import ENGINES, Branch
 from sparkgpu.config.registry.networks import NETWORKS, Value
 from sparkgpu.config.values import Preset
-from sparkgpu.plan.search_space import TUNED, free_keys
 from sparkgpu.plan.tree_defaults import TableSize, tree_defaults
+from sparkgpu.plan.trials import TUNED, free_keys
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
 

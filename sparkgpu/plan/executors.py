@@ -10,9 +10,9 @@ from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.config.values import Preset
 from sparkgpu.errors import ConfigError, DeviceError
-from sparkgpu.plan.layout import lay_out_trials
+from sparkgpu.plan.devices import check_tree_device
 from sparkgpu.plan.plan import LanePlan, Plan, choose_preset, spread, with_contexts
-from sparkgpu.plan.trees import check_tree_device
+from sparkgpu.plan.trials import lay_out_trials
 from sparkgpu.rundir.files import Record
 from sparkgpu.words import counted
 

@@ -18,20 +18,19 @@ from sparkgpu.config.values import Preset
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.defaults import Resolved, neural_defaults, resolve
-from sparkgpu.plan.gpu_memory import tree_bytes
-from sparkgpu.plan.layout import base_model, lay_out_trials
-from sparkgpu.plan.preparation import Context, PreparedBy, choose_preparation
-from sparkgpu.plan.strategy import (
+from sparkgpu.plan.devices import (
     check_precision,
     check_strategy,
+    check_tree_device,
     choose_strategy,
     reduces_on_cpu,
     weight_bytes,
 )
+from sparkgpu.plan.gpu_memory import tree_bytes
+from sparkgpu.plan.preparation import Context, PreparedBy, choose_preparation
 from sparkgpu.plan.time_limit import MOST_REPEATS, explained_s, planned_s, training_ends
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.plan.trees import check_tree_device
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec, base_model, lay_out_trials
 from sparkgpu.rundir.files import Record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.schema import TableSchema

@@ -25,7 +25,7 @@ from sparkgpu.predict.members import model_name, weights_of
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import DoneTrial, finished_results
 from sparkgpu.score.calibration import scaled
-from sparkgpu.score.scorer import align
+from sparkgpu.score.predictions import align
 from sparkgpu.table.predictions import read_predictions
 from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import TableSchema, read_schema

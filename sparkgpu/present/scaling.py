@@ -23,7 +23,7 @@ from sparkgpu.present.table import (
     whole_cell,
 )
 from sparkgpu.present.tables import strategy_text
-from sparkgpu.rundir.bench import BenchRecord, BenchRow
+from sparkgpu.rundir.advice import BenchRecord, BenchRow
 from sparkgpu.rundir.files import UNREADABLE, read_record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord

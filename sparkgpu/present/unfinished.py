@@ -17,7 +17,7 @@ from sparkgpu.config.registry.engines import BRANCHES, branch_of
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.telemetry import read_telemetry
 from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.present.data_tables import about_table, title_of
 from sparkgpu.present.pictures.machine import activity
 from sparkgpu.present.table import DASH, Cell, Table, table_of

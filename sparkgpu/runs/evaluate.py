@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from sparkgpu.host.telemetry import Sample
 from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.curve import read_curve, still_improving
 from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
@@ -27,14 +27,11 @@ from sparkgpu.rundir.results import (
     SplitMetrics,
     Spread,
 )
-from sparkgpu.runs.calibrated import Calibration
-from sparkgpu.runs.caveats import caveats
-from sparkgpu.runs.device_use import gpu_samples, idle_devices, nvml_proof
-from sparkgpu.runs.pairs import BRANCHES, compare_pairs
-from sparkgpu.runs.pool import Pool, Pooled, gains, mix
+from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
+from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, compare_pairs, gains, mix
 from sparkgpu.score import metrics
 from sparkgpu.score.calibration import scaled
-from sparkgpu.score.predictions import LabelReader, Labels, trial_predictions
+from sparkgpu.score.predictions import LabelReader, Labels, Mean, trial_predictions
 from sparkgpu.table.schema import SplitName, TableSchema
 
 _SPLITS: tuple[SplitName, SplitName] = ("valid", "test")
@@ -169,7 +166,7 @@ def _calibration_of_blend(schema: TableSchema, blend: Pooled, labels: LabelReade
 
 def _read(paths: RunPaths, schema: TableSchema, specs: Sequence[TrialSpec], labels: LabelReader) -> _Model:
     """Score the finished trials of one model, one after the other."""
-    pool = Pool(schema, labels)
+    means = {split: Mean(labels.all(split)) for split in _SPLITS}
     calibration = Calibration(schema.task, labels.all("test")) if schema.classes else None
     trials = []
     for spec in specs:
@@ -183,7 +180,8 @@ def _read(paths: RunPaths, schema: TableSchema, specs: Sequence[TrialSpec], labe
         trials.append(
             _Scored(spec=spec, fit=fit, metrics=SplitMetrics(valid=scores["valid"], test=scores["test"]))
         )
-        pool.add(spec.fold, values["valid"], values["test"])
+        for split, rows in own.items():
+            means[split].add(rows, values[split])
         if calibration and fit.temperature is not None:
             calibration.add(fit.temperature, scaled(values["test"], 1 / fit.temperature))
         elif calibration:
@@ -191,7 +189,9 @@ def _read(paths: RunPaths, schema: TableSchema, specs: Sequence[TrialSpec], labe
     applied = any(trial.fit.temperature is not None for trial in trials)
     return _Model(
         trials=tuple(trials),
-        pooled=pool.mean(),
+        pooled=Pooled(
+            valid=means["valid"].value(), test=means["test"].value(), has_valid_N=means["valid"].known_N
+        ),
         calibration=calibration.result(applied=applied) if calibration else None,
     )
 

@@ -1,11 +1,20 @@
-"""Where a result comes from: the versions and the hardware in ``env.json`` and ``metrics.json``."""
+"""What is installed here, and on which machine.
+
+For ``env.json`` and ``metrics.json``, and to refuse a run whose engines are missing; nothing is imported
+for it.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
+from importlib.util import find_spec
 from pathlib import Path
 
+from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.models import TreesConfig
+from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.errors import DeviceError
 from sparkgpu.host.devices import Machine
 from sparkgpu.rundir.records import DetailedHostRecord, EnvironmentRecord, GpuRecord, HostRecord
 
@@ -60,3 +69,25 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def check_engines(config: RunConfig) -> None:
+    """Refuse a run before its start if the library of one of its engines is not installed.
+
+    Raises `DeviceError` with the command that installs it.
+    """
+    if config.search is not None and find_spec("optuna") is None:
+        raise DeviceError(
+            "--search: the package optuna is not installed here. Run `pip install 'sparkgpu[search]'`."
+        )
+    for name, section in zip(config.model_names, config.sections(), strict=True):
+        if isinstance(section, TreesConfig) and (command := ENGINES.find(section.engine_name).missing):
+            raise DeviceError(
+                f"model {name!r}: its engine {section.engine_name} is not installed here. Run `{command}`."
+            )
+
+
+def engine_with_cuda() -> str | None:
+    """The tree engine "xgboost" if its package is installed in the build with CUDA."""
+    found = versions()
+    return "xgboost" if "xgboost" in found and "xgboost-cpu" not in found else None

@@ -33,18 +33,14 @@ from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.rundir.advice import AdviceRecord
 from sparkgpu.rundir.files import write_json, write_text
-from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.paths import RunPaths, has_table
 from sparkgpu.rundir.results import Results, write_results
-from sparkgpu.rundir.unfinished import has_table
-from sparkgpu.runs.end_imports import import_for_the_end
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
-from sparkgpu.runs.installed import check_engines, engine_with_cuda
-from sparkgpu.runs.new_folder import keep_log, run_folder
-from sparkgpu.runs.notice import save_networks
+from sparkgpu.runs.folder import for_cpu, keep_log, record_stop_reason, run_folder
+from sparkgpu.runs.meanwhile import import_for_the_end, save_networks
+from sparkgpu.runs.provenance import check_engines, engine_with_cuda
 from sparkgpu.runs.reporting import make_report
-from sparkgpu.runs.resume import for_cpu
-from sparkgpu.runs.stopped import record_stop_reason
 from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.table.schema import read_schema
 from sparkgpu.table.source import Source, find_source

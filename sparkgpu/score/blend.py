@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sparkgpu.score.metrics import mean_loss
 from sparkgpu.score.rows import FloatArray, Task, checked
 
 NEGLIGIBLE = 1e-3
@@ -99,22 +100,11 @@ def _unseen_loss(
             weight_N=None if weight_N is None else weight_N[fitted_N],
         )  # fmt: skip
         held = {name: found[held_N] for name, found in predictions.items()}
-        of_mixture = _loss(
-            task, label_N[held_N], held, weights, None if weight_N is None else weight_N[held_N]
+        of_mixture = mean_loss(
+            task, label_N[held_N], blend(held, weights), None if weight_N is None else weight_N[held_N]
         )
         total += of_mixture * float(np.mean(held_N))
     return total
-
-
-def _loss(
-    task: Task, label_N: Any, predictions: Mapping[str, Any], weights: Mapping[str, float], weight_N: Any
-) -> float:
-    """The mean log loss of a mixture, or its mean squared error."""
-    rows = checked(task, label_N, blend(predictions, weights), weight_N)
-    share_N = np.full(len(label_N), 1.0) if rows.weight_N is None else rows.weight_N
-    if task == "regression":
-        return float(np.average((rows.prediction - rows.label_N) ** 2, weights=share_N))
-    return float(np.average(-np.log(rows.likelihood_N()), weights=share_N))
 
 
 def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> FloatArray:

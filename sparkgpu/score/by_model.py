@@ -15,7 +15,7 @@ from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.score import compare
 from sparkgpu.score.blend import blend
-from sparkgpu.score.predictions import LabelReader, Labels, trial_predictions
+from sparkgpu.score.predictions import LabelReader, Labels, Mean, trial_predictions
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema, Task
 
@@ -97,21 +97,11 @@ def _mean(
     trials: tuple[DoneTrial, ...],
 ) -> FloatArray | None:
     """The mean over the `trials` of a model; None if it cannot be made."""
-    whole_N = reader.all(split).row_id_N
-    total: FloatArray | None = None
-    count_N = np.zeros(len(whole_N))
+    mean = Mean(reader.all(split))
     for trial in trials:
         labels = reader.of(split, trial.fold)
         try:
-            found = trial_predictions(paths, schema, trial.name, {split: labels})[split]
+            mean.add(labels, trial_predictions(paths, schema, trial.name, {split: labels})[split])
         except (KeyError, OSError, ValueError):
             return None
-        if total is None:
-            total = np.zeros((len(whole_N), *found.shape[1:]))
-        place_N = np.searchsorted(whole_N, labels.row_id_N)
-        total[place_N] += found
-        count_N[place_N] += 1
-    if total is None:
-        return None
-    divisor_N = np.where(count_N > 0, count_N, np.nan)
-    return np.asarray(total / divisor_N.reshape(-1, *([1] * (total.ndim - 1))))
+    return mean.value() if trials else None

@@ -1,20 +1,23 @@
-"""The predictions of a run's trials, row by row beside the labels of its table.
+"""The predictions of a run's trials, row by row beside the labels of its table, joined by ``row_id``.
 
-Both scores and pictures use these. It is the only module of this folder that reads files. Shapes: N rows, C
-classes; predictions are probabilities (N, C), or values (N,) for a regression.
+Both scores and pictures use these. Every labelled row needs exactly one prediction, and no other row may
+have one: a scorer that silently drops rows compares models on different tables. Limits: integer ids,
+arrays in memory. Shapes: N rows, C classes; predictions are probabilities (N, C), or values (N,) for a
+regression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.score.rows import FloatArray, IntArray
-from sparkgpu.score.scorer import align
 from sparkgpu.table.predictions import read_predictions
 from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import SplitName, TableSchema
@@ -108,25 +111,87 @@ def trial_predictions(
 
 
 class Mean:
-    """The mean of several predictions of the same rows, which are added one after the other."""
+    """The mean of several predictions of `rows`, each of all or some of them; only sums are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Labels) -> None:
+        self._row_id_N = rows.row_id_N
+        self._count_N = np.zeros(len(rows.row_id_N))
         self._total: FloatArray | None = None
-        self.count = 0
 
-    def add(self, values: FloatArray) -> None:
-        self._total = values if self._total is None else self._total + values
-        self.count += 1
+    def add(self, rows: Labels, values: FloatArray) -> None:
+        """Add the predictions of these rows, which are in the order of their ids."""
+        if self._total is None:
+            self._total = np.zeros((len(self._row_id_N), *values.shape[1:]))
+        place_N = np.searchsorted(self._row_id_N, rows.row_id_N)
+        self._total[place_N] += values
+        self._count_N[place_N] += 1
+
+    @property
+    def known_N(self) -> NDArray[np.bool_]:
+        """The rows with a prediction."""
+        return self._count_N > 0
 
     def value(self) -> FloatArray:
-        """The mean so far, of at least one prediction."""
+        """The mean so far, of at least one prediction; NaN for a row without any."""
         assert self._total is not None
-        return np.asarray(self._total / self.count)
+        divisor_N = np.where(self.known_N, self._count_N, np.nan)
+        return np.asarray(self._total / divisor_N.reshape(-1, *([1] * (self._total.ndim - 1))))
 
 
-def averaged(trials: Iterable[FloatArray]) -> FloatArray:
-    """The mean of several predictions of the same rows."""
-    mean = Mean()
-    for values in trials:
-        mean.add(values)
-    return mean.value()
+def align(row_id_N: Any, frame_row_id: Any, values: Any) -> npt.NDArray[Any]:
+    """``values``, given in the order of ``frame_row_id``, in the order of ``row_id_N``.
+
+    ``row_id_N``: ids of the labels. ``frame_row_id``: ids of the predictions. ``values``: one row for each
+    prediction, (N,) or (N, C), returned without a copy if the order already agrees. It takes two sorts and no
+    Python loop: 10 million shuffled rows take a few seconds. Raises ValueError, one sentence with counts, if
+    ids are missing, duplicated (on either side) or unknown, are not integers, or differ from ``values`` in
+    length.
+    """
+    wanted_N, given = _ids("label", row_id_N), _ids("prediction", frame_row_id)
+    rows = np.asarray(values)
+    if rows.ndim == 0 or len(rows) != len(given):
+        raise ValueError(
+            f"predictions have shape {rows.shape} but {len(given)} row_ids; give one row for each row_id."
+        )
+    # A stable sort takes linear time on files that are sorted or nearly sorted.
+    wanted_order_N = np.argsort(wanted_N, kind="stable")
+    wanted_sorted_N = wanted_N[wanted_order_N]
+    num_repeated = int(np.count_nonzero(wanted_sorted_N[1:] == wanted_sorted_N[:-1]))
+    if num_repeated:
+        raise ValueError(
+            f"labels repeat {num_repeated} of their {len(wanted_N)} row_ids; each must occur once."
+        )
+    if np.array_equal(wanted_N, given):
+        return rows
+    given_order = np.argsort(given, kind="stable")
+    given_sorted = given[given_order]
+    if not np.array_equal(wanted_sorted_N, given_sorted):
+        raise ValueError(_mismatch(wanted_sorted_N, given_sorted))
+    position_N = np.empty(len(given), dtype=np.int64)
+    position_N[wanted_order_N] = given_order
+    return rows[position_N]
+
+
+def _ids(what: str, ids: Any) -> npt.NDArray[Any]:
+    array = np.asarray(ids)
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(
+            f"{what} row_ids have type {array.dtype} and shape {array.shape}; "
+            "a flat array of integers is needed."
+        )
+    return array
+
+
+def _mismatch(wanted_sorted: npt.NDArray[Any], given_sorted: npt.NDArray[Any]) -> str:
+    unique = np.unique(given_sorted)
+    common = len(np.intersect1d(wanted_sorted, unique, assume_unique=True))
+    faults = {
+        "missing": len(wanted_sorted) - common,
+        "duplicated": len(given_sorted) - len(unique),
+        "unknown": len(unique) - common,
+    }
+    found = ", ".join(f"{count} {fault}" for fault, count in faults.items() if count)
+    return (
+        f"predictions do not match the {len(wanted_sorted)} labelled rows by row_id: {found}; "
+        "every labelled row needs exactly one prediction."
+    )

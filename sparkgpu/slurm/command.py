@@ -46,7 +46,7 @@ def write(
 ) -> None:
     """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
     from sparkgpu.config import toml as config_io
-    from sparkgpu.config.options import keyed
+    from sparkgpu.config.toml import keyed
     from sparkgpu.errors import ConfigError
     from sparkgpu.slurm.check import mismatches
     from sparkgpu.slurm.script_writer import NodeShape, write_scripts

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.options import OPTIONS
+from sparkgpu.config.toml import OPTIONS
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.rank_command import LAUNCHER
 

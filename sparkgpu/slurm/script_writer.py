@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.config import toml as config_io
-from sparkgpu.config.json_schema import run_schema
 from sparkgpu.config.keys import DevicesConfig, RunConfig
+from sparkgpu.config.toml import run_schema
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.rank_command import network_environment
 from sparkgpu.rundir.files import write_text

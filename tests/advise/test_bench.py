@@ -18,7 +18,7 @@ from sparkgpu.advise.bench.page import lines
 from sparkgpu.advise.bench.rows import assumptions, measured_rows, simulated_rows
 from sparkgpu.advise.bench.train import Case, Measured
 from sparkgpu.advise.scaling import Link, Step
-from sparkgpu.rundir.bench import BenchRecord
+from sparkgpu.rundir.advice import BenchRecord
 from sparkgpu.rundir.files import read_record
 
 STEP = Step(

@@ -13,7 +13,7 @@ import sparkgpu
 from sparkgpu.predict.export import export
 from sparkgpu.present.cards import card_path
 from sparkgpu.rundir.results import Results, read_results
-from sparkgpu.runs.resume import resumed_config
+from sparkgpu.runs.folder import resumed_config
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from sparkgpu.engines.engine import Platform, Trial, make_engine
 from sparkgpu.plan.defaults import resolve
 from sparkgpu.plan.plan import LanePlan, Plan
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths

@@ -17,7 +17,7 @@ from sparkgpu.config.parameters import NeuralParameters
 from sparkgpu.engines.engine import NeuralTrial, Platform, Trial
 from sparkgpu.engines.neural.engine import Torch
 from sparkgpu.plan.plan import LanePlan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.rundir.files import write_json
 from sparkgpu.rundir.paths import RunPaths

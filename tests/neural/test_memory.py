@@ -19,7 +19,7 @@ from sparkgpu.engines.launchers.gang_files import SMALLER
 from sparkgpu.engines.neural.nets.tabular_net import TabularNet
 from sparkgpu.engines.neural.training import memory, muon, optimizer
 from sparkgpu.errors import TrialError
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.files import read_json, write_json
 
 FAILURE = "CUDA out of memory. Tried to allocate 2.00 GiB."

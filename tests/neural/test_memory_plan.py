@@ -26,7 +26,7 @@ from sparkgpu.errors import TrialError
 from sparkgpu.plan.defaults import Resolved
 from sparkgpu.plan.gpu_memory import PROCESS_BYTES, network_budget, tree_bytes
 from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths

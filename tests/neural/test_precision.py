@@ -23,7 +23,7 @@ from sparkgpu.engines.neural.nets.tabm import FirstBlock
 from sparkgpu.engines.neural.training import precision as of_precision
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints
 from sparkgpu.engines.neural.training.precision import Precision, choose_precision
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.table.rows import read_rows
 
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from ranks_equivalence import CASES, STRATEGIES, supports
 
 from sparkgpu.engines.neural.nets.dropout import Dropout, Place
 from sparkgpu.engines.neural.strategies.data_parallel import device_place
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 
 MOST_DIFFERENCE = 1e-5
 

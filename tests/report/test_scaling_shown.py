@@ -11,7 +11,7 @@ from sparkgpu.present.report import build
 from sparkgpu.present.scaling import busy_sentence, covered_s, shares
 from sparkgpu.present.tables import timings
 from sparkgpu.present.timeline import seconds_by_phase
-from sparkgpu.rundir.bench import BenchRecord, BenchRow
+from sparkgpu.rundir.advice import BenchRecord, BenchRow
 from sparkgpu.rundir.files import read_record, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord

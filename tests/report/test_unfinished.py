@@ -15,7 +15,7 @@ from sparkgpu.present.unfinished import read_unfinished
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.runs.stopped import record_stop_reason
+from sparkgpu.runs.folder import record_stop_reason
 
 MakeRun = Callable[..., RunPaths]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparkgpu.score.scorer import align
+from sparkgpu.score.predictions import align
 
 
 def test_values_come_back_in_the_order_of_the_labels():

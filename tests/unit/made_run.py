@@ -9,7 +9,7 @@ import numpy as np
 from made_table import feature, made_rows, write_splits
 
 from sparkgpu.plan.plan import LanePlan, Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.files import write_json, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord

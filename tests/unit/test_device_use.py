@@ -8,11 +8,11 @@ import pytest
 
 from sparkgpu.host.telemetry import GpuSample, Sample
 from sparkgpu.plan.plan import LanePlan, Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import Event, EventWriter
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord
-from sparkgpu.runs.device_use import gpu_samples, idle_devices, nvml_proof
+from sparkgpu.runs.caveats import gpu_samples, idle_devices, nvml_proof
 
 UUIDS = ("GPU-a", "GPU-b")
 

@@ -16,7 +16,7 @@ from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.host.devices import Machine, choose_devices
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.runs.installed import check_engines
+from sparkgpu.runs.provenance import check_engines
 
 SMALL = TableSize(task="binary", train_rows=5_000, num_features=10, num_classes=2)
 

@@ -10,11 +10,10 @@ import pytest
 from sparkgpu.config import toml as config_io
 from sparkgpu.errors import ConfigError
 from sparkgpu.plan.plan import LanePlan, Plan
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.files import write_json, write_text
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.unfinished import clear_unfinished
-from sparkgpu.runs.resume import for_cpu, resumed_config
+from sparkgpu.rundir.paths import RunPaths, clear_unfinished
+from sparkgpu.runs.folder import for_cpu, resumed_config
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from test_results import written
 
 from sparkgpu.cli import main
 from sparkgpu.config import toml as config_io
-from sparkgpu.config.json_schema import run_schema
 from sparkgpu.config.keys import RunConfig
+from sparkgpu.config.toml import run_schema
 from sparkgpu.host.devices import Machine
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import metrics_schema
-from sparkgpu.runs.new_folder import run_folder
+from sparkgpu.runs.folder import run_folder
 from sparkgpu.table.source import Source
 
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "schemas"

@@ -9,14 +9,14 @@ import pytest
 from sparkgpu.config import toml as config_io
 from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
+from sparkgpu.config.registry.entries import Choice, Range
 from sparkgpu.config.registry.networks import NETWORKS
-from sparkgpu.config.registry.search_space import Choice, Range
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.host.devices import Machine, choose_devices
 from sparkgpu.plan.plan import Plan, make_plan
-from sparkgpu.plan.search_space import free_keys, search_space
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.runs.installed import check_engines
+from sparkgpu.plan.trials import free_keys, search_space
+from sparkgpu.runs.provenance import check_engines
 
 SIZES = [
     TableSize(task=task, train_rows=rows, num_features=columns, num_classes=classes)
@@ -100,7 +100,7 @@ def test_a_search_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     for text in ("0", "1", "-3", "2.5", "many"):
         with pytest.raises(ConfigError, match="search"):
             config_io.load(assignments=[f"search={text}"])
-    monkeypatch.setattr("sparkgpu.runs.installed.find_spec", lambda name: None)
+    monkeypatch.setattr("sparkgpu.runs.provenance.find_spec", lambda name: None)
     with pytest.raises(DeviceError, match=r"pip install 'sparkgpu\[search\]'"):
         check_engines(config_io.load(assignments=["search=3"]))
 

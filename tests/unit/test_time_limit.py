@@ -13,10 +13,10 @@ from sparkgpu.engines.neural.training.precision import choose_precision
 from sparkgpu.engines.neural.training.time_limit import TimeLimit
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import Machine, choose_devices
-from sparkgpu.lanes.time_shares import TimeShares
 from sparkgpu.plan.plan import Plan, make_plan
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
+from sparkgpu.trials.loop import TimeShares
 
 LARGE = TableSize(task="multiclass", train_rows=400_000, num_features=54, num_classes=7)
 

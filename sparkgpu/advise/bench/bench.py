@@ -26,10 +26,10 @@ from sparkgpu.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.host.devices import Device, Machine, choose_devices, find_machine
 from sparkgpu.host.meters import DISTURBING_SHARE
 from sparkgpu.host.reservations import scratch_folder
-from sparkgpu.plan.strategy import check_strategy
-from sparkgpu.rundir.bench import BenchRecord
+from sparkgpu.plan.devices import check_strategy
+from sparkgpu.rundir.advice import BenchRecord
 from sparkgpu.rundir.files import write_json, write_text
-from sparkgpu.runs.new_folder import check_folder
+from sparkgpu.runs.folder import check_folder
 from sparkgpu.table.demo_table import resolve_demo
 from sparkgpu.words import counted, seconds_text
 

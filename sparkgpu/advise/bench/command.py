@@ -21,7 +21,7 @@ from sparkgpu.errors import ConfigError
 
 if TYPE_CHECKING:
     from sparkgpu.advise.bench.bench import Asked, Tell
-    from sparkgpu.rundir.bench import BenchRecord
+    from sparkgpu.rundir.advice import BenchRecord
 
 bench = typer.Typer(
     help="Time the network alone: over several devices, and from several places of its rows.",
@@ -113,7 +113,7 @@ def loading(
 def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | None, **options: Any) -> Asked:
     from sparkgpu.advise.bench.bench import Asked
     from sparkgpu.config import toml
-    from sparkgpu.config.options import keyed
+    from sparkgpu.config.toml import keyed
 
     found = toml.load(file=file, options=keyed(**options), assignments=sets or ())
     return Asked(config=found, rows=rows, epochs=epochs)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.present.scaling import bench_table
-from sparkgpu.rundir.bench import BenchRecord, BenchRow
+from sparkgpu.rundir.advice import BenchRecord, BenchRow
 
 # Distinct for colour-blind readers (Tol, bright), and by their markers in print.
 _STYLES = (("#4477aa", "o"), ("#ee6677", "s"), ("#228833", "^"), ("#ccbb44", "D"), ("#66ccee", "v"),

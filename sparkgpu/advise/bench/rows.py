@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sparkgpu.advise.bench.train import Measured
 from sparkgpu.advise.scaling import MODELLED, Step
 from sparkgpu.host.meters import DISTURBING_SHARE
-from sparkgpu.rundir.bench import BenchRow
+from sparkgpu.rundir.advice import BenchRow
 
 
 def measured_rows(

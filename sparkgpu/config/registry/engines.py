@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Literal
 
-from sparkgpu.config.registry.entries import Entry, Registry
-from sparkgpu.config.registry.search_space import Range, SearchSpace
+from sparkgpu.config.registry.entries import Entry, Range, Registry, SearchSpace
 
 Branch = Literal["trees", "neural"]
 """The kinds of models; each trains in a worker of its own in every lane."""

@@ -6,7 +6,7 @@ packages add entries through entry points in a registry's group; each entry poin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -79,3 +79,24 @@ class Registry(Generic[EntryT]):
                 )
             return entry
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Numbers from `low` to `high`: drawn evenly, or evenly in their logarithm; `whole` means integers."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values, none of which is nearer to another."""
+
+    values: tuple[float | str | tuple[int, ...], ...]
+
+
+SearchSpace = Mapping[str, Range | Choice]
+"""By the keys of ``[trees]`` or ``[neural]``."""

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sparkgpu.config.registry.entries import Entry, Registry
-from sparkgpu.config.registry.search_space import Choice, Range, SearchSpace
+from sparkgpu.config.registry.entries import Choice, Entry, Range, Registry, SearchSpace
 
 Value = float | str | tuple[int, ...]
 Defaults = Mapping[str, Value]

@@ -24,7 +24,7 @@ from sparkgpu.engines.launchers.gang_files import (
 )
 from sparkgpu.errors import TrialError
 from sparkgpu.host.rank_command import LAUNCHER, launcher_words
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.records import FitRecord
 
 # The scratch folder and GPUs of this machine only; the launcher gives each machine its own.

@@ -34,10 +34,10 @@ from sparkgpu.engines.neural.training.train import Report
 from sparkgpu.engines.neural.training.trial import run_rank
 from sparkgpu.errors import SparkgpuError
 from sparkgpu.host.processes import die_with_parent
+from sparkgpu.plan.devices import ways
 from sparkgpu.plan.plan import LanePlan, Plan
-from sparkgpu.plan.strategy import ways
 from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.files import read_json, write_json, write_text
 from sparkgpu.rundir.paths import RunPaths

@@ -18,7 +18,7 @@ from sparkgpu.config.models import NeuralConfig
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.errors import DeviceError
 from sparkgpu.host.processor import has_amx
-from sparkgpu.plan.strategy import check_precision, reduces_on_cpu
+from sparkgpu.plan.devices import check_precision, reduces_on_cpu
 
 _SMALL = 128  # rows and columns; a product of such matrices takes as long in float32
 

@@ -20,11 +20,10 @@ import numpy as np
 import optuna
 
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.config.registry.search_space import Choice, SearchSpace
+from sparkgpu.config.registry.entries import Choice, SearchSpace
 from sparkgpu.engines.engine import PrunedError
 from sparkgpu.errors import TrialError
-from sparkgpu.plan.search_space import search_space
-from sparkgpu.plan.trial_spec import TrialSpec
+from sparkgpu.plan.trials import TrialSpec, search_space
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import FitRecord, SearchRecord

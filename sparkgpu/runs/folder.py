@@ -1,0 +1,187 @@
+"""The directory of a run: a new one or one to resume, and word of what stopped a run before its end.
+
+Of a resumed run only the devices and the network's strategy may change. The table and finished trials are
+used as they are, a network continues from its last checkpoint, and trees start again.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sparkgpu.config import toml as config_io
+from sparkgpu.config.keys import DevicesConfig, PrepareConfig, RunConfig, dotted
+from sparkgpu.config.toml import run_schema
+from sparkgpu.errors import EXIT_INTERRUPTED, ConfigError, NoticeToStop, SparkgpuError
+from sparkgpu.host.devices import Machine
+from sparkgpu.plan.plan import Plan
+from sparkgpu.rundir.files import read_record, write_json, write_text
+from sparkgpu.rundir.paths import RunPaths, clear_unfinished, has_table
+from sparkgpu.runs.provenance import environment
+from sparkgpu.table.demo import DEMO
+from sparkgpu.table.source import Source
+
+
+def run_folder(
+    config: RunConfig,
+    out: Path | None,
+    source: Source,
+    started: float,
+    machine: Machine,
+    *,
+    resume: bool,
+) -> RunPaths:
+    """The run directory, with the configuration and the environment written into it.
+
+    With `resume` it is `out`, without unfinished work. Raises `ConfigError` if it is not writable, or if a
+    new one is not empty.
+    """
+    if resume:
+        assert out is not None
+        paths = RunPaths(root=out.resolve())
+        clear_unfinished(paths)
+    else:
+        paths = _new_folder(out, "demo" if source.location == DEMO else source.name, started)
+    write_text(paths.config_schema, run_schema())
+    write_text(paths.config, config_io.dump(config))
+    write_json(paths.env, environment(machine))
+    return paths
+
+
+def check_folder(out: Path | None) -> None:
+    """Raise `ConfigError` if a new run cannot use the folder `out`, which holds other files."""
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        what = "holds another run" if (out / "run.toml").exists() else "is not an empty folder"
+        raise ConfigError(f"--out {out}: it {what}. Choose a new folder, or remove this one.")
+
+
+def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
+    """The run directory, new or empty; never a folder that holds another run."""
+    if out is None:
+        stem = re.sub(r"[^0-9A-Za-z._-]+", "-", Path(source.rstrip("/")).name.partition(".")[0]).strip("-")
+        moment = datetime.fromtimestamp(started, UTC).strftime("%Y%m%dT%H%M%SZ")
+        out = Path("reports") / f"{moment}-{stem or 'table'}"
+        number = 2
+        while out.exists():
+            out, number = out.with_name(f"{out.name.partition('_')[0]}_{number}"), number + 1
+    try:
+        check_folder(out)
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--out {out}: cannot be written ({error.strerror}). Choose another folder."
+        ) from None
+    return RunPaths(root=out.resolve())
+
+
+def keep_log(paths: RunPaths) -> Path | None:
+    """Remove the folder of a run that was interrupted before it had a table, so that its name is free again.
+
+    The workers' output stays in a file beside it, which is returned: it may show the reason.
+    """
+    logs = sorted(file for file in paths.root.glob("lanes/*/*") if file.suffix in (".log", ".jsonl"))
+    kept = paths.root.with_name(f"{paths.root.name}.interrupted.log") if logs else None
+    if kept is not None:
+        with kept.open("wb") as whole:
+            for file in logs:
+                whole.write(f"== {file.relative_to(paths.root)}\n".encode())
+                with file.open("rb") as log:
+                    shutil.copyfileobj(log, whole)
+    shutil.rmtree(paths.root)
+    return kept
+
+
+_MAY_CHANGE = {
+    "devices.gpus", "devices.cpu_lanes", "neural.strategy", "neural.model_parallel",
+    "neural.micro_batch_size", "neural.max_restarts", "neural.rank_timeout_s", "cluster.nodes",
+    "cluster.interface", "cluster.infiniband", "cluster.p2p_level", "cluster.master", "cluster.spark",
+    "cluster.executors", "hang_after_s",
+}  # fmt: skip
+
+
+def resumed_config(
+    out: Path | None, options: Mapping[str, Any], assignments: Iterable[str] = ()
+) -> RunConfig:
+    """The configuration of the run in `out`, with the devices and the strategy asked for now.
+
+    `options` and `assignments` are those of `config.toml.load`. Raises `ConfigError` if there is no such run,
+    or if an option would make it a different run.
+    """
+    if out is None:
+        raise ConfigError("--resume: name the folder of the stopped run with --out DIR.")
+    paths = RunPaths(root=out)
+    if not paths.config.is_file():
+        raise ConfigError(f"--resume --out {out}: it holds no run.toml. Give the folder of a run.")
+    before = config_io.load(file=paths.config)
+    asked = config_io.load(options=options, assignments=assignments)
+    known, wanted, default = (dotted(found.model_dump()) for found in (before, asked, RunConfig()))
+    changed = {key for key, value in wanted.items() if value not in (default[key], known[key])}
+    if refused := sorted(changed - _MAY_CHANGE):
+        raise ConfigError(
+            f"--resume --out {out}: {refused[0]} cannot change in a resumed run; only devices and the "
+            "network's strategy can. Leave it out, or start a new run."
+        )
+
+    def new(section: str) -> dict[str, Any]:
+        return {key.removeprefix(section): wanted[key] for key in changed if key.startswith(section)}
+
+    neural = before.neural.model_copy(update=new("neural."))
+    cluster = before.cluster.model_copy(update=new("cluster."))
+    devices = asked.devices if asked.devices != DevicesConfig() else before.devices
+    plan = read_record(paths.plan, Plan) if paths.plan.exists() else None
+    return before.model_copy(
+        update={
+            **({"hang_after_s": asked.hang_after_s} if "hang_after_s" in changed else {}),
+            "devices": devices,
+            "neural": neural,
+            "cluster": cluster,
+            # The number of devices may have changed since, and the source need not be there any more.
+            **({"repeats": len({trial.seed for trial in plan.trials})} if plan else {}),
+            **({"prepare": PrepareConfig(by=plan.prepared_by)} if plan and has_table(paths) else {}),
+        }
+    )
+
+
+def for_cpu(config: RunConfig) -> RunConfig:
+    """The configuration of a run that began on GPUs, for what is left of it on CPU lanes."""
+    if config.trees.tree_method != "gpu_hist":
+        return config
+    return config.model_copy(update={"trees": config.trees.model_copy(update={"tree_method": "hist"})})
+
+
+@contextmanager
+def record_stop_reason(paths: RunPaths) -> Iterator[None]:
+    """If the block is interrupted or refuses, write ``stopped.json``, unless the folder is gone by then.
+
+    After a refusal the report says what happened.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SparkgpuError) as error:
+        code, message = EXIT_INTERRUPTED, "interrupted"
+        if isinstance(error, NoticeToStop):
+            message = "interrupted by a notice that its time is nearly over"
+        elif isinstance(error, SparkgpuError):
+            code, message = error.exit_code, str(error)
+        if paths.root.is_dir():
+            with suppress(OSError):  # the error in flight matters more
+                write_json(paths.stopped, {"exit_code": code, "message": message})
+                if code != EXIT_INTERRUPTED:  # whoever interrupts does not wait
+                    _leave_page(paths)
+        raise
+
+
+def _leave_page(paths: RunPaths) -> None:
+    """The report of what stands."""
+    from sparkgpu.present.report import build
+
+    with suppress(SparkgpuError):
+        build(paths)

@@ -1,0 +1,160 @@
+"""What the mean predictions of a run's models give: blend and gains, calibration, pairs to compare.
+
+With folds, each row outside the test split has the prediction of the trials that did not train on it. Rows
+whose trials all failed take no part in the blend's weights or in validation figures. N rows, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.plan.trials import TUNED
+from sparkgpu.rundir.results import CalibrationResult, PairResult
+from sparkgpu.score import blend, compare, metrics
+from sparkgpu.score.calibration import brier_score, calibration_error, scaled, temperature
+from sparkgpu.score.predictions import Labels, Mean
+from sparkgpu.score.rows import FloatArray, Task
+from sparkgpu.table.schema import TableSchema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled:
+    """A model's mean predictions of all validation and test rows; `has_valid_N` tells which rows have one."""
+
+    valid: FloatArray
+    test: FloatArray
+    has_valid_N: NDArray[np.bool_]
+
+
+def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[str, float], Pooled]:
+    """The blend of several models, with its weights from the validation rows.
+
+    There it is never worse than its best member, neither by the loss that its weights minimise nor by the
+    task's primary metric: a member that is better by the latter is taken alone. Models that do not help get
+    the weight 0.
+    """
+    has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
+    rows = valid.where(has_valid_N)
+    members = {name: found.valid[has_valid_N] for name, found in pooled.items()}
+    helping = blend.members_that_help(task, rows.label_N, members, weight_N=rows.weight_N)
+    kept = {name: members[name] for name in helping}
+    weights = dict.fromkeys(members, 0.0) | blend.blend_weights(
+        task, rows.label_N, kept, weight_N=rows.weight_N
+    )
+    metric = metrics.primary(task)
+    values = {
+        name: metrics.compute(task, rows.label_N, prediction, rows.weight_N)[metric]
+        for name, prediction in {"": blend.blend(members, weights), **members}.items()
+    }
+    first = metrics.best(metric, values)
+    if first and "" not in first:
+        weights = {name: float(name == first[0]) for name in members}
+    mixed = Pooled(
+        valid=blend.blend({name: found.valid for name, found in pooled.items()}, weights),
+        test=blend.blend({name: found.test for name, found in pooled.items()}, weights),
+        has_valid_N=has_valid_N,
+    )
+    return weights, mixed
+
+
+def gains(
+    task: Task, valid: Labels, pooled: Mapping[str, Pooled], weights: Mapping[str, float]
+) -> dict[str, float]:
+    """What each member adds to a blend: the gain in the primary metric over the blend of the others.
+
+    On the validation rows, which also fitted both blends; positive is better for every metric.
+    """
+    used = [name for name, weight in weights.items() if weight]
+    has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
+    rows = valid.where(has_valid_N)
+    members = {name: pooled[name].valid[has_valid_N] for name in used}
+    metric = metrics.primary(task)
+
+    def value(of_members: Mapping[str, FloatArray], shares: Mapping[str, float]) -> float:
+        mixed = blend.blend(of_members, shares)
+        return metrics.score(metric, metrics.compute(task, rows.label_N, mixed, rows.weight_N)[metric] or 0.0)
+
+    whole = value(members, {name: weights[name] for name in used})
+    added = {}
+    for name in used if len(used) > 1 else ():
+        rest = {other: found for other, found in members.items() if other != name}
+        without = blend.blend_weights(task, rows.label_N, rest, weight_N=rows.weight_N)
+        added[name] = whole - value(rest, without)
+    return added
+
+
+class Calibration:
+    """The calibration of one model, whose predictions are the mean over its trials; only sums are kept."""
+
+    def __init__(self, task: Task, test: Labels) -> None:
+        self._task = task
+        self._test = test
+        self._temperatures: list[float] = []
+        self._before = Mean(test)
+        self._after = Mean(test)
+
+    def add(self, temperature_: float, test_NC: FloatArray) -> None:
+        """Add a trial: its temperature, and its probabilities of the test rows before it is applied."""
+        self._temperatures.append(temperature_)
+        self._before.add(self._test, test_NC)
+        self._after.add(self._test, scaled(test_NC, temperature_))
+
+    def fit(self, valid: Labels, valid_NC: FloatArray, test_NC: FloatArray) -> None:
+        """Add a trial with the temperature that fits the validation rows best."""
+        self.add(temperature(self._task, valid.label_N, valid_NC, valid.weight_N), test_NC)
+
+    def result(self, *, applied: bool) -> CalibrationResult:
+        task, test = self._task, self._test
+        before_NC, after_NC = self._before.value(), self._after.value()
+        return CalibrationResult(
+            temperature=float(np.mean(self._temperatures)),
+            error_before=calibration_error(task, test.label_N, before_NC, test.weight_N),
+            error_after=calibration_error(task, test.label_N, after_NC, test.weight_N),
+            brier_before=brier_score(task, test.label_N, before_NC, test.weight_N),
+            brier_after=brier_score(task, test.label_N, after_NC, test.weight_N),
+            applied=applied,
+        )
+
+
+BRANCHES = ("trees", "neural")  # of every run, trained or not
+
+
+def compare_pairs(
+    schema: TableSchema, test: Labels, pooled: Mapping[str, Pooled], first: str | None, seed: int
+) -> tuple[PairResult, ...]:
+    """Compare the averaged predictions of `pooled`; `first` is the best model on the validation rows."""
+    pairs = []
+    for a, b in _paired(tuple(pooled), first):
+        found = compare.compare(
+            schema.task, test.label_N, pooled[a].test, pooled[b].test, seed, weight_N=test.weight_N
+        )
+        pairs.append(
+            PairResult(
+                a=a,
+                b=b,
+                difference=found.difference,
+                ci95=found.ci95,
+                verdict=found.verdict,
+                method=found.method,
+                sentence=found.sentence(a, b),
+            )
+        )
+    return tuple(pairs)
+
+
+def _paired(models: Sequence[str], first: str | None) -> Iterator[tuple[str, str]]:
+    """Trees with network, searched settings with defaults, the best with every other, the blend with each."""
+    own = [name for name in models if name in BRANCHES]
+    alone = [name for name in models if name != "blend"]
+    against_first = ((first, name) for name in alone if first is not None and name != first)
+    tuned = ((name, name.removesuffix(TUNED)) for name in alone if name.removesuffix(TUNED) != name)
+    seen: set[frozenset[str]] = set()
+    for a, b in (*combinations(own, 2), *tuned, *against_first, *(("blend", name) for name in alone)):
+        if {a, b} <= set(models) and frozenset((a, b)) not in seen:
+            seen.add(frozenset((a, b)))
+            yield a, b

@@ -1,0 +1,131 @@
+"""Runs a branch's trials one after the other, within the time that there is for each.
+
+Each trial writes its record or the reason of its failure. A trial is done when its saved model was loaded
+again and predicted as the trained one did.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+
+from sparkgpu.engines.saved_model import check_saved_model
+from sparkgpu.errors import described
+from sparkgpu.plan.plan import Plan
+from sparkgpu.plan.trials import TrialSpec
+from sparkgpu.rundir.events import EventWriter
+from sparkgpu.rundir.files import write_json, write_text
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.rundir.records import FitRecord
+from sparkgpu.score.calibration import scaled, temperature
+from sparkgpu.score.predictions import LabelReader, align
+from sparkgpu.table.predictions import read_predictions, write_predictions
+from sparkgpu.table.schema import TableSchema, read_schema
+
+
+def run_trials(
+    plan: Plan,
+    trials: Iterable[TrialSpec],
+    paths: RunPaths,
+    events: EventWriter,
+    run_trial: Callable[[TrialSpec], FitRecord],
+    fits: Callable[[TrialSpec], bool] = lambda spec: True,
+    *,
+    calibrates: bool = False,
+) -> bool:
+    """Run the trials that are not done yet, also after a failed one; those that do not fit are left out.
+
+    With `calibrates`, probabilities are scaled by a temperature. Returns whether none failed.
+    """
+    all_done = True
+    for spec in trials:
+        trial = paths.trial(spec.name)
+        if trial.done.exists():  # by the run that this one resumes
+            events.trial_done(spec.name)
+            continue
+        if not fits(spec):
+            trial.root.mkdir(parents=True, exist_ok=True)
+            write_text(trial.left_out, "")
+            events.trial_left(spec.name)
+            continue
+        trial.left_out.unlink(missing_ok=True)  # by the run that this one resumes
+        began_at = time.time()
+        try:
+            record = run_trial(spec)
+            schema = read_schema(paths)
+            saved = record.saved_model
+            if saved is None:
+                with events.phase("checking the saved model", spec.name):
+                    saved = check_saved_model(record, paths, schema)
+            if calibrates:
+                record = calibrate(spec, record, paths, schema)
+            devices = plan.devices(spec) if record.on_gpu else ("cpu",) * len(spec.gang)
+            update = {
+                "saved_model": saved, "devices": devices, "began_at": began_at, "ended_at": time.time(),
+            }  # fmt: skip
+            write_json(trial.fit, record.model_copy(update=update))
+            write_text(trial.done, "")
+            events.trial_done(spec.name)
+        except Exception as error:
+            all_done = False
+            traceback.print_exc()
+            write_json(trial.error, described(error))
+            events.trial_failed(spec.name, described(error)["message"])
+    return all_done
+
+
+def calibrate(spec: TrialSpec, record: FitRecord, paths: RunPaths, schema: TableSchema) -> FitRecord:
+    """Write the trial's predictions again, at the temperature that the returned record has."""
+    file = paths.trial(spec.name).predictions
+    found = read_predictions(file, schema)
+    valid = LabelReader(paths, schema).of("valid", spec.fold)
+    valid_NC = align(valid.row_id_N, *found["valid"])
+    by = temperature(schema.task, valid.label_N, valid_NC, valid.weight_N)
+    write_predictions(
+        file, {split: (row_id_N, scaled(values, by)) for split, (row_id_N, values) in found.items()}, schema
+    )
+    return record.model_copy(update={"temperature": by})
+
+
+_SEARCH_SHARE = 3
+"""A search gets so many times the time of a single trial."""
+_ENOUGH = 0.6
+"""A further seed begins if so much is left of the time that the one before it took; it then learns faster."""
+
+
+class TimeShares:
+    """When each of a worker's `trials` has to be done; `ends` is the end of all of them (None: no limit)."""
+
+    def __init__(
+        self, trials: Sequence[TrialSpec], ends: float | None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._ends = ends
+        self._clock = clock
+        first_seed = min((spec.seed for spec in trials), default=0)
+        self._first = {
+            spec.name: _SEARCH_SHARE if spec.settings else 1 for spec in trials if spec.seed == first_seed
+        }
+        self._took_s: dict[str, float] = {}
+        self._began = 0.0
+
+    def fits(self, spec: TrialSpec) -> bool:
+        """Whether there is time for this trial."""
+        if self._ends is None or spec.name in self._first:
+            return True
+        took_s = self._took_s.get(spec.model)
+        return took_s is not None and self._clock() + _ENOUGH * took_s <= self._ends
+
+    def begin(self, spec: TrialSpec) -> float | None:
+        """The trial begins; returns when it has to be done, in seconds since the epoch."""
+        self._began = self._clock()
+        if self._ends is None or spec.name not in self._first:
+            return self._ends
+        own = self._first[spec.name]
+        names = list(self._first)
+        left = sum(self._first[name] for name in names[names.index(spec.name) :])
+        return self._began + (self._ends - self._began) * own / left
+
+    def end(self, spec: TrialSpec) -> None:
+        """The trial is over."""
+        self._took_s[spec.model] = self._clock() - self._began
