@@ -26,8 +26,7 @@ from sparkgpu.engines.engine import NeuralTrial, Platform, Trial, make_cluster_e
 from sparkgpu.engines.launchers import barrier
 from sparkgpu.engines.launchers.base import Launcher
 from sparkgpu.errors import ExecutorLostError, TrialError, described
-from sparkgpu.lanes.background import InBackground
-from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
+from sparkgpu.lanes.process import begin, end, give_up, import_for_threads, in_background
 from sparkgpu.plan.defaults import Resolved
 from sparkgpu.plan.executors import Executor, make_cluster_plan
 from sparkgpu.plan.plan import Plan
@@ -92,7 +91,7 @@ class _Application:
         # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
         # while the table is prepared.
         by_h2o = any(ENGINES.find(spec.engine).needs_h2o for spec in trials["trees"])
-        cloud = InBackground(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
+        cloud = in_background(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
         schema = self._table()
         resolved = plan.resolved(self.config, TableSize.of(schema))
         self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
@@ -101,7 +100,7 @@ class _Application:
             with self.events["trees"].phase("starting H2O"):
                 context = cloud.result()
         launcher = barrier.Barrier(distributor)
-        networks = InBackground(
+        networks = in_background(
             lambda: self._run_trials("neural", plan, schema, resolved, self._starting(launcher))
         )
         if trees_left:

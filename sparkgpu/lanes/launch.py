@@ -177,70 +177,62 @@ def start_lane(
     write_json(folder.lane, lane)
     workers = []
     for branch in BRANCHES:
-        trials = [paths.trial(trial.name) for trial in plan.of(lane.index, branch)]
-        prepares = prepares_table(paths, lane.index, branch)
-        if not prepares and all(trial.done.exists() for trial in trials):
-            continue
-        nodes = max((trial.nodes for trial in plan.of(lane.index, branch)), default=1)
-        environment = partial(
-            lane_environment, lane, branch, visible=visible(branch), environ=environ, nodes=nodes
-        )
         specs = plan.of(lane.index, branch)
+        prepares = prepares_table(paths, lane.index, branch)
+        if not prepares and all(paths.trial(spec.name).done.exists() for spec in specs):
+            continue
         by_spark = prepares and plan.prepared_by == "spark"
-        needs_java = by_spark or any(ENGINES.find(trial.engine).needs_h2o for trial in specs)
+        needs_java = by_spark or any(ENGINES.find(spec.engine).needs_h2o for spec in specs)
         # A catalog has a class path of its own, which the worker knows.
         early = needs_java and not (by_spark and source is not None and source.is_catalog_table)
-        words = ("--heap", str(lane.heap_bytes), "--threads", str(lane.threads)) if early else ()
-        workers.append(_start(paths, lane, branch, prepares, config, scratch, source, environment, words))
+        options = [
+            "--run", str(paths.root), "--lane", str(lane.index), "--branch", branch,
+            "--parent", str(os.getpid()),
+            *(["--heap", str(lane.heap_bytes), "--threads", str(lane.threads)] if early else []),
+            *(["--source", source.model_dump_json()] if source else []),
+        ]  # fmt: skip
+        environment = partial(
+            lane_environment, lane, branch, visible=visible(branch), environ=environ,
+            nodes=max((spec.nodes for spec in specs), default=1),
+        )  # fmt: skip
+        start = partial(_start, folder.log, lane, branch, scratch, options, environment)
+        process = start()
+        workers.append(
+            Worker(
+                lane=lane,
+                branch=branch,
+                process=process,
+                reader=EventReader(folder.events(branch)),
+                prepares=prepares,
+                vitals=Vitals(process.pid),
+                patience_s=patience_s(config, branch, source),
+                start=start,
+            )
+        )
     return workers
 
 
 def _start(
-    paths: RunPaths,
+    log: Path,
     lane: LanePlan,
     branch: Branch,
-    prepares: bool,
-    config: RunConfig,
     scratch: Path,
-    source: Source | None,
+    options: Sequence[str],
     environment: Callable[[Path], dict[str, str]],
-    java: Sequence[str],
-) -> Worker:
-    folder = paths.lane(lane.index)
-
-    def start() -> subprocess.Popen[bytes]:
-        own = Path(tempfile.mkdtemp(prefix=f"lane-{lane.index}-{branch}-", dir=scratch))
-        command = [
-            sys.executable, "-m", "sparkgpu.lanes.start", "--run", str(paths.root),
-            "--lane", str(lane.index), "--branch", branch, "--scratch", str(own),
-            "--parent", str(os.getpid()), *java, *(["--source", source.model_dump_json()] if source else []),
-        ]  # fmt: skip
-        try:
-            with folder.log.open("ab") as log:
-                return subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment(own),
-                    start_new_session=True,  # Ctrl-C reaches only the parent; the whole group can be ended
-                )
-        except OSError as error:
-            raise TrialError(
-                f"lane {lane.index}: its {branch} worker cannot be started ({error})."
-            ) from error
-
-    process = start()
-    return Worker(
-        lane=lane,
-        branch=branch,
-        process=process,
-        reader=EventReader(folder.events(branch)),
-        prepares=prepares,
-        vitals=Vitals(process.pid),
-        patience_s=patience_s(config, branch, source),
-        start=start,
-    )
+) -> subprocess.Popen[bytes]:
+    own = Path(tempfile.mkdtemp(prefix=f"lane-{lane.index}-{branch}-", dir=scratch))
+    try:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "sparkgpu.lanes.start", "--scratch", str(own), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment(own),
+                start_new_session=True,  # Ctrl-C reaches only the parent; the whole group can be ended
+            )
+    except OSError as error:
+        raise TrialError(f"lane {lane.index}: its {branch} worker cannot be started ({error}).") from error
 
 
 def lane_environment(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from sparkgpu.errors import described
 from sparkgpu.h2o.environment import prepare_environment
@@ -16,6 +17,8 @@ from sparkgpu.host.interpreter import importing
 from sparkgpu.host.processes import die_with_parent
 from sparkgpu.host.watchdog import answer_with_stacks
 from sparkgpu.rundir.files import write_json
+
+ValueT = TypeVar("ValueT")
 
 _TABLE = ("sparkgpu.prepare.prepare", "sparkgpu.prepare.to_parquet")
 _H2O = ("sparkgpu.h2o.context", "sparkgpu.h2o.engine")
@@ -46,6 +49,11 @@ def import_for_rows() -> None:
         preload_for_rows()
         for name in _TABLE:
             import_module(name)
+
+
+def in_background(function: Callable[[], ValueT]) -> Future[ValueT]:
+    """Run `function` in a thread of its own."""
+    return ThreadPoolExecutor(max_workers=1).submit(function)
 
 
 def give_up(error: BaseException, files: Iterable[Path]) -> NoReturn:

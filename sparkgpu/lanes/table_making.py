@@ -5,12 +5,12 @@ A refused table ends the process; its reason goes to the lane's ``error.json``.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.config.keys import RunConfig
-from sparkgpu.lanes.background import InBackground
-from sparkgpu.lanes.process import give_up, import_for_rows
+from sparkgpu.lanes.process import give_up, import_for_rows, in_background
 from sparkgpu.rundir.events import EventWriter
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.table.demo_table import resolve_demo
@@ -42,8 +42,8 @@ class TableMaking:
         self._paths = paths
         self._events = events
         self._error = error
-        self._found: InBackground[tuple[LocalRows, Found]] | None = None
-        self._saving: InBackground[None] | None = None
+        self._found: Future[tuple[LocalRows, Found]] | None = None
+        self._saving: Future[None] | None = None
 
     def by_arrow(self) -> None:
         """Make the table without a JVM."""
@@ -59,7 +59,7 @@ class TableMaking:
         source = resolve_demo(self._source, self._scratch)
         self._source = source
         if not source.is_opened_by_spark:
-            self._found = InBackground(self._find_out)
+            self._found = in_background(self._find_out)
 
     def by_spark(self, session: SparkSession) -> None:
         """Make the table in the session."""
@@ -77,11 +77,11 @@ class TableMaking:
             else:
                 rows, found = self._found.result()
                 if not writes_here(found.schema.rows, len(found.schema.features)):
-                    InBackground(lambda: warm_up(session))  # the Python workers that will write the table
+                    in_background(lambda: warm_up(session))  # the Python workers that will write the table
                 with refusing_unreadable(self._source):
                     table = open_local(session, rows)
                     _, save = write_by_spark(session, table, found, config=config, paths=paths, events=events)
-                self._saving = InBackground(save)
+                self._saving = in_background(save)
                 self._remove_copy(rows)
         except Exception as error:
             # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.

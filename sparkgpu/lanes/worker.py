@@ -25,7 +25,6 @@ from sparkgpu.engines.turns import wait_for_network, wait_for_trees
 from sparkgpu.errors import DeviceError, described
 from sparkgpu.h2o.startup import StartingJvm
 from sparkgpu.host.interpreter import importing
-from sparkgpu.lanes.lane_java import LaneJava
 from sparkgpu.lanes.process import end, import_for_threads
 from sparkgpu.lanes.table_making import TableMaking
 from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
@@ -41,6 +40,7 @@ from sparkgpu.trials.loop import TimeShares, run_trials
 from sparkgpu.trials.two_sizes import run_sizes
 
 if TYPE_CHECKING:
+    from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
 
     from sparkgpu.trials.search import Searches
@@ -51,7 +51,10 @@ _GPU_MEMORY = re.compile("out of memory|cudaErrorMemoryAllocation|bad_alloc", re
 
 
 class Work:
-    """The state and the work of one worker process; `starting` is its JVM, if that starts already."""
+    """The state and the work of one worker process; `starting` is its JVM, if that starts already.
+
+    `scratch` must be private to the user (mode 0700): it holds the files of H2O and Spark, and the login.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class Work:
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source
-        self.java = LaneJava(self.lane, scratch, starting)
+        self.starting = starting
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
         self.failed = False
@@ -107,7 +110,7 @@ class Work:
                 self.making.by_spark(session)
             try:
                 with self.events.phase("starting H2O"):
-                    context = self.java.h2o_in(session)
+                    context = self.start_h2o(session)
             except Exception as error:
                 self._go_on_without_h2o(error)
                 return
@@ -258,12 +261,35 @@ class Work:
             if self.making is not None and by_spark:
                 self.making.find_out_beside()
 
+        from sparkgpu.h2o.session import spark_session
+
         with ExitStack() as stack:
             with self.events.phase("starting Spark"):
                 session = stack.enter_context(
-                    self.java.spark(catalog=self._opens_catalog, meanwhile=meanwhile)
+                    spark_session(
+                        name=f"sparkgpu lane {self.lane.index}",
+                        threads=self.lane.threads,
+                        heap_bytes=self.lane.heap_bytes,
+                        scratch=self.scratch,
+                        port_base=self.lane.port_base,
+                        catalog=self._opens_catalog,
+                        meanwhile=meanwhile,
+                        starting=self.starting,
+                    )
                 )
             yield session
+
+    def start_h2o(self, session: SparkSession) -> H2OContext:
+        """Start H2O in the session and connect this process's client."""
+        from sparkgpu.h2o.context import start_h2o
+
+        return start_h2o(
+            session,
+            name=f"{self.scratch.parent.name}-{self.lane.index}",
+            scratch=self.scratch,
+            port_base=self.lane.port_base,
+            threads=self.lane.threads,
+        )
 
     def _wait_for_table(self) -> TableSchema:
         """Wait for the prepared table; the parent ends this process if the preparation fails."""

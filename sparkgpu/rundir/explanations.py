@@ -7,18 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import ConfigDict, ValidationError
-
-from sparkgpu.errors import ConfigError
-from sparkgpu.rundir.files import Record
+from sparkgpu.rundir.files import Part, read_part
 from sparkgpu.rundir.paths import RunPaths
 
 
-class _Part(Record):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class ExplainedModel(_Part):
+class ExplainedModel(Part):
     """A model that was looked at, through one of its trials; `value` is its metric on the sample."""
 
     name: str
@@ -27,7 +20,7 @@ class ExplainedModel(_Part):
     value: float
 
 
-class Importance(_Part):
+class Importance(Part):
     """How much worse a model's metric becomes when a column is shuffled: mean and spread over `shuffles`.
 
     Greater is more important, whatever the metric's direction. `std` is None for a single shuffle, and
@@ -40,7 +33,7 @@ class Importance(_Part):
     share: float
 
 
-class ColumnImportance(_Part):
+class ColumnImportance(Part):
     """One of the user's columns: its importance by model.
 
     `differs` holds the sentence that trees and network use it differently; None if they do not.
@@ -51,7 +44,7 @@ class ColumnImportance(_Part):
     differs: str | None = None
 
 
-class Dependence(_Part):
+class Dependence(Part):
     """What the models predict on average when a feature has a certain value in all rows.
 
     `at` are the values (numbers or levels), `curves` the mean predictions at them, by model: values of a
@@ -69,7 +62,7 @@ class Dependence(_Part):
     curves: dict[str, tuple[float, ...]]
 
 
-class Explanations(_Part):
+class Explanations(Part):
     """The whole of ``explanations.json``.
 
     `rows` of `test_rows` were looked at, and `columns` is the number of all of the user's columns in use.
@@ -95,12 +88,5 @@ def read_explanations(paths: RunPaths) -> Explanations | None:
     """The explanations of a run; None if they were never made. Raises `ConfigError` if not readable."""
     if not paths.explanations.is_file():
         return None
-    try:
-        return Explanations.model_validate_json(paths.explanations.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise ConfigError(
-            f"{paths.explanations}: {place}: {first['msg']}. Remove the file, and `sparkgpu report` makes it "
-            "again."
-        ) from None
+    again = "Remove the file, and `sparkgpu report` makes it again."
+    return read_part(paths.explanations, Explanations, again)

@@ -11,7 +11,9 @@ import os
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sparkgpu.errors import ConfigError
 
 
 class Record(BaseModel):
@@ -21,6 +23,13 @@ class Record(BaseModel):
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+class Part(Record):
+    """Base of the records of files that outlive their version: keys that a later one may add are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
 
 UNREADABLE = (OSError, ValueError, KeyError)
 """What reading a file that is gone, cut or of another version may raise."""
@@ -53,3 +62,16 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
     """Read a record that `write_json` wrote."""
     return kind.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def read_part(path: Path, kind: type[AnyRecord], otherwise: str) -> AnyRecord:
+    """Read a record that another version may have written.
+
+    Raises `ConfigError` with the first fault and with `otherwise`, a sentence on what to do.
+    """
+    try:
+        return read_record(path, kind)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise ConfigError(f"{path}: {place}: {first['msg']}. {otherwise}") from None

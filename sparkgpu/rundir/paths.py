@@ -12,54 +12,42 @@ from pathlib import Path
 from sparkgpu.rundir.files import read_json
 
 
+class _Below:
+    """The path of a file, or of a folder, below the root of what it belongs to."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: TrialPaths | LanePaths | RunPaths, owner: type) -> Path:
+        return folder.root / self._name
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialPaths:
     """``trials/<name>/``: all files of one trial."""
 
     root: Path
 
-    @property
-    def predictions(self) -> Path:
-        return self.root / "predictions.parquet"
+    predictions = _Below("predictions.parquet")
+    fit = _Below("fit.json")
+    learning_curve = _Below("learning_curve.csv")
+    checkpoints = _Below("checkpoints")
+    rank_logs = _Below("ranks")
+    gang = _Below("gang")
+    """Files of ranks on several machines for each other and for the worker, during training."""
+    error = _Below("error.json")
+    done = _Below("DONE")
+    search = _Below("search.csv")
+    """The history of a search: a line for each setting that was tried."""
+    left_out = _Below("LEFT_OUT")
+    """Is there if the trial did not begin, for lack of time."""
 
-    @property
-    def fit(self) -> Path:
-        return self.root / "fit.json"
-
-    @property
-    def learning_curve(self) -> Path:
-        return self.root / "learning_curve.csv"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
-
-    @property
-    def rank_logs(self) -> Path:
-        return self.root / "ranks"
-
-    @property
-    def gang(self) -> Path:
-        """Files of ranks on several machines for each other and for the worker, during training."""
-        return self.root / "gang"
-
-    @property
-    def error(self) -> Path:
-        return self.root / "error.json"
-
-    @property
-    def done(self) -> Path:
-        return self.root / "DONE"
-
-    @property
-    def search(self) -> Path:
-        """The history of a search: a line for each setting that was tried."""
-        return self.root / "search.csv"
-
-    @property
-    def left_out(self) -> Path:
-        """Is there if the trial did not begin, for lack of time."""
-        return self.root / "LEFT_OUT"
+    def move_to(self, trial: TrialPaths) -> None:
+        """Make these files those of another trial."""
+        trial.root.mkdir(parents=True, exist_ok=True)
+        for path in self.root.iterdir():
+            path.replace(trial.root / path.name)
+        self.root.rmdir()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +56,10 @@ class LanePaths:
 
     root: Path
 
-    @property
-    def lane(self) -> Path:
-        return self.root / "lane.json"
-
-    @property
-    def log(self) -> Path:
-        return self.root / "lane.log"
+    lane = _Below("lane.json")
+    log = _Below("lane.log")
+    network_waits = _Below("network.waits")
+    """Is there while the lane's network waits for the end of the trees."""
 
     def events(self, branch: str) -> Path:
         return self.root / f"{branch}.events.jsonl"
@@ -89,11 +74,6 @@ class LanePaths:
         """Appears when the process of a branch has ended, and with it its use of the device."""
         return self.root / f"{branch}.ended"
 
-    @property
-    def network_waits(self) -> Path:
-        """Is there while the lane's network waits for the end of the trees."""
-        return self.root / "network.waits"
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunPaths:
@@ -101,81 +81,31 @@ class RunPaths:
 
     root: Path
 
-    @property
-    def config(self) -> Path:
-        return self.root / "run.toml"
-
-    @property
-    def config_schema(self) -> Path:
-        """The JSON Schema that the first line of ``run.toml`` names."""
-        return self.root / "run.schema.json"
-
-    @property
-    def plan(self) -> Path:
-        return self.root / "plan.json"
-
-    @property
-    def env(self) -> Path:
-        return self.root / "env.json"
-
-    @property
-    def table(self) -> Path:
-        return self.root / "table"
-
-    @property
-    def schema(self) -> Path:
-        return self.table / "schema.json"
-
-    @property
-    def pipeline(self) -> Path:
-        return self.root / "pipeline"
-
-    @property
-    def telemetry(self) -> Path:
-        return self.root / "telemetry.csv"
-
-    @property
-    def hang_log(self) -> Path:
-        """The stacks of the run's own process, if it hung in its last steps."""
-        return self.root / "hang.log"
-
-    @property
-    def stopped(self) -> Path:
-        """What stopped the run before its end, and its exit code; a run that was killed leaves none."""
-        return self.root / "stopped.json"
-
-    @property
-    def checkpoint_request(self) -> Path:
-        """While this file exists, every network in training writes one checkpoint as soon as it can."""
-        return self.root / "checkpoint-request"
-
-    @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.json"
-
-    @property
-    def profile(self) -> Path:
-        """What is in the table, and checks of it."""
-        return self.root / "profile.json"
-
-    @property
-    def explanations(self) -> Path:
-        """Importance and partial dependence of the models."""
-        return self.root / "explanations.json"
-
-    @property
-    def advice(self) -> Path:
-        """What was predicted of the run before it began, if that was asked for."""
-        return self.root / "advice.json"
-
-    @property
-    def bench(self) -> Path:
-        """What ``sparkgpu bench scaling --out RUN/bench`` measured for the run."""
-        return self.root / "bench"
-
-    @property
-    def report(self) -> Path:
-        return self.root / "report"
+    config = _Below("run.toml")
+    config_schema = _Below("run.schema.json")
+    """The JSON Schema that the first line of ``run.toml`` names."""
+    plan = _Below("plan.json")
+    env = _Below("env.json")
+    table = _Below("table")
+    schema = _Below("table/schema.json")
+    pipeline = _Below("pipeline")
+    telemetry = _Below("telemetry.csv")
+    hang_log = _Below("hang.log")
+    """The stacks of the run's own process, if it hung in its last steps."""
+    stopped = _Below("stopped.json")
+    """What stopped the run before its end, and its exit code; a run that was killed leaves none."""
+    checkpoint_request = _Below("checkpoint-request")
+    """While this file exists, every network in training writes one checkpoint as soon as it can."""
+    metrics = _Below("metrics.json")
+    profile = _Below("profile.json")
+    """What is in the table, and checks of it."""
+    explanations = _Below("explanations.json")
+    """Importance and partial dependence of the models."""
+    advice = _Below("advice.json")
+    """What was predicted of the run before it began, if that was asked for."""
+    bench = _Below("bench")
+    """What ``sparkgpu bench scaling --out RUN/bench`` measured for the run."""
+    report = _Below("report")
 
     def split(self, split: str) -> Path:
         return self.table / f"split={split}"

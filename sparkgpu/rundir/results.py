@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from sparkgpu.errors import ConfigError
-from sparkgpu.rundir.files import Record, write_json
+from sparkgpu.rundir.files import Part, read_part, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.records import HostRecord, SearchRecord
 from sparkgpu.words import seconds_text
@@ -23,11 +23,7 @@ MetricValues = dict[str, float | None]
 """Metrics by name, with their natural values; None if the rows do not define one."""
 
 
-class _Part(Record):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class SplitMetrics(_Part):
+class SplitMetrics(Part):
     """Metrics on the validation rows and on the test rows; empty if nothing finished."""
 
     valid: MetricValues = Field(default_factory=dict)
@@ -37,13 +33,13 @@ class SplitMetrics(_Part):
         return self.test if split == "test" else self.valid
 
 
-class Spread(_Part):
+class Spread(Part):
     """Standard deviations over the trials of a model; None for a single trial."""
 
     test: MetricValues = Field(default_factory=dict)
 
 
-class RunInfo(_Part):
+class RunInfo(Part):
     """The run itself.
 
     `started_at` is in UTC, `sparkgpu` is the version that ran it, `time_limit_s` the time that it was given.
@@ -68,7 +64,7 @@ class RunInfo(_Part):
         return f"{wall}; the limit was {seconds_text(self.time_limit_s)}{late}"
 
 
-class DataInfo(_Part):
+class DataInfo(Part):
     """The prepared table. `rows_refused` rows had no target; `weighted`: a column weights the metrics."""
 
     source: str
@@ -83,7 +79,7 @@ class DataInfo(_Part):
     weighted: bool = False
 
 
-class CalibrationResult(_Part):
+class CalibrationResult(Part):
     """How honest a model's probabilities are on the test rows, before and after temperature scaling.
 
     `error` is the expected calibration error. The `temperature` was fitted on the validation rows; it is the
@@ -98,7 +94,7 @@ class CalibrationResult(_Part):
     applied: bool
 
 
-class ModelResult(_Part):
+class ModelResult(Part):
     """One model of the run, under any name: the means over its finished trials.
 
     With several trials, `averaged` holds the metrics of their averaged predictions, which is what a blend
@@ -126,7 +122,7 @@ class ModelResult(_Part):
         return held[0] if len(held) == 1 else None
 
 
-class TrialResult(_Part):
+class TrialResult(Part):
     """One engine with one seed and one fold, on the devices of its lane or gang."""
 
     name: str
@@ -175,7 +171,7 @@ class FailedTrial(TrialResult):
     metrics: SplitMetrics = SplitMetrics()
 
 
-class PairResult(_Part):
+class PairResult(Part):
     """Two models on the same test rows: the metric of `a` minus that of `b`, its interval and the leader.
 
     Both ends of `ci95` are None if there is no interval; `sentence` gives all of it in words.
@@ -190,7 +186,7 @@ class PairResult(_Part):
     sentence: str
 
 
-class ComparisonResult(_Part):
+class ComparisonResult(Part):
     """Every pair of models by `metric`, on the test rows.
 
     `leader` has the best value on the validation rows (None if no model finished), so that its value on the
@@ -203,7 +199,7 @@ class ComparisonResult(_Part):
     caveats: tuple[str, ...] = ()
 
 
-class CostInfo(_Part):
+class CostInfo(Part):
     """Wall hours of the run times its lanes; watt-hours of the GPUs if they report their power.
 
     `price` is that of the hours, in the currency of the key `cost.price_per_hour` (None without it).
@@ -214,7 +210,7 @@ class CostInfo(_Part):
     price: float | None
 
 
-class Results(_Part):
+class Results(Part):
     """The whole of ``metrics.json``. `phases_s` are seconds by place (a branch of a lane) and phase."""
 
     schema_version: Literal[1]
@@ -258,14 +254,7 @@ def write_results(paths: RunPaths, results: Results) -> None:
 
 def read_results(paths: RunPaths) -> Results:
     """The results of a run of this or an earlier version. Raises `ConfigError` if they are not readable."""
-    try:
-        return Results.model_validate_json(paths.metrics.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise ConfigError(
-            f"{paths.metrics}: {place}: {first['msg']}. Another version of sparkgpu may have written it."
-        ) from None
+    return read_part(paths.metrics, Results, "Another version of sparkgpu may have written it.")
 
 
 def finished_results(paths: RunPaths) -> Results:

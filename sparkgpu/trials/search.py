@@ -105,14 +105,14 @@ class Searches:
                 break
             one = self._try(number, group, defaults, space, study, self._until(until, spec.settings - number))
             tried.append(one)
-            if one.score is not None and (best is None or one.score > _known(best.score)):
+            if one.score is not None and (best is None or best.score is None or one.score > best.score):
                 if best is not None:
                     self._remove(group, best.number)
                 best = one
             else:
                 self._remove(group, number)
             if number == 0 and one.records:
-                steps = max(_steps(record) for record in one.records)
+                steps = max(record.best_iteration for record in one.records)
                 study.pruner = optuna.pruners.MedianPruner(
                     n_startup_trials=_FEWEST_BEFORE_PRUNING, n_warmup_steps=int(_WARM_UP * steps)
                 )
@@ -143,6 +143,12 @@ class Searches:
         parameters = type(defaults).model_validate({**dict(defaults), **setting})
         begin = self._clock()
 
+        def tried(state: str, score: float | None = None, records: tuple[FitRecord, ...] = ()) -> _Tried:
+            return _Tried(
+                number=number, setting=setting, state=state, score=score, seconds=self._clock() - begin,
+                records=records,
+            )  # fmt: skip
+
         def watch(step: int, loss: float) -> None:
             asked.report(-loss, step)
             if asked.should_prune():
@@ -159,20 +165,13 @@ class Searches:
             score = self._score(group, number)
         except PrunedError:
             study.tell(asked, state=optuna.trial.TrialState.PRUNED)
-            return _Tried(
-                number=number, setting=setting, state="pruned", score=None, seconds=self._clock() - begin
-            )
+            return tried("pruned")
         except Exception:
             traceback.print_exc()
             study.tell(asked, state=optuna.trial.TrialState.FAIL)
-            return _Tried(
-                number=number, setting=setting, state="failed", score=None, seconds=self._clock() - begin
-            )
+            return tried("failed")
         study.tell(asked, score)
-        return _Tried(
-            number=number, setting=setting, state="done", score=score, seconds=self._clock() - begin,
-            records=records,
-        )  # fmt: skip
+        return tried("done", score, records)
 
     def _score(self, group: Sequence[TrialSpec], number: int) -> float:
         """The primary metric on the validation rows of all folds; greater is better."""
@@ -206,14 +205,7 @@ class Searches:
             search_s=round(sum(one.seconds for one in tried), 3),
         )
         for spec, record in zip(group, best.records, strict=True):
-            source, target = (
-                self._paths.trial(_name(spec, best.number)).root,
-                self._paths.trial(spec.name).root,
-            )
-            target.mkdir(parents=True, exist_ok=True)
-            for path in source.iterdir():
-                path.replace(target / path.name)
-            source.rmdir()
+            self._paths.trial(_name(spec, best.number)).move_to(self._paths.trial(spec.name))
             self._found[spec.name] = record.model_copy(update={"trial": spec.name, "search": found})
 
     def _remove(self, group: Sequence[TrialSpec], number: int) -> None:
@@ -241,14 +233,6 @@ class Searches:
 
 def _name(spec: TrialSpec, number: int) -> str:
     return f"{spec.name}.{number}"
-
-
-def _known(score: float | None) -> float:
-    return float("-inf") if score is None else score
-
-
-def _steps(record: FitRecord) -> int:
-    return record.best_iteration
 
 
 def _drawn(value: Any, values: Any) -> Any:

@@ -38,12 +38,12 @@ def run_sizes(engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
         shutil.rmtree(one.paths.root, ignore_errors=True)
     first = engine.run(larger)
     if (loss := _loss(larger)) is None:
-        _put_in_place(larger, trial)
+        larger.paths.move_to(trial.paths)
         return first.model_copy(update={"trial": trial.name})
     second = engine.run(smaller)
     small_loss = _loss(smaller)
     is_better = small_loss is not None and small_loss < loss
-    _put_in_place(smaller if is_better else larger, trial)
+    (smaller if is_better else larger).paths.move_to(trial.paths)
     shutil.rmtree((larger if is_better else smaller).paths.root)
     record = second if is_better else first
     what = "log loss" if trial.schema.classes else "RMSE"
@@ -63,13 +63,6 @@ def _changed(trial: Trial[Any], number: int, changes: Mapping[str, int]) -> Tria
         spec=trial.spec.model_copy(update={"name": f"{trial.name}.{number}"}),
         parameters=trial.parameters.model_copy(update={"try_smaller": False, **changes}),
     )
-
-
-def _put_in_place(one: Trial[Any], trial: Trial[Any]) -> None:
-    trial.paths.root.mkdir(parents=True, exist_ok=True)
-    for path in one.paths.root.iterdir():
-        path.replace(trial.paths.root / path.name)
-    one.paths.root.rmdir()
 
 
 def _with_half_the_time(trial: Trial[Any]) -> Trial[Any]:

@@ -13,7 +13,6 @@ from planted_trees import Table, cpu_lane, table
 
 from sparkgpu.config import toml as config_io
 from sparkgpu.errors import TrialError
-from sparkgpu.lanes.lane_java import LaneJava
 from sparkgpu.lanes.worker import Work
 from sparkgpu.plan.plan import Plan
 from sparkgpu.plan.trials import TrialSpec
@@ -54,7 +53,7 @@ def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark is taken for started, and H2O refuses."""
     refused = TrialError("H2O did not start: no port is free.")
     monkeypatch.setattr(Work, "_spark", lambda self, *, h2o: nullcontext())
-    monkeypatch.setattr(LaneJava, "h2o_in", Mock(side_effect=refused))
+    monkeypatch.setattr(Work, "start_h2o", Mock(side_effect=refused))
 
 
 @pytest.mark.parametrize(
