@@ -60,6 +60,7 @@ def test_models_of_runs_with_the_same_test_rows_share_one_leaderboard(
     with_better_network(other)
     runs = read_runs([plain_run.root, other.root])
     (group,) = boards_of(runs)
+    assert not settings(runs) and not versions(runs)  # they are the same
     found = board(group)
     assert why_apart([group]) is None and found.chosen_on == "test"  # these runs have no validation rows
     assert (found.entries[0].name, found.entries[0].run) == ("blend", "run") and len(found.entries) == 6
@@ -112,27 +113,20 @@ def test_other_targets_tables_and_test_rows_are_not_ranked_together(
     run_directory: MakeRun, tmp_path: Path
 ) -> None:
     paths = run_directory()
-    target = copied(paths, tmp_path / "target", data={"target": "other"})
-    assert told([paths.root, target.root]) == (
-        "No leaderboard ranks all of them: the runs predict different targets, late (binary), other (binary)."
-    )
-    table = copied(paths, tmp_path / "table", data={"fingerprint": "another"})
-    assert told([paths.root, table.root]) == (
-        "No leaderboard ranks all of them: the runs are of 2 different tables."
-    )
-    split = copied(paths, tmp_path / "split")
-    (file, _) = sorted(split.split("test").glob("*.parquet"))
-    file.unlink()
-    assert told([paths.root, split.root]) == (
-        "No leaderboard ranks all of them: the runs are of one table, but they drew different test rows. The "
-        "same seed and [split] give the same rows."
-    )
-    bare = tmp_path / "bare"
+    split, bare = copied(paths, tmp_path / "split"), tmp_path / "bare"
+    next(split.split("test").glob("*.parquet")).unlink()
     write_json(bare / "metrics.json", read_json(split.metrics))
-    assert told([paths.root, bare]) == (
-        "No leaderboard ranks all of them: the folder of bare lacks its table, so the test rows cannot be "
-        "checked."
-    )
+    for other, why in (
+        (copied(paths, tmp_path / "target", data={"target": "other"}).root,
+         "the runs predict different targets, late (binary), other (binary)."),
+        (copied(paths, tmp_path / "table", data={"fingerprint": "x"}).root,
+         "the runs are of 2 different tables."),
+        (split.root,
+         "the runs are of one table, but they drew different test rows. The same seed and [split] give the "
+         "same rows."),
+        (bare, "the folder of bare lacks its table, so the test rows cannot be checked."),
+    ):  # fmt: skip
+        assert told([paths.root, other]) == f"No leaderboard ranks all of them: {why}"
 
 
 def test_the_page_shows_runs_curves_and_what_differs_and_loads_nothing(
@@ -144,11 +138,8 @@ def test_the_page_shows_runs_curves_and_what_differs_and_loads_nothing(
     write_text(other.config, 'seed = 7\n[trees]\nntrees = 200\n[[models]]\nname = "a"\ndepth = 4\n')
     page = compare([paths.root, other.root], tmp_path / "page.html")
     found = Page(page.read_text(encoding="utf-8"))
-    assert (
-        all(one.startswith("#") for one in found.addresses)
-        and "http" not in found.words
-        and found.tags.count("svg") == 4
-    )
+    assert all(one.startswith("#") for one in found.addresses) and "http" not in found.words
+    assert found.tags.count("svg") == 4
     for text in (
         "2 runs of flights.parquet", "sparkgpu comparison", "Leaderboard", "95 % interval", "trees · other",
         "trees.ntrees 100 200", "models.a.depth 3 4", "h2o 3.46 3.47", "seconds of training",
@@ -185,11 +176,6 @@ def test_a_users_text_is_text_on_the_page(run_directory: MakeRun, tmp_path: Path
     assert found.tags.count("script") == 1
 
 
-def test_settings_and_versions_that_are_the_same_are_not_shown(plain_run: RunPaths, tmp_path: Path) -> None:
-    runs = read_runs([plain_run.root, copied(plain_run, tmp_path / "other").root])
-    assert not settings(runs) and not versions(runs)
-
-
 def test_a_failed_model_is_left_out_and_a_run_without_models_has_no_reference(
     run_directory: MakeRun, tmp_path: Path
 ) -> None:
@@ -203,25 +189,18 @@ def test_a_failed_model_is_left_out_and_a_run_without_models_has_no_reference(
     assert "0 of 2 done" in page.words and "These runs hold no learning curves." in page.words
 
 
-@pytest.mark.parametrize("folders", ["one", "same", "copy", "nothing"])
-def test_runs_that_cannot_be_compared_are_refused(folders: str, plain_run: RunPaths, tmp_path: Path) -> None:
-    root = plain_run.root
-    shutil.copytree(root, tmp_path / "copy")
-    asked, message = {
-        "one": ([root], f"compare: {root} alone was given. Give the folders of two or more finished runs."),
-        "same": ([root, root], f"{root} and {root}: they hold the same run. Name each run once."),
-        "copy": (
-            [root, tmp_path / "copy"],
-            f"{root} and {tmp_path / 'copy'}: they hold the same run. Name each run once.",
-        ),
-        "nothing": (
-            [root, tmp_path],
-            f"{tmp_path}: it holds no metrics.json. Give the folders of finished runs.",
-        ),
-    }[folders]
-    with pytest.raises(ConfigError) as refused:
-        compare(asked, tmp_path / "page.html")
-    assert str(refused.value) == message and not (tmp_path / "page.html").exists()
+def test_runs_that_cannot_be_compared_are_refused(plain_run: RunPaths, tmp_path: Path) -> None:
+    root, copy = plain_run.root, tmp_path / "copy"
+    shutil.copytree(root, copy)
+    for folders, message in (
+        ([root], f"compare: {root} alone was given. Give the folders of two or more finished runs."),
+        ([root, root], f"{root} and {root}: they hold the same run. Name each run once."),
+        ([root, copy], f"{root} and {copy}: they hold the same run. Name each run once."),
+        ([root, tmp_path], f"{tmp_path}: it holds no metrics.json. Give the folders of finished runs."),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            compare(folders, tmp_path / "page.html")
+        assert str(refused.value) == message and not (tmp_path / "page.html").exists()
 
 
 def test_long_names_of_runs_are_short_and_told_apart_and_stand_in_full_once(
@@ -242,21 +221,14 @@ def test_a_page_replaces_only_a_page(plain_run: RunPaths, tmp_path: Path) -> Non
     folders = [plain_run.root, copied(plain_run, tmp_path / "other").root]
     page = compare(folders, tmp_path / "page.html")
     assert compare(folders, page).read_text(encoding="utf-8").startswith("<!doctype html>")
-    notes = tmp_path / "notes.html"
+    notes, pdf, nowhere = tmp_path / "notes.html", tmp_path / "a.pdf", tmp_path / "no" / "a.html"
     notes.write_text("mine")
-    for out, message in (
-        (notes, f"--out {notes}: it exists, and sparkgpu compare did not write it. Give another name."),
-        (
-            tmp_path / "a.pdf",
-            f"--out {tmp_path / 'a.pdf'}: the page is HTML. Give a name that ends with .html.",
-        ),
-        (
-            tmp_path / "no" / "a.html",
-            f"--out {tmp_path / 'no' / 'a.html'}: there is no folder {tmp_path / 'no'}. Make it, or give "
-            "another file.",
-        ),
+    for out, said in (
+        (notes, "it exists, and sparkgpu compare did not write it. Give another name."),
+        (pdf, "the page is HTML. Give a name that ends with .html."),
+        (nowhere, f"there is no folder {tmp_path / 'no'}. Make it, or give another file."),
     ):
         with pytest.raises(ConfigError) as refused:
             compare(folders, out)
-        assert str(refused.value) == message
+        assert str(refused.value) == f"--out {out}: {said}"
     assert notes.read_text() == "mine"

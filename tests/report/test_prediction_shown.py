@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -34,19 +33,12 @@ def predicted(wall_s: float, rss_bytes: int) -> AdviceRecord:
 def test_prediction_and_outcome_stand_side_by_side(run_directory: MakeRun) -> None:
     paths = run_directory()
     run = read_results(paths).run
+    assert "prediction and outcome" not in build(paths).read_text(encoding="utf-8")  # without one
     write_json(paths.advice, predicted(run.wall_s / 2, run.peak_rss_bytes))
     page = build(paths).read_text(encoding="utf-8")
+    assert "prediction and outcome" in page
     assert "early stopping leaves the network 30 of 97 epochs" in page
     text = (paths.report / "report.md").read_text(encoding="utf-8")
-    line = next(line for line in text.splitlines() if "time to the result" in line)
-    assert [cell.strip() for cell in line.split("|")][4] == "2.00"
-    line = next(line for line in text.splitlines() if "memory of all processes" in line)
-    assert [cell.strip() for cell in line.split("|")][4] == "1.00"
-
-
-def test_a_run_without_a_prediction_has_no_such_table(run_directory: MakeRun) -> None:
-    assert "prediction and outcome" not in build(run_directory()).read_text(encoding="utf-8")
-
-
-def test_the_file_of_a_prediction_is_in_the_run_directory(tmp_path: Path) -> None:
-    assert RunPaths(root=tmp_path).advice == tmp_path / "advice.json"
+    for what, ratio in (("time to the result", "2.00"), ("memory of all processes", "1.00")):
+        line = next(line for line in text.splitlines() if what in line)
+        assert [cell.strip() for cell in line.split("|")][4] == ratio

@@ -14,7 +14,6 @@ from more_models import with_models
 from sparkgpu.present.pictures.regression import edges
 from sparkgpu.present.pictures.shared import compact
 from sparkgpu.present.report import build
-from sparkgpu.rundir.files import read_json, write_json
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.words import distinct, short
 
@@ -43,21 +42,6 @@ def with_labels(paths: RunPaths, label_of: Callable[[np.ndarray], np.ndarray]) -
         pq.write_table(table.set_column(place, "label", pa.array(label_N)), file)
 
 
-@pytest.mark.parametrize(
-    ("task", "expected"),
-    [
-        ("binary", {"roc_curves", "precision_recall", "gains", "reliability"}),
-        ("multiclass", {"confusion_matrix", "recalls", "reliability"}),
-        ("regression", {"predicted_vs_true", "residuals", "error_by_decile"}),
-    ],
-)
-def test_each_task_is_shown_from_all_sides(run_directory: MakeRun, task: str, expected: set[str]) -> None:
-    page = page_of(run_directory(task=task, weight="w"))
-    assert expected <= pictures_of(page)
-    assert "Where trees and neural disagree" in page
-    assert "The most wrong rows of " in page
-
-
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_three_rows_are_enough_for_a_page(run_directory: MakeRun, task: str) -> None:
     page = page_of(run_directory(task=task, rows=3, repeats=1))
@@ -73,19 +57,27 @@ def test_test_rows_of_one_class_leave_what_is_defined(run_directory: MakeRun, ta
     assert not {"roc_curves", "precision_recall", "gains", "recalls"} & found
 
 
-def test_a_constant_target_has_its_picture(run_directory: MakeRun) -> None:
-    paths = run_directory(task="regression", repeats=1)
-    with_labels(paths, lambda label_N: np.full_like(label_N, 7.0))
-    found = pictures_of(page_of(paths))
-    assert "predicted_vs_true" in found
-    assert "error_by_decile" not in found
+def steps(label_N: np.ndarray) -> np.ndarray:
+    return np.round(label_N / 20) * 20.0
 
 
-def test_a_target_over_decades_has_logarithmic_axes(run_directory: MakeRun) -> None:
-    paths = run_directory(task="regression", repeats=1)
-    rng = np.random.default_rng(2)
-    with_labels(paths, lambda label_N: 10 ** rng.uniform(0, 5, len(label_N)))
-    assert "Logarithmic axes." in page_of(paths)
+@pytest.mark.parametrize(
+    ("label_of", "said"),
+    [
+        (lambda label_N: 10 ** np.random.default_rng(2).uniform(0, 5, len(label_N)), "Logarithmic axes."),
+        (steps, "The target&#39;s steps are evened out."),
+        (lambda label_N: np.full_like(label_N, 7.0), ""),
+    ],
+    ids=["over decades", "in steps", "constant"],
+)
+def test_a_target_of_any_kind_of_numbers_has_its_picture(
+    run_directory: MakeRun, label_of: Callable[[np.ndarray], np.ndarray], said: str
+) -> None:
+    paths = run_directory(task="regression", rows=3000, repeats=1)
+    with_labels(paths, label_of)
+    page = page_of(paths)
+    assert said in page and "predicted_vs_true" in pictures_of(page)
+    assert ("error_by_decile" in pictures_of(page)) == (said != "")
 
 
 def test_a_single_model_has_nothing_to_disagree_with(run_directory: MakeRun) -> None:
@@ -94,38 +86,12 @@ def test_a_single_model_has_nothing_to_disagree_with(run_directory: MakeRun) -> 
     assert "disagree" not in page.lower()
 
 
-def test_metrics_without_a_value_stop_no_picture(run_directory: MakeRun) -> None:
-    paths = run_directory(task="regression", repeats=1)
-    metrics = read_json(paths.metrics)
-    for model in metrics["models"]:
-        model["metrics"]["test"] = dict.fromkeys(model["metrics"]["test"])
-    write_json(paths.metrics, metrics)
-    assert "predicted_vs_true" in pictures_of(page_of(paths))
-
-
-def test_errors_of_a_target_with_few_values_are_no_stripes(run_directory: MakeRun) -> None:
-    paths = run_directory(task="regression", rows=3000, repeats=1)
-    with_labels(paths, lambda label_N: np.round(label_N / 20) * 20.0)
-    assert "The target&#39;s steps are evened out." in page_of(paths)
-
-
 def test_ten_models_with_long_names_share_each_picture(run_directory: MakeRun) -> None:
     paths = run_directory(task="regression", repeats=1)
     with_models(paths, [f"a model with a very long name, number {number}" for number in range(8)])
     page = page_of(paths)
     assert "The best 4 of 11 models." in page
     assert "agreement" in pictures_of(page)
-
-
-def test_a_hundred_classes_with_long_names_are_one_readable_matrix(run_directory: MakeRun) -> None:
-    classes = tuple(f"a very long class name which ends with its number {code}" for code in range(100))
-    paths = run_directory(task="multiclass", classes=classes, rows=1500, repeats=1)
-    page = page_of(paths)
-    assert "classes that are taken for each other are neighbours" in page
-    assert "The 40 worst of 100 classes." in page
-    matrix = re.search(r"<svg[^>]*confusion_matrix-1-title.*?</svg>", page, re.DOTALL)
-    assert matrix
-    assert len(matrix[0]) < 60_000
 
 
 def test_a_planted_bad_segment_is_shown_with_the_models_that_share_it(run_directory: MakeRun) -> None:
@@ -141,18 +107,12 @@ def test_a_planted_bad_segment_is_shown_with_the_models_that_share_it(run_direct
     assert "all models" in page
 
 
-def test_cells_of_a_target_with_few_values_touch_and_each_holds_one() -> None:
-    found, values = edges(np.repeat([0.1, 0.2, 0.5, 0.9], 100))
-    assert found == pytest.approx([0, 0.05, 0.15, 0.35, 0.7, 1])
-    assert list(values) == [0, 1, 1, 1, 1]
-
-
-def test_cells_of_values_in_steps_are_never_empty() -> None:
-    """On even cells every ninth would have no value at all: a white stripe."""
-    steps_N = np.linspace(0.02, 0.98, 57)
-    found, values = edges(np.repeat(steps_N, 3))
-    assert (values[1:-1] >= 1).all()  # beyond the values are the margins
-    assert len(found) <= 67
+@pytest.mark.parametrize("values", [[0.1, 0.2, 0.5, 0.9], np.linspace(0.02, 0.98, 57)], ids=["few", "steps"])
+def test_cells_of_a_density_touch_and_none_within_the_values_is_empty(values: list[float]) -> None:
+    """On even cells every ninth of values in steps would have no value at all: a white stripe."""
+    found, number = edges(np.repeat(values, 100))
+    assert (np.diff(found) > 0).all() and (found[0], found[-1]) == (0, 1) and len(found) <= 67
+    assert (number[1:-1] >= 1).all()  # beyond the values are the margins
 
 
 def test_names_are_shortened_so_that_they_can_be_told_apart() -> None:

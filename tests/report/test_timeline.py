@@ -9,7 +9,7 @@ import pytest
 from sparkgpu.host.telemetry import GpuSample, Sample, append_sample
 from sparkgpu.present.figure import plot_style
 from sparkgpu.present.pictures.machine import activity
-from sparkgpu.present.timeline import MOST_SAMPLES, timeline
+from sparkgpu.present.timeline import MOST_SAMPLES, Timeline, timeline
 from sparkgpu.rundir.files import write_text
 from sparkgpu.rundir.paths import RunPaths
 
@@ -42,46 +42,36 @@ def sampled(paths: RunPaths, seconds: int, *, start: float = 1000.0) -> None:
         )  # fmt: skip
 
 
-def test_a_phase_lasts_until_the_next_sign_of_its_branch(paths: RunPaths) -> None:
-    sampled(paths, 12)
+def read(paths: RunPaths) -> Timeline:
     found = timeline(paths)
     assert found is not None
-    spans = [(span.phase, span.begin_s, span.end_s) for span in found.lanes["lane 0 neural"]]
+    return found
+
+
+def test_a_phase_lasts_until_the_next_sign_of_its_branch_in_the_last_part_of_the_run(paths: RunPaths) -> None:
+    sampled(paths, 5, start=100.0)  # before it was resumed
+    sampled(paths, 12)
+    spans = [(span.phase, span.begin_s, span.end_s) for span in read(paths).lanes["lane 0 neural"]]
     assert spans == [("loading", 1.0, 4.0), ("training", 4.0, 9.0)]
-    assert found.end_s == 11.0
+    assert read(paths).end_s == 11.0
 
 
-def test_each_gpu_has_a_line_of_its_own(paths: RunPaths) -> None:
-    sampled(paths, 12)
-    found = timeline(paths)
-    assert found is not None
-    assert [one.name for one in found.busy] == ["all cores", "GPU 0", "GPU 1"]
-    assert [one.value[0] for one in found.busy] == [80.0, 50.0, 51.0]
+def test_each_gpu_has_a_line_of_its_own_which_is_thinned_by_means(paths: RunPaths) -> None:
+    sampled(paths, 1000)
+    found = read(paths)
+    assert [(one.name, one.value[0]) for one in found.busy] == [
+        ("all cores", 80.0), ("GPU 0", 50.0), ("GPU 1", 51.0),
+    ]  # fmt: skip
     assert [one.name for one in found.power] == ["GPU 0", "GPU 1"]
     assert [one.name for one in found.memory] == ["the run", "GPU 0", "GPU 1"]
-
-
-def test_a_long_run_is_thinned_by_means(paths: RunPaths) -> None:
-    sampled(paths, 1000)
-    found = timeline(paths)
-    assert found is not None
     assert {len(one.at_s) for one in (*found.busy, *found.memory)} == {MOST_SAMPLES}
     assert found.busy[0].value.tolist() == [80.0] * MOST_SAMPLES
-
-
-def test_a_resumed_run_shows_its_last_part(paths: RunPaths) -> None:
-    sampled(paths, 5, start=100.0)
-    sampled(paths, 12)
-    found = timeline(paths)
-    assert found is not None
-    assert found.end_s == 11.0
 
 
 def test_the_file_of_an_earlier_version_shows_what_it_has(paths: RunPaths) -> None:
     heading = "at,elapsed_s,rss_bytes,cpu_s,load1,gpu,gpu_util,gpu_mem_bytes,gpu_power_w"
     write_text(paths.telemetry, f"{heading}\n1000.0,0.0,1000,1.0,0.5,,,,\n1011.0,11.0,1000,2.0,0.5,,,,\n")
-    found = timeline(paths)
-    assert found is not None
+    found = read(paths)
     assert (found.busy, found.power, found.traffic) == ((), (), ())
     assert found.memory[0].value.tolist() == [1000.0, 1000.0]
 
