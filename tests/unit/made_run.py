@@ -59,7 +59,7 @@ class MadeRun:
         row_id_N = np.arange(len(own_N))
         label_N, split_N, fold_N = self.label_N[own_N], self.split_N[own_N], self.fold_N[own_N]
         balance = BALANCE[: len(self.classes)] if balanced else ()
-        schema = TableSchema(
+        schema = self.schema = TableSchema(
             source="made", target="y", task=self.task, classes=self.classes,
             features=(feature("x"),),
             weighted=weight is not None or balanced, weight=weight, class_weights=balance,

@@ -48,6 +48,9 @@ def test_tables_alone_are_added_and_names_are_the_whole_list(tmp_path: Path) -> 
     assert config_io.load(file=file, options={"also": "mlp"}).model_names[2:] == ("shallow", "mlp")
     assert load('models=["trees", "lightgbm"]').model_names == ("trees", "lightgbm")
     assert load('models=["lightgbm"]').branches == {"trees"}
+    table = {"name": "shallow", "engine": "xgboost", "max_depth": 3}
+    for also in (table, [table, "mlp,resnet"]):  # as Python may give them
+        assert config_io.load(options={"also": also}).model_names[2] == "shallow"
 
 
 def test_a_model_takes_from_its_branch_what_its_table_leaves_out(tmp_path: Path) -> None:
@@ -84,55 +87,35 @@ def test_a_resolved_contest_is_written_whole_and_repeats_itself(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("also", "words"),
     [
-        ("lightgmb", "Did you mean 'lightgbm'?"),
-        ("trees", "'trees' is there twice"),
-        ("lightgbm,lightgbm", "'lightgbm' is there twice"),
-        ("torch", "'torch' is no model"),
-        ("", "'' is no model"),
-        ("lightgbm,,mlp", "'' is no model"),
+        ("lightgmb", "Did you mean 'lightgbm'?"), ("trees", "'trees' is there twice"),
+        ("torch", "'torch' is no model"), ("lightgbm,,mlp", "'' is no model"), (3, "models"),
+        ([None], "models"), ({"name": "a"}, "models"),
     ],
-)
-def test_models_that_cannot_be_are_refused_in_one_sentence(also: str, words: str) -> None:
+)  # fmt: skip
+def test_models_that_cannot_be_are_refused_in_one_sentence(also: Any, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        load(also=also)
+        config_io.load(options={"also": also})
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ('name = "a"', "it has neither"),
-        ('name = "a"\nengine = "xgboost"\narchitecture = "mlp"', "it has both"),
-        ('name = "blend"\nengine = "xgboost"', "already means something else"),
-        ('name = "trees"\nengine = "xgboost"', "already means something else"),
-        ('name = "mine-s7"\nengine = "xgboost"', "already means something else"),
-        ('name = "A b"\nengine = "xgboost"', "small letters"),
-        ('name = "a"\nengine = "xgboost"\nepochs = 3', "unknown key"),
-        ('name = "a"\narchitecture = "mlp"\nstrategy = "ddp"', "unknown key"),
-        ('name = "a"\nengine = "xgboost"\ngrow_policy = "symmetric"', "grow depthwise or lossguide"),
-        ('engine = "xgboost"', "name"),
-        ('name = "catboost"\nengine = "xgboost"', "that name would mislead"),
+        ({"name": "a"}, "it has neither"),
+        ({"name": "a", "engine": "xgboost", "architecture": "mlp"}, "it has both"),
+        *(({"name": name, "engine": "xgboost"}, "already means") for name in ("blend", "trees", "mine-s7")),
+        ({"name": "A b", "engine": "xgboost"}, "small letters"),
+        ({"name": "a", "engine": "xgboost", "epochs": 3}, "unknown key"),
+        ({"name": "a", "architecture": "mlp", "strategy": "ddp"}, "unknown key"),
+        ({"name": "a", "engine": "xgboost", "grow_policy": "symmetric"}, "grow depthwise or lossguide"),
+        ({"engine": "xgboost"}, "name"),
+        ({"name": "catboost", "engine": "xgboost"}, "that name would mislead"),
     ],
-)
-def test_tables_that_cannot_be_are_refused_in_one_sentence(table: str, words: str, tmp_path: Path) -> None:
-    file = tmp_path / "run.toml"
-    file.write_text(f"[[models]]\n{table}\n")
+)  # fmt: skip
+def test_tables_that_cannot_be_are_refused_in_one_sentence(table: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        config_io.load(file=file)
+        config_io.check({"models": [table]}, origin="test")
     assert words in str(refused.value) and "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("also", [3, [3], [None], {"name": "a"}, [["mlp"]]])
-def test_what_is_no_name_and_no_table_is_refused(also: Any) -> None:
-    with pytest.raises(ConfigError, match="models"):
-        config_io.load(options={"also": also})
-
-
-def test_python_may_give_tables_and_names() -> None:
-    table = {"name": "shallow", "engine": "xgboost", "max_depth": 3}
-    config = config_io.load(options={"also": [table, "mlp,resnet"]})
-    assert config.model_names == ("trees", "neural", "shallow", "mlp", "resnet")
-    assert config_io.load(options={"also": table}).model_names[2:] == ("shallow",)
 
 
 def test_an_engine_that_is_not_installed_is_refused_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +126,8 @@ def test_an_engine_that_is_not_installed_is_refused_with_its_command(monkeypatch
     with pytest.raises(DeviceError, match=r"model 'catboost'.*pip install 'sparkgpu\[catboost\]'"):
         check_engines(load(also="catboost"))
     check_engines(load())
+    own = {entry.name: entry for entry in ENGINES.own() if entry.branch == "trees" and not entry.needs_h2o}
+    assert all(entry.module and entry.package for entry in own.values())
 
 
 def test_lanes_train_different_models_at_the_same_time() -> None:
@@ -151,15 +136,3 @@ def test_lanes_train_different_models_at_the_same_time() -> None:
     assert lanes == {
         "trees-s7": 0, "lightgbm-s7": 1, "catboost-s7": 0, "neural-s7": 0, "realmlp-s7": 1,
     }  # fmt: skip
-
-
-def test_two_models_alone_are_laid_out_as_ever() -> None:
-    config = load("devices.cpu_lanes=2")
-    assert [(trial.name, trial.lane) for trial in plan_of(config).trials] == [
-        ("trees-s7", 0), ("neural-s7", 0), ("trees-s8", 1), ("neural-s8", 1),
-    ]  # fmt: skip
-
-
-def test_each_tree_engine_of_ours_names_its_library() -> None:
-    own = {entry.name: entry for entry in ENGINES.own() if entry.branch == "trees" and not entry.needs_h2o}
-    assert all(entry.module and entry.package for entry in own.values())

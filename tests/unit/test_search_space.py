@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import tomllib
 
 import pytest
 
@@ -10,7 +10,6 @@ from sparkgpu.config import toml as config_io
 from sparkgpu.config.parameters import TreesParameters
 from sparkgpu.config.registry.engines import ENGINES
 from sparkgpu.config.registry.entries import Choice, Range
-from sparkgpu.config.registry.networks import NETWORKS
 from sparkgpu.errors import ConfigError, DeviceError
 from sparkgpu.host.devices import Machine, choose_devices
 from sparkgpu.plan.plan import Plan, make_plan
@@ -52,15 +51,18 @@ def test_what_the_user_set_is_never_changed() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_every_default_lies_in_its_range(size: TableSize) -> None:
+def test_every_model_has_settings_to_try_around_its_defaults_and_a_written_run_tries_them_again(
+    size: TableSize,
+) -> None:
     also = ["xgboost", "lightgbm", "catboost", "mlp", "resnet", "realmlp"]
     config = config_io.load(options={"also": also}, assignments=["search=3"])
     resolved = plan_of("search=3").resolved(config, size)
+    again = config_io.check(tomllib.loads(config_io.dump(resolved.config)), origin="run.toml")
     for name in config.model_names:
         parameters = resolved.of(name)
         free = free_keys(config.section(name))
         space = search_space(parameters, free)
-        assert space, name
+        assert space and free_keys(again.section(name)) == free, name
         for key, values in space.items():
             default = getattr(parameters, key)
             if isinstance(values, Choice):
@@ -78,16 +80,8 @@ def test_a_limit_that_is_none_is_not_searched() -> None:
         {**dict(parameters), "grow_policy": "depthwise", "max_depth": 6}
     )
     assert set(search_space(by_depth, ("max_depth", "max_leaves"))) == {"max_depth"}
-
-
-def test_a_written_run_searches_again(tmp_path: Path) -> None:
-    config = config_io.load(options={"also": "lightgbm"}, assignments=["search=4"])
-    resolved = plan_of("search=4").resolved(config, SIZES[1])
-    file = tmp_path / "run.toml"
-    file.write_text(config_io.dump(resolved.config), encoding="utf-8")
-    again = config_io.load(file=file)
-    for name in config.model_names:
-        assert free_keys(again.section(name)) == free_keys(config.section(name)), name
+    cosines = plan_of().resolved(config, SIZES[1]).neural.model_copy(update={"number_embedding": "cosine"})
+    assert set(search_space(cosines, ("num_bins", "dropout"))) == {"dropout"}
 
 
 def test_all_folds_of_a_search_are_on_one_lane() -> None:
@@ -103,15 +97,3 @@ def test_a_search_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sparkgpu.runs.provenance.find_spec", lambda name: None)
     with pytest.raises(DeviceError, match=r"pip install 'sparkgpu\[search\]'"):
         check_engines(config_io.load(assignments=["search=3"]))
-
-
-def test_every_network_and_engine_of_ours_has_settings_to_search() -> None:
-    assert all(entry.search for entry in NETWORKS.own())
-    assert all(entry.search for entry in ENGINES.own() if entry.branch == "trees")
-
-
-def test_bins_are_not_searched_where_numbers_are_read_as_cosines() -> None:
-    bins = plan_of().resolved(config_io.load(), SIZES[1]).neural
-    cosines = bins.model_copy(update={"number_embedding": "cosine"})
-    assert set(search_space(bins, ("num_bins", "dropout"))) == {"num_bins", "dropout"}
-    assert set(search_space(cosines, ("num_bins", "dropout"))) == {"dropout"}

@@ -23,16 +23,7 @@ LARGE = TableSize(task="multiclass", train_rows=400_000, num_features=54, num_cl
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [
-        ("90", 90),
-        ("90s", 90),
-        ("10m", 600),
-        ("1h30m", 5400),
-        ("1h 5m 3s", 3903),
-        ("2h", 7200),
-        ("1.5m", 90),
-        ("2d", 172800),
-    ],
+    [("90", 90), ("10m", 600), ("1h30m", 5400), ("1h 5m 3s", 3903), ("1.5m", 90), ("2d", 172800)],
 )
 def test_a_time_is_written_in_hours_minutes_and_seconds(text: str, seconds: float) -> None:
     assert config_io.load(options={"time_limit": text}).time_limit == seconds
@@ -70,13 +61,9 @@ def test_a_large_table_gets_as_many_trees_and_epochs_as_its_time_may_hold() -> N
     # Even with ten hours there is an end, since what is left goes to further seeds.
     most = plan_of("time_limit=10h").resolved(config, LARGE)
     assert most.trees.ntrees <= 2500 and most.neural.epochs <= 4 * default.neural.epochs
-
-
-def test_a_small_table_keeps_its_epochs_and_gets_seeds() -> None:
-    small = TableSize(task="binary", train_rows=5_000, num_features=10, num_classes=2)
-    limited, free = (plan.resolved(config_io.load(), small) for plan in (plan_of("time_limit=5m"), plan_of()))
-    assert limited.neural == free.neural
-    assert limited.trees.ntrees == free.trees.ntrees
+    small = TableSize(task="binary", train_rows=5_000, num_features=10, num_classes=2)  # it gets seeds
+    limited, free = (plan.resolved(config, small) for plan in (plan_of("time_limit=5m"), plan_of()))
+    assert (limited.neural, limited.trees.ntrees) == (free.neural, free.trees.ntrees)
 
 
 def spec(model: str, seed: int) -> TrialSpec:
@@ -103,13 +90,10 @@ def test_first_trials_share_the_time_that_is_left_and_later_seeds_must_fit() -> 
     assert not any(shares.fits(trial) for trial in trials[3:])
 
 
-def test_a_model_that_failed_is_not_tried_with_further_seeds() -> None:
+def test_a_model_that_failed_is_not_tried_with_further_seeds_and_without_a_limit_all_fit() -> None:
     shares = TimeShares([spec("a", 7), spec("a", 8)], 90.0, clock=lambda: 0.0)
     shares.begin(spec("a", 7))
     assert not shares.fits(spec("a", 8))
-
-
-def test_without_a_limit_all_trials_fit() -> None:
     shares = TimeShares([spec("a", 7), spec("a", 8)], None)
     assert shares.fits(spec("a", 8)) and shares.begin(spec("a", 8)) is None
 
@@ -132,6 +116,10 @@ def test_a_network_stops_early_enough_to_predict() -> None:
         over_at = now if limit.is_over else None
     assert 135.0 <= over_at <= 145.0
     assert not TimeLimit(None).is_over
+    passed = TimeLimit(5.0, valid_rows=10, predicted_rows=20, clock=lambda: 9.0)
+    assert not passed.is_over  # it leaves one step
+    passed.after_step(strategy(), 256)
+    assert passed.is_over
 
 
 def test_before_the_first_validation_the_steps_tell_how_long_it_takes() -> None:
@@ -141,13 +129,6 @@ def test_before_the_first_validation_the_steps_tell_how_long_it_takes() -> None:
         now += 0.1
         limit.after_step(strategy(), 256)  # 0.4 ms a row; forward alone less than half of it
     assert 50.0 <= now <= 56.0
-
-
-def test_a_limit_that_has_passed_leaves_one_step() -> None:
-    limit = TimeLimit(5.0, valid_rows=10, predicted_rows=20, clock=lambda: 9.0)
-    assert not limit.is_over
-    limit.after_step(strategy(), 256)
-    assert limit.is_over
 
 
 def test_a_spark_cluster_refuses_a_limit_before_anything_starts(tmp_path: Path) -> None:
