@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sparkgpu.present.failures import prediction_text, truth_text
 from sparkgpu.present.table import Table, cells, name_cell, number_cell, whole_cell
 from sparkgpu.rundir.results import Results
-from sparkgpu.score.by_model import ModelPredictions
+from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import number_text

@@ -18,9 +18,8 @@ from sparkgpu.errors import ConfigError, SparkgpuError
 from sparkgpu.present.entries import Entry, contestants, entries, ranked
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results, read_results
-from sparkgpu.score.by_model import SEED, ModelPredictions, predictions_of_models
 from sparkgpu.score.compare import compare
-from sparkgpu.score.predictions import LabelReader, Labels
+from sparkgpu.score.predictions import SEED, LabelReader, Labels, ModelPredictions, predictions_of_models
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema, read_schema
 from sparkgpu.words import clean, distinct, listed, metric_title, number_text

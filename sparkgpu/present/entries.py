@@ -15,8 +15,7 @@ from typing import Literal
 from sparkgpu.config.registry.engines import branch_of
 from sparkgpu.present.tables import signed
 from sparkgpu.rundir.results import DoneTrial, MetricValues, ModelResult, Results
-from sparkgpu.score.by_model import Interval
-from sparkgpu.score.compare import Comparison
+from sparkgpu.score.compare import Comparison, Interval
 from sparkgpu.score.metrics import score
 from sparkgpu.words import counted, number_text
 

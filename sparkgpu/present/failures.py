@@ -23,7 +23,7 @@ from sparkgpu.present.table import (
     whole_cell,
 )
 from sparkgpu.score import segments
-from sparkgpu.score.by_model import ModelPredictions
+from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import checked
 from sparkgpu.table.rows import Rows
 from sparkgpu.table.schema import Feature, TableSchema

@@ -18,7 +18,7 @@ from sparkgpu.rundir.curve import read_curve
 from sparkgpu.rundir.explanations import Explanations
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import DoneTrial, Results
-from sparkgpu.score.by_model import ModelPredictions
+from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.table.schema import TableSchema
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from sparkgpu.present.table import (
     whole_cell,
 )
 from sparkgpu.rundir.results import DoneTrial, ModelResult, Results
-from sparkgpu.score.by_model import Interval
+from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import best, greater_is_better
 from sparkgpu.words import counted, listed, metric_title, number_text, seconds_text
 

@@ -23,7 +23,7 @@ from sparkgpu.present.table import escape_markdown, html, markdown
 from sparkgpu.rundir.files import UNREADABLE, read_record, write_bytes, write_text
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import read_results
-from sparkgpu.score.by_model import predictions_of_models
+from sparkgpu.score.predictions import predictions_of_models
 from sparkgpu.table.schema import read_schema
 
 PICTURES = (

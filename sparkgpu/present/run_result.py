@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkgpu.predict.fitted import FittedModel
     from sparkgpu.present.figure import Picture
     from sparkgpu.rundir.explanations import Explanations
-    from sparkgpu.score.by_model import ModelPredictions
+    from sparkgpu.score.predictions import ModelPredictions
     from sparkgpu.table.schema import TableSchema
 
 
@@ -124,7 +124,7 @@ class RunResult:
         a model that this run has not, and `TrialError` if the predictions are gone.
         """
         from sparkgpu.predict.members import model_name
-        from sparkgpu.score.by_model import predictions_of_models, predictions_of_trial
+        from sparkgpu.score.predictions import predictions_of_models, predictions_of_trial
 
         _checked(split)
         name = model_name(self.results, model, str(self.path))
@@ -164,7 +164,7 @@ class RunResult:
         """ROC curves, confusion matrices, or predicted against true values, by the task."""
         from sparkgpu.present.pictures import classes, regression
         from sparkgpu.present.pictures.shared import MOST_ROWS
-        from sparkgpu.score.by_model import predictions_of_models
+        from sparkgpu.score.predictions import predictions_of_models
 
         schema, found = self._schema(), self.results
         rows = predictions_of_models(self._paths, schema, found, "test", MOST_ROWS)
@@ -264,7 +264,7 @@ class RunResult:
 
     def _rows(self, split: Split) -> ModelPredictions | None:
         """None if the folder holds only results, not the rows they are of."""
-        from sparkgpu.score.by_model import predictions_of_models
+        from sparkgpu.score.predictions import predictions_of_models
 
         if not self._paths.schema.is_file():
             return None

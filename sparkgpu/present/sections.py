@@ -31,7 +31,8 @@ from sparkgpu.rundir.files import read_record
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.profile import TableProfile
 from sparkgpu.rundir.results import Results
-from sparkgpu.score.by_model import Interval, ModelPredictions
+from sparkgpu.score.compare import Interval
+from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.segments import LEAST_ROWS, Segment
 from sparkgpu.table.rows import Rows, read_rows
 from sparkgpu.table.schema import TableSchema

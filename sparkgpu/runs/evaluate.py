@@ -7,7 +7,7 @@ of row weights, it weights every figure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -34,6 +34,10 @@ from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import LabelReader, Labels, Mean, trial_predictions
 from sparkgpu.table.schema import SplitName, TableSchema
 
+_AS_FITTED = {
+    "fit_s", "predict_s", "train_rows_per_s", "peak_host_bytes", "peak_device_bytes", "best_iteration",
+    "most_steps", "out_of_time", "native_parameters",
+}  # fmt: skip
 _SPLITS: tuple[SplitName, SplitName] = ("valid", "test")
 
 
@@ -90,7 +94,11 @@ def evaluate(
         for model in names
         if (own := [spec for spec in done if spec.model == model])
     }
-    scored = sorted((trial for model in found.values() for trial in model.trials), key=_order(done))
+    places = {spec.name: place for place, spec in enumerate(done)}
+    scored = sorted(
+        (trial for model in found.values() for trial in model.trials),
+        key=lambda trial: places[trial.spec.name],
+    )
     pooled = {name: model.pooled for name, model in found.items()}
     averaged = {
         name: model.trials[0].metrics
@@ -98,13 +106,7 @@ def evaluate(
         else _compute(schema, labels, model.pooled)
         for name, model in found.items()
     }
-    models = [_model(model, tried, scored, averaged.get(model)) for model in names]
-    models = [
-        model.model_copy(update={"calibration": scores.calibration})
-        if (scores := found.get(model.name)) and scores.calibration
-        else model
-        for model in models
-    ]
+    models = [_model(model, tried, found.get(model), averaged.get(model)) for model in names]
     if len(pooled) > 1:
         members = dict(pooled)
         weights, pooled["blend"] = mix(schema.task, labels.all("valid"), members)
@@ -196,16 +198,10 @@ def _read(paths: RunPaths, schema: TableSchema, specs: Sequence[TrialSpec], labe
     )
 
 
-def _order(specs: Sequence[TrialSpec]) -> Callable[[_Scored], int]:
-    """The place of a trial in the plan."""
-    places = {spec.name: place for place, spec in enumerate(specs)}
-    return lambda trial: places[trial.spec.name]
-
-
 def _model(
-    model: str, tried: Sequence[TrialSpec], scored: Sequence[_Scored], averaged: SplitMetrics | None
+    model: str, tried: Sequence[TrialSpec], found: _Model | None, averaged: SplitMetrics | None
 ) -> ModelResult:
-    own = [trial for trial in scored if trial.spec.model == model]
+    own = found.trials if found else ()
     planned = [spec for spec in tried if spec.model == model]
     means, spread = SplitMetrics(valid={}, test={}), Spread(test={})
     if own:
@@ -217,15 +213,18 @@ def _model(
         status = "left out"  # the configuration's `models` leaves it out
     else:
         status = "done" if len(own) == len(planned) else "partial" if own else "failed"
-    result = ModelResult(
+    more: dict[str, Any] = {"averaged": averaged} if len(own) > 1 else {}
+    if found and found.calibration:
+        more["calibration"] = found.calibration
+    return ModelResult(
         name=model,
         engine=own[0].fit.engine if own else planned[0].engine if planned else None,
         status=status,
         trials=tuple(trial.spec.name for trial in own),
         metrics=means,
         std=spread,
+        **more,
     )
-    return result.model_copy(update={"averaged": averaged}) if len(own) > 1 else result
 
 
 def _done_trial(
@@ -238,41 +237,27 @@ def _done_trial(
     found: dict[str, Any] = {"temperature": fit.temperature, "search": fit.search}
     return DoneTrial(
         **{key: value for key, value in found.items() if value is not None},
-        name=spec.name,
-        model=spec.model,
+        **_planned(spec),
         engine=fit.engine,
-        seed=spec.seed,
-        fold=spec.fold,
-        lane=spec.lane,
-        strategy=spec.strategy,
         devices=fit.devices or plan.devices(spec),
         status="done",
         metrics=trial.metrics,
-        fit_s=fit.fit_s,
-        predict_s=fit.predict_s,
-        train_rows_per_s=fit.train_rows_per_s,
-        peak_host_bytes=fit.peak_host_bytes,
-        peak_device_bytes=fit.peak_device_bytes,
-        best_iteration=fit.best_iteration,
+        **fit.model_dump(include=_AS_FITTED),
         steps=points[-1].step if points else None,
-        most_steps=fit.most_steps,
         still_improving=None if most is None else still_improving(points, most),
-        out_of_time=fit.out_of_time,
-        native_parameters=fit.native_parameters,
         device_proof={**fit.device_proof, **nvml_proof(samples, plan, spec, fit)},
         notes=(*fit.notes, *([note] if note else [])),
     )
 
 
+def _planned(spec: TrialSpec) -> dict[str, Any]:
+    return spec.model_dump(include={"name", "model", "seed", "fold", "lane", "strategy"})
+
+
 def _failed_trial(spec: TrialSpec, plan: Plan, failed: Mapping[str, str]) -> FailedTrial:
     return FailedTrial(
-        name=spec.name,
-        model=spec.model,
+        **_planned(spec),
         engine=spec.engine,
-        seed=spec.seed,
-        fold=spec.fold,
-        lane=spec.lane,
-        strategy=spec.strategy,
         devices=plan.devices(spec),
         status="failed",
         error=failed.get(spec.name, "the run ended before it was done"),

@@ -30,6 +30,10 @@ _ROUNDING = 1e-12  # relative; a smaller difference is rounding, not evidence
 _WORDS = {"roc_auc": "ROC AUC", "log_loss": "log loss", "rmse": "RMSE"}
 
 
+Interval = tuple[float, float] | tuple[None, None]
+"""Both ends, or none."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """Which of a and b is ahead, by how much, and how sure that is.
@@ -42,7 +46,7 @@ class Comparison:
 
     metric: str
     difference: float | None
-    ci95: tuple[float, float] | tuple[None, None]
+    ci95: Interval
     verdict: Literal["a", "b", "tie"]
     method: str
     reason: str | None = None
@@ -88,9 +92,7 @@ def compare(task: Task, label_N: Any, a: Any, b: Any, seed: int, *, weight_N: An
     return _compare_loss(rows_a, rows_b, seed)
 
 
-def interval(
-    task: Task, label_N: Any, prediction: Any, seed: int, *, weight_N: Any = None
-) -> tuple[float, float] | tuple[None, None]:
+def interval(task: Task, label_N: Any, prediction: Any, seed: int, *, weight_N: Any = None) -> Interval:
     """The 95 % interval of the task's primary metric of one prediction; two Nones where there is none.
 
     It is that of `compare` with a prediction whose metric is known exactly: equal for all rows (ROC AUC 0.5),
@@ -236,14 +238,7 @@ def _judged(
     low, high = interval
     if max(abs(difference), abs(low), abs(high)) <= _ROUNDING * size:
         reason = "every row counts the same for both"
-        return Comparison(
-            metric=metric,
-            difference=0.0,
-            ci95=(0.0, 0.0),
-            verdict="tie",
-            method=method,
-            reason=reason,
-        )
+        return _tie(metric, 0.0, (0.0, 0.0), method, reason)
     verdict: Literal["a", "b", "tie"] = "tie"
     if low > 0 or high < 0:
         verdict = "a" if (low > 0) == greater_is_better(metric) else "b"
@@ -251,13 +246,12 @@ def _judged(
 
 
 def _no_interval(metric: str, difference: float | None, method: str, reason: str) -> Comparison:
+    return _tie(metric, difference, (None, None), method, reason)
+
+
+def _tie(metric: str, difference: float | None, ci95: Interval, method: str, reason: str) -> Comparison:
     return Comparison(
-        metric=metric,
-        difference=difference,
-        ci95=(None, None),
-        verdict="tie",
-        method=method,
-        reason=reason,
+        metric=metric, difference=difference, ci95=ci95, verdict="tie", method=method, reason=reason
     )
 
 

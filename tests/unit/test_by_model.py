@@ -11,8 +11,8 @@ from made_run import MadeRun
 
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
-from sparkgpu.score.by_model import ModelPredictions, predictions_of_models
 from sparkgpu.score.metrics import compute
+from sparkgpu.score.predictions import ModelPredictions, predictions_of_models
 from sparkgpu.table.schema import Feature, TableSchema, Task
 
 Split = Literal["valid", "test"]

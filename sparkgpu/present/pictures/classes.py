@@ -28,9 +28,8 @@ from sparkgpu.present.pictures.shared import (
 )
 from sparkgpu.present.style import COLOURS, LINE, SOFT, TEXT
 from sparkgpu.rundir.results import Results
-from sparkgpu.score.by_model import ModelPredictions
 from sparkgpu.score.calibration import reliability, scaled
-from sparkgpu.score.predictions import Labels
+from sparkgpu.score.predictions import Labels, ModelPredictions
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import distinct, number_text, short

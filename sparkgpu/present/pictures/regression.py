@@ -31,7 +31,7 @@ from sparkgpu.present.pictures.shared import (
 )
 from sparkgpu.present.style import SOFT, TEXT
 from sparkgpu.rundir.results import Results
-from sparkgpu.score.by_model import ModelPredictions
+from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.table.schema import TableSchema
 from sparkgpu.words import counted, short

@@ -24,7 +24,7 @@ from sparkgpu.present.pictures.shared import (
 from sparkgpu.present.style import SOFT, ModelStyle, styles
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
-from sparkgpu.score.by_model import Interval
+from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import greater_is_better
 from sparkgpu.words import capital, metric_title, number_text, short
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sparkgpu.present.figure import new_figure
 from sparkgpu.present.style import COLOURS, SOFT, TEXT, ModelStyle, styles
 from sparkgpu.rundir.results import Results
-from sparkgpu.score.by_model import ModelPredictions
 from sparkgpu.score.metrics import score
+from sparkgpu.score.predictions import ModelPredictions
 
 MOST_ROWS = 200_000
 """More rows do not improve a picture."""
