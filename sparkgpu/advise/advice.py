@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkgpu.advise.calibration import Calibration, calibrate
 from sparkgpu.advise.options import Ways
 from sparkgpu.advise.place import Place, find_place
 from sparkgpu.advise.predict import Prediction, predict
+from sparkgpu.advise.speed import MachineSpeed, measure_speed
 from sparkgpu.config.keys import RunConfig
 from sparkgpu.errors import ConfigError
 from sparkgpu.host.devices import choose_devices, find_machine
@@ -65,7 +65,7 @@ def advise(
     tell("a small run on some of the rows: about 20 s on a quiet machine, more on a busy one")
     with scratch_folder() as folder:
         here = resolve_demo(source, folder)
-        found = calibrate(config, here.model_copy(update={"name": source.name}), plan, folder)
+        found = measure_speed(config, here.model_copy(update={"name": source.name}), plan, folder)
     predicted = predict(found, plan)
     price = config.cost.price_per_hour
     hours = predicted.wall_s / 3600 * len(plan.lanes)
@@ -102,7 +102,7 @@ def source_of(config: RunConfig) -> tuple[Source, RunConfig]:
     return DEMO_SOURCE, with_demo_target(config)
 
 
-def _assumptions(found: Calibration, predicted: Prediction, plan: Plan) -> tuple[str, ...]:
+def _assumptions(found: MachineSpeed, predicted: Prediction, plan: Plan) -> tuple[str, ...]:
     sample, resolved = found.sample, found.resolved
     lines = [
         f"measured by a run on {sample.rows:,} of {'' if sample.is_exact else 'about '}"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkgpu.advise.calibration import Calibration
 from sparkgpu.advise.place import Place
 from sparkgpu.advise.predict import Prediction
 from sparkgpu.advise.scaling import MODELLED, Link, Step
+from sparkgpu.advise.speed import MachineSpeed
 from sparkgpu.config.registry.strategies import STRATEGIES
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.plan.plan import Plan
@@ -30,7 +30,7 @@ class Ways:
 
     def __init__(
         self,
-        found: Calibration,
+        found: MachineSpeed,
         predicted: Prediction,
         plan: Plan,
         machine: Machine,

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sparkgpu.advise.calibration import Calibration
 from sparkgpu.advise.sample import Sample
+from sparkgpu.advise.speed import MachineSpeed
 from sparkgpu.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.config.registry.engines import BRANCHES, Branch
 from sparkgpu.plan.plan import Plan
@@ -110,7 +110,7 @@ class Prediction:
     shares: Shares
 
 
-def predict(found: Calibration, plan: Plan) -> Prediction:
+def predict(found: MachineSpeed, plan: Plan) -> Prediction:
     """The whole run of `plan`, whose small run is `found`."""
     sample = found.sample
     slower = min(max((found.ready_s + found.jvm_s) / _BEGIN_S, 0.3), 4.0)
@@ -146,7 +146,7 @@ def predict(found: Calibration, plan: Plan) -> Prediction:
     )
 
 
-def _work(found: Calibration, model: str, shares: Shares, slower: float) -> Work:
+def _work(found: MachineSpeed, model: str, shares: Shares, slower: float) -> Work:
     """One trial of the whole table."""
     piece, parameters = found.pieces[model], found.resolved.of(model)
     whole, rows = found.sample.whole_rows, found.sample.rows
@@ -171,7 +171,7 @@ def _work(found: Calibration, model: str, shares: Shares, slower: float) -> Work
     )
 
 
-def _round_ratio(found: Calibration, parameters: TreesParameters) -> float:
+def _round_ratio(found: MachineSpeed, parameters: TreesParameters) -> float:
     """A round of the whole table over one of the sample; small trees that are tried as well come on top."""
     small = replace(found.size, train_rows=found.train_rows)
     each_s = each_round_s(parameters, found.size)
@@ -189,6 +189,6 @@ def row_bytes(sample: Sample) -> float:
     return _WORD_BYTES * sample.num_words + _FLAG_BYTES * sample.num_flags + _NUMBER_BYTES * numbers
 
 
-def _scored_share(found: Calibration) -> float:
+def _scored_share(found: MachineSpeed) -> float:
     """The share of rows that are not trained on."""
     return 1 - found.size.train_rows / max(1, found.sample.whole_rows)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.advise.advice import command
-from sparkgpu.advise.calibration import Calibration, Piece, shortened
 from sparkgpu.advise.options import Ways
 from sparkgpu.advise.place import Place
 from sparkgpu.advise.predict import Work, branch_ends, expected_shares, predict
 from sparkgpu.advise.sample import Sample
+from sparkgpu.advise.speed import MachineSpeed, Piece, shortened
 from sparkgpu.config import toml
 from sparkgpu.host.devices import Device, Machine
 from sparkgpu.host.gpus import Gpu
@@ -53,7 +53,7 @@ def plan_of(lanes: int, **options: object) -> Plan:
 
 def calibration(
     plan: Plan, whole_rows: int, sample_rows: int = 10_000, parameters: int = 40_000
-) -> Calibration:
+) -> MachineSpeed:
     size = TableSize(task="binary", train_rows=int(0.7 * whole_rows), num_features=10, num_classes=2)
     each = {"before_s": 0.5, "after_s": 1.5, "predict_s": 0.2}
     pieces = {
@@ -65,7 +65,7 @@ def calibration(
         num_flags=3,
     )  # fmt: skip
     resolved = plan.resolved(toml.load(options={"data.target": "y"}), size)
-    return Calibration(
+    return MachineSpeed(
         sample=sample, size=size, resolved=resolved, train_rows=int(0.7 * sample_rows), rounds=30, epochs=10,
         ready_s=6.0, jvm_s=1.0, pieces=pieces, end_s=0.5, wall_s=14.0, peak_rss_bytes=GIB,
         peak_device_bytes=None, parameters=parameters,

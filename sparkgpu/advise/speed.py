@@ -80,8 +80,8 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """What the small run of `sample` showed, and the run that is asked for.
+class MachineSpeed:
+    """How fast this machine is, as the small run of `sample` showed, and the run that is asked for.
 
     `size` is that of the whole table, `resolved` are its parameters. The small run had so many `train_rows`,
     `rounds` and `epochs`. `ready_s` passed until its table was there, `jvm_s` from then to the first work of
@@ -110,7 +110,7 @@ class Calibration:
         return self.size.train_rows / max(1, self.train_rows)
 
 
-def calibrate(config: RunConfig, source: Source, asked_plan: Plan, folder: Path) -> Calibration:
+def measure_speed(config: RunConfig, source: Source, asked_plan: Plan, folder: Path) -> MachineSpeed:
     """Take a sample of `source` and carry out a small run of it in `folder`.
 
     Raises `DataError` if the table cannot be read or learned, `TrialError` if a trial fails, and what else a
@@ -145,7 +145,7 @@ def calibrate(config: RunConfig, source: Source, asked_plan: Plan, folder: Path)
         pieces.setdefault(spec.model, []).append(_piece(paths, trial, spans[spec.name], beside))
     ready, last = paths.schema.stat().st_mtime, max((span.done for span in spans.values()), default=began)
     trees_begin = [spans[spec.name].first for spec in plan.trials if spec.branch == "trees"]
-    return Calibration(
+    return MachineSpeed(
         sample=sample,
         size=size,
         resolved=asked_plan.resolved(config, size),
