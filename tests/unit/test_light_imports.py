@@ -25,7 +25,7 @@ def imported_by(code: str) -> set[str]:
     return {name.partition(".")[0] for name in modules}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["version"], ["run", "--bogus"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["run", "--bogus"]])
 def test_help_needs_nothing_heavy(arguments: list[str]) -> None:
     found = imported_by(f"from sparkgpu.cli import main; main({arguments!r})")
     assert "typer" in found

@@ -42,18 +42,19 @@ def another_run() -> Iterator[tuple[subprocess.Popen[str], Path]]:
             process.kill()
 
 
-def test_the_folder_is_private_and_gone_afterwards_with_all_that_is_in_it() -> None:
-    with scratch_folder() as folder:
+def test_the_folder_is_private_and_gone_afterwards_also_after_an_error(tmp_path: Path) -> None:
+    other = tmp_path / "somebody-elses"
+    other.mkdir()
+    (other / "lock").touch()
+    with pytest.raises(KeyboardInterrupt), scratch_folder() as folder:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         (folder / "deep" / "er").mkdir(parents=True)
         (folder / "deep" / "er" / "file").touch()
-    assert not folder.exists()
-
-
-def test_the_folder_is_gone_after_an_error_too() -> None:
-    with pytest.raises(KeyboardInterrupt), scratch_folder() as folder:
         raise KeyboardInterrupt
-    assert not folder.exists()
+    assert not folder.exists() and other.exists()
+    with another_run() as (process, folder):
+        process.communicate(timeout=5)
+        assert process.returncode == 0 and not folder.exists()
 
 
 def test_the_folder_of_a_killed_run_is_swept_by_the_next_one_and_that_of_a_live_run_is_kept() -> None:
@@ -67,18 +68,3 @@ def test_the_folder_of_a_killed_run_is_swept_by_the_next_one_and_that_of_a_live_
             sweep()
             assert own.exists()
             assert (live / "library.so").exists()
-
-
-def test_a_run_that_ends_takes_its_own_folder_along() -> None:
-    with another_run() as (process, folder):
-        process.communicate(timeout=5)
-        assert process.returncode == 0
-        assert not folder.exists()
-
-
-def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
-    other = tmp_path / "somebody-elses"
-    other.mkdir()
-    (other / "lock").touch()
-    with scratch_folder():
-        assert other.exists()
