@@ -88,13 +88,7 @@ class LaneCrew:
         on_table: Callable[[], None],
         beside: Iterator[None],
     ) -> Outcome:
-        """Wait until every trial is done or failed, and pass on the workers' reports.
-
-        `on_table` is called when the table exists; `beside` does a piece of other work between two checks.
-        Workers may still be closing Spark when this returns.
-
-        Raises the error of a failed preparation of the table.
-        """
+        """See `Crew.follow`; workers may still be closing Spark when this returns."""
         running = list(self._workers)
         table_seen = False
         while any(self._undone(worker) for worker in running):

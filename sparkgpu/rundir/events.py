@@ -6,13 +6,12 @@ worker. A killed process may lose its last line. That is harmless, since results
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from sparkgpu.rundir.files import Record, write_json
 
@@ -117,8 +116,4 @@ class EventReader:
             return []
         end = data.rfind(b"\n") + 1
         self._offset += end
-        return [_event(json.loads(line)) for line in data[:end].splitlines()]
-
-
-def _event(data: dict[str, Any]) -> Event:
-    return Event.model_validate(data)
+        return [Event.model_validate_json(line) for line in data[:end].splitlines()]
