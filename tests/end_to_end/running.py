@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pyarrow.parquet as pq
 
@@ -53,6 +54,15 @@ def write_table(name: str, folder: Path) -> Path:
     file = folder / f"{name}.parquet"
     frame.to_parquet(file)
     return file
+
+
+def kept(paths: RunPaths, weights: Mapping[str, float]) -> pd.DataFrame:
+    """The run's own predictions of the test rows by row id, mixed from its trials."""
+    parts = []
+    for trial, weight in weights.items():
+        found = pq.read_table(paths.trial(trial).predictions).to_pandas().set_index("row_id")
+        parts.append(found[found["split"] == "test"].filter(regex="^pr").sort_index() * weight)
+    return sum(parts[1:], parts[0])
 
 
 @dataclass(kw_only=True)

@@ -39,24 +39,24 @@ def spark_environment() -> dict[str, str]:
 
 @dataclass(kw_only=True)
 class Cluster:
-    """The address of the master, the workers' processes, and their logs and application folders."""
+    """The address of the master, the workers' processes, and the folder of their logs and applications."""
 
     url: str
     folder: Path
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def submit(self, *arguments: object, conf: Sequence[str] = ()) -> list[str]:
-        """The command line of ``spark-submit jobs/train.py`` on this cluster."""
+    def submit(self, *arguments: object, conf: Sequence[str] = (), job: str = "train.py") -> list[str]:
+        """The command line of ``spark-submit jobs/JOB`` on this cluster."""
         program = str(Path(sys.executable).with_name("spark-submit"))
         options = [part for setting in conf for part in ("--conf", setting)]
         return [
             program, "--master", self.url, "--conf", "spark.executor.memory=1g", *options,
-            str(REPOSITORY / "jobs" / "train.py"), *map(str, arguments),
+            str(REPOSITORY / "jobs" / job), *map(str, arguments),
         ]  # fmt: skip
 
-    def executor_logs(self) -> list[Path]:
-        """Everything that executors wrote, by worker."""
-        return sorted(self.folder.glob("worker-*/work/app-*/*/std*"))
+    def applications(self) -> set[Path]:
+        """The folders of all applications so far, one on each worker that ran executors of it."""
+        return set(self.folder.glob("worker-*/work/app-*"))
 
     def executors(self) -> list[int]:
         """The processes of applications that are alive below the workers, their ranks and JVMs."""

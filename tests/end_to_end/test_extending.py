@@ -32,6 +32,7 @@ def test_an_engine_a_network_and_a_format_from_outside_are_run_by_name(wine: Pat
         "run", table, "--target", "target", "--cpu-lanes", "1", "--out", tmp_path / "out",
         "--set", "trees.engine=toy-forest", "--set", "trees.ntrees=50",
         "--set", "neural.architecture=toy-linear", "--set", "calibrate=false",
+        "--set", "report.level=short",
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
@@ -39,15 +40,14 @@ def test_an_engine_a_network_and_a_format_from_outside_are_run_by_name(wine: Pat
     for model in metrics["models"]:
         assert model["metrics"]["test"]["accuracy"] > 0.85, model
     assert "toy-linear" in (tmp_path / "out" / "run.toml").read_text()
-    load = (
-        "import sys; from pathlib import Path; import numpy as np;"
-        "from sparkgpu.config.registry.engines import ENGINES; from sparkgpu.rundir.paths import RunPaths;"
-        "from sparkgpu.table.rows import read_rows; from sparkgpu.table.schema import read_schema;"
-        "run = RunPaths(root=Path(sys.argv[1])); schema = read_schema(run);"
-        "engine = ENGINES.find('toy-forest').loaded();"
-        "values = engine.load(run.trial('trees-s7').root, schema).predict(read_rows(run, schema, 'test'));"
-        "np.save(sys.argv[2], values)"
-    )
+    load = """
+import sys; from pathlib import Path; import numpy as np
+from sparkgpu.config.registry.engines import ENGINES; from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.rows import read_rows; from sparkgpu.table.schema import read_schema
+run = RunPaths(root=Path(sys.argv[1])); schema = read_schema(run)
+model = ENGINES.find("toy-forest").loaded().load(run.trial("trees-s7").root, schema)
+np.save(sys.argv[2], model.predict(read_rows(run, schema, "test")))
+"""
     file = tmp_path / "values.npy"
     subprocess.run(
         [sys.executable, "-c", load, str(tmp_path / "out"), str(file)], env=ENVIRONMENT, check=True

@@ -37,7 +37,15 @@ def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["by Spark", "without Spark"])
+def imports_of_threads(run: Running, folder: Path, within_s: float) -> tuple[int | None, set[str]]:
+    """The exit code of a run, None if it hangs, and the imports that threads began."""
+    try:
+        status = run.wait(within_s)
+    except subprocess.TimeoutExpired:
+        status = None
+    return status, {line for file in folder.glob("*.threads") for line in file.read_text().splitlines()}
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -50,7 +58,7 @@ def watching_imports(folder: Path, hangs: str = "") -> dict[str, str]:
     ids=" ".join,
 )
 def test_no_thread_imports_and_no_variable_is_set_while_threads_run(
-    options: tuple[str, ...], plain: bool, tmp_path: Path
+    options: tuple[str, ...], tmp_path: Path
 ) -> None:
     folder = tmp_path / "imports"
     # Texts, moments, and texts of both, since reading those may import more.
@@ -64,18 +72,14 @@ def test_no_thread_imports_and_no_variable_is_set_while_threads_run(
             "late": [row * row % 101 > 40 for row in rows],
         }
     )
-    shops.drop(columns=["day"] if plain else []).to_parquet(table)
+    shops.to_parquet(table)
     command = [*COMMAND, "run", table, "--target", "late", *options, *SMALL]
     with started(command, tmp_path / "out", tmp_path, watching_imports(folder)) as run:
-        try:
-            status = run.wait(150)
-        except subprocess.TimeoutExpired:
-            status = None
-        found = {line for file in folder.glob("*.threads") for line in file.read_text().splitlines()}
-        assert found == set()
-        assert status == 0
-        changed = {line for file in folder.glob("*.environment") for line in file.read_text().splitlines()}
-        assert changed == set()
+        status, found = imports_of_threads(run, folder, 150)
+    assert found == set()
+    assert status == 0
+    changed = {line for file in folder.glob("*.environment") for line in file.read_text().splitlines()}
+    assert changed == set()
     # The parent, a worker for each branch and, where Spark writes the table, its own Python workers.
     assert len(list(folder.glob("*.watched"))) >= (4 if "split.folds=2" in options else 3)
 
@@ -84,14 +88,10 @@ def test_no_thread_imports_and_no_variable_is_set_while_threads_run(
 def test_nor_does_one_of_the_driver_on_a_cluster(wine: Path, tmp_path: Path) -> None:
     folder = tmp_path / "imports"
     environ = {**spark_environment(), **watching_imports(folder)}
-    with standalone(tmp_path) as cluster:
+    with standalone(tmp_path) as cluster:  # whose executors are watched as well
         command = cluster.submit(wine, "--target", "target", *SMALL)
         with started(command, tmp_path / "out", tmp_path, environ) as run:
-            try:
-                status = run.wait(200)
-            except subprocess.TimeoutExpired:
-                status = None
-            found = {line for file in folder.glob("*.threads") for line in file.read_text().splitlines()}
+            status, found = imports_of_threads(run, folder, 200)
             assert found == set()
             assert status == 0, run.stdout + run.stderr
 
@@ -131,47 +131,35 @@ def assert_restarted(run: Running, branch: Branch) -> None:
     assert run.left_behind() == []
 
 
+LONG = (
+    "--set", "neural.epochs=200", "--set", "trees.ntrees=2000", "--set", "trees.early_stopping_rounds=0",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("branch", "phase"),
+    ("branch", "phase", "process", "options"),
     [
-        ("trees", "reading the source"),
-        pytest.param("trees", "training", marks=pytest.mark.slow),
-        pytest.param("neural", "training", marks=pytest.mark.slow),
+        ("trees", "reading the source", "worker", ()),
+        pytest.param("trees", "handing the table to H2O", "java", (), marks=pytest.mark.slow),
+        pytest.param("trees", "training", "worker", LONG, marks=pytest.mark.slow),
+        pytest.param("neural", "training", "worker", LONG, marks=pytest.mark.slow),
     ],
 )
-def test_a_worker_that_stands_still_is_started_once_more(
-    branch: Branch, phase: str, wine: Path, tmp_path: Path
+def test_a_worker_or_its_jvm_that_stands_still_is_started_once_more(
+    branch: Branch, phase: str, process: str, options: tuple[str, ...], wine: Path, tmp_path: Path
 ) -> None:
-    long = (
-        "--set",
-        "neural.epochs=200",
-        "--set",
-        "trees.ntrees=2000",
-        "--set",
-        "trees.early_stopping_rounds=0",
-    )
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON, *long]
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON, *options]
     with started(command, tmp_path / "out", tmp_path) as run:
         run.wait_for_phase(phase, 0, branch)
-        run.worker(0, branch).send_signal(signal.SIGSTOP)
+        worker = run.worker(0, branch)
+        (still,) = [worker] if process == "worker" else [c for c in worker.children() if c.name() == process]
+        still.send_signal(signal.SIGSTOP)
         wait_for_restart(run, branch)
         assert run.wait(240) == 0, run.stdout + run.stderr
         assert_restarted(run, branch)
     log = run.paths.lane(0).log.read_text(encoding="utf-8")
     assert "most recent call first" in log  # stacks of Python's threads
-    assert branch == "neural" or "Full thread dump" in log  # stacks of the JVM's threads
-
-
-@pytest.mark.slow
-def test_a_jvm_that_stands_still_is_started_once_more(wine: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON]
-    with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_phase("handing the table to H2O", 0, "trees")
-        (jvm,) = (child for child in run.worker(0, "trees").children() if child.name() == "java")
-        jvm.send_signal(signal.SIGSTOP)
-        wait_for_restart(run, "trees")
-        assert run.wait(240) == 0, run.stdout + run.stderr
-        assert_restarted(run, "trees")
+    assert branch == "neural" or process == "java" or "Full thread dump" in log  # those of the JVM
 
 
 @pytest.mark.slow
@@ -220,28 +208,6 @@ def test_a_worker_that_hangs_twice_has_failed_and_the_other_branch_is_kept(
 
 
 @pytest.mark.slow
-def test_a_rank_that_stands_still_is_started_once_more(wine: Path, tmp_path: Path) -> None:
-    command = [
-        *COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "2", *SMALL, "--strategy", "ddp",
-        "--repeats", "1", "--set", "neural.epochs=400", "--set", "neural.patience=0",
-        "--set", "neural.rank_timeout_s=10",
-    ]  # fmt: skip
-    with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_phase("training", 0, "neural")
-        ranks = [
-            child
-            for child in run.worker(0, "neural").children(recursive=True)
-            if "sparkgpu.engines.neural.ranks" in child.cmdline()
-        ]
-        assert len(ranks) == 2
-        ranks[1].send_signal(signal.SIGSTOP)
-        assert run.wait(240) == 0, run.stdout + run.stderr
-        assert run.left_behind() == []
-    (notes,) = (trial["notes"] for trial in run.metrics["trials"] if trial["model"] == "neural")
-    assert any("hung: nothing done for" in note for note in notes)
-
-
-@pytest.mark.slow
 def test_output_that_nobody_reads_stops_no_run(wine: Path, tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -261,20 +227,3 @@ def test_output_that_nobody_reads_stops_no_run(wine: Path, tmp_path: Path) -> No
     assert run.returncode == 0
     assert run.stderr == "sparkgpu: nobody read standard output, so its last part was dropped.\n"
     assert (out / "report" / "index.html").exists()
-
-
-def test_a_run_that_is_interrupted_before_its_table_stands_keeps_its_log(
-    wine_in_parts: Path, tmp_path: Path
-) -> None:
-    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1"]
-    with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_phase("starting Spark", 0, "trees")
-        run.signal(signal.SIGINT)
-        assert run.wait(60) == 130
-    kept = tmp_path / "out.interrupted.log"
-    assert run.stderr == (
-        f"sparkgpu: there was no table yet, so the run's folder was removed; its log is {kept}\n"
-        "sparkgpu: interrupted; all lanes were stopped.\n"
-    )
-    assert "== lanes/0/trees.events.jsonl\n" in kept.read_text(encoding="utf-8")
-    assert not run.paths.root.exists()

@@ -16,13 +16,8 @@ pytestmark = pytest.mark.spark
 
 BOUND_S = 5.0
 LONG = (
-    "--set",
-    "trees.ntrees=20000",
-    "--set",
-    "trees.early_stopping_rounds=0",
-    "--set",
-    "neural.epochs=20000",
-)
+    "--set", "trees.ntrees=20000", "--set", "trees.early_stopping_rounds=0", "--set", "neural.epochs=20000",
+)  # fmt: skip
 
 
 def assert_nothing_left(run: Running, since: float) -> None:
@@ -45,56 +40,46 @@ def _interrupted(run: Running, *, has_table: bool) -> str:
     if has_table:
         return f"sparkgpu: `sparkgpu run --resume --out {run.paths.root}` goes on from here\n{end}"
     log = run.paths.root.with_name(f"{run.paths.root.name}.interrupted.log")
-    assert log.exists()
+    assert "== lanes/0/trees.events.jsonl\n" in log.read_text(encoding="utf-8")
+    assert not run.paths.root.exists()
     return f"sparkgpu: there was no table yet, so the run's folder was removed; its log is {log}\n{end}"
 
 
-# While Spark starts, further Ctrl-Cs are the test below.
-@pytest.mark.parametrize(
-    "moment", [pytest.param("while Spark starts", marks=pytest.mark.slow), "while training"]
-)
-def test_ctrl_c_ends_everything_within_five_seconds(wine_in_parts: Path, tmp_path: Path, moment: str) -> None:
+def test_ctrl_c_ends_everything_within_five_seconds(wine_in_parts: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1", *LONG]
     with started(command, tmp_path / "out", tmp_path) as run:
-        if moment == "while training":
-            run.wait_for_phase("training", 0, "trees")
-            run.look()
-            assert len(run.seen.listeners) >= 3  # H2O, Spark's driver and its block manager
-        else:
-            run.wait_for_jvm()
+        run.wait_for_phase("training", 0, "trees")
+        run.look()
+        assert len(run.seen.listeners) >= 3  # H2O, Spark's driver and its block manager
         since = run.signal(signal.SIGINT)
         assert run.wait(BOUND_S) == 130
         assert_nothing_left(run, since)
-        assert run.stderr == _interrupted(run, has_table=moment == "while training")
+        assert run.stderr == _interrupted(run, has_table=True)
         assert "Traceback" not in run.stdout
         assert [folder for folder in run.scratch_folders if folder.exists()] == []
         assert not run.paths.metrics.exists()
-        if moment == "while training":
-            assert read_json(run.paths.stopped) == {"exit_code": 130, "message": "interrupted"}
+        assert read_json(run.paths.stopped) == {"exit_code": 130, "message": "interrupted"}
 
 
-def test_further_ctrl_cs_change_nothing(wine_in_parts: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1"]
+@pytest.mark.parametrize(
+    ("number", "options"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--quiet",))], ids=["Ctrl-C", "batch"]
+)
+def test_while_spark_starts_further_signals_change_nothing(
+    wine_in_parts: Path, tmp_path: Path, number: signal.Signals, options: tuple[str, ...]
+) -> None:
+    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1", *options]
     with started(command, tmp_path / "out", tmp_path) as run:
         run.wait_for_jvm()
-        since = run.signal(signal.SIGINT)
+        run.wait_for_phase("starting Spark", 0, "trees")
+        since = run.signal(number)
         while run.process.poll() is None and time.monotonic() - since < BOUND_S:
             time.sleep(0.03)
-            run.process.send_signal(signal.SIGINT)
+            run.process.send_signal(number)
         assert run.wait(BOUND_S) == 130
         assert_nothing_left(run, since)
-        assert (run.stderr, "Traceback" in run.stdout) == (_interrupted(run, has_table=False), False)
+        assert run.stderr == _interrupted(run, has_table=False)
+        assert "Traceback" not in run.stdout and (not options or run.stdout == "")
         assert [folder for folder in run.scratch_folders if folder.exists()] == []
-
-
-def test_a_batch_system_ends_a_run_like_ctrl_c(wine_in_parts: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine_in_parts, "--target", "target", "--cpu-lanes", "1", "--quiet"]
-    with started(command, tmp_path / "out", tmp_path) as run:
-        run.wait_for_jvm()
-        since = run.signal(signal.SIGTERM)
-        assert run.wait(BOUND_S) == 130
-        assert_nothing_left(run, since)
-        assert (run.stdout, run.stderr) == ("", _interrupted(run, has_table=False))
 
 
 def test_a_parent_that_is_killed_leaves_nothing_alive(wine_in_parts: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from running import REPOSITORY
@@ -17,18 +16,17 @@ NAMES = ("quickstart", "reading_a_run", "several_devices", "spark_to_deployed")
 MOST_BYTES = 300_000
 
 
-def notebook(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
-    return found
-
-
 def test_these_are_all_notebooks() -> None:
     assert tuple(sorted(file.stem for file in FOLDER.glob("*.ipynb"))) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_holds_the_outputs_of_one_run_from_top_to_bottom(name: str) -> None:
-    cells = [cell for cell in notebook(name)["cells"] if cell["cell_type"] == "code"]
+def test_a_notebook_holds_the_outputs_of_one_run_is_small_and_points_to_files_that_exist(name: str) -> None:
+    text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
+    assert len(text.encode()) < MOST_BYTES
+    assert re.findall(r"/(?:tmp|home|root|work|Users)/", text) == []  # paths of the machine that ran it
+    found = json.loads(text)["cells"]
+    cells = [cell for cell in found if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert outputs and not any(output["output_type"] == "error" for output in outputs)
@@ -36,21 +34,8 @@ def test_a_notebook_holds_the_outputs_of_one_run_from_top_to_bottom(name: str) -
     assert kinds <= {"text/plain", "text/html", "image/png"}  # what every code host shows
     pages = "".join("".join(output.get("data", {}).get("text/html", "")) for output in outputs)
     assert "<script" not in pages
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_is_small_and_names_no_path_of_the_machine_that_ran_it(name: str) -> None:
-    text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
-    assert len(text.encode()) < MOST_BYTES
-    assert re.findall(r"/(?:tmp|home|root|work|Users)/", text) == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_files_that_a_notebook_points_to_exist(name: str) -> None:
-    text = "".join(
-        "".join(cell["source"]) for cell in notebook(name)["cells"] if cell["cell_type"] == "markdown"
-    )
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
+    said = "".join("".join(cell["source"]) for cell in found if cell["cell_type"] == "markdown")
+    for link in re.findall(r"\]\(([^)#]+)\)", said):
         assert (FOLDER / link).is_file(), link
 
 

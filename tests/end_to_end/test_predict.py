@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from running import COMMAND, REPOSITORY, SMALL, Running, finished, write_adult
-from standalone import spark_environment, standalone
+from running import COMMAND, SMALL, Running, finished, kept, write_adult
+from standalone import Cluster, spark_environment
 
 import sparkgpu
 from sparkgpu.errors import DataError
 from sparkgpu.h2o.mojo import MOJO, MojoModel
-from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.rundir.paths import RunPaths
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:values that training never saw")]
@@ -33,8 +31,7 @@ MODELS = ("trees", "neural", "blend", "trees-s8", "neural-s7")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some thousand rows of a real table of numbers and words with gaps, and a date for each row."""
     folder = tmp_path_factory.mktemp("source")
-    file, _, _ = write_adult(folder)
-    table = pq.read_table(file).slice(0, 6_000)
+    table = pq.read_table(write_adult(folder)[0]).slice(0, 6_000)
     days = np.datetime64("2024-01-01") + np.arange(len(table)) % 400
     pq.write_table(
         table.append_column("seen_on", pa.array(days)), folder / "people.parquet", row_group_size=2_000
@@ -64,17 +61,6 @@ def run(source: Path, target: str, tmp_path_factory: pytest.TempPathFactory) -> 
     return found
 
 
-def kept(run: Running, model: FittedModel) -> pd.DataFrame:
-    """The run's own predictions of the test rows by row id, averaged and mixed as in `model`."""
-    total: pd.DataFrame | None = None
-    for trial, weight in model.members.items():
-        found = pq.read_table(run.paths.trial(trial).predictions).to_pandas().set_index("row_id")
-        found = found[found["split"] == "test"].filter(regex="^pr").sort_index() * weight
-        total = found if total is None else total + found
-    assert total is not None
-    return total
-
-
 def predicted(run: Running, rows: Path, *options: str, code: int = 0) -> tuple[pd.DataFrame | None, str]:
     """The file that ``sparkgpu predict`` writes beside `rows`, and what it prints."""
     out = rows.with_name("predicted.parquet")
@@ -90,7 +76,7 @@ def predicted(run: Running, rows: Path, *options: str, code: int = 0) -> tuple[p
 @pytest.mark.parametrize("model", MODELS)
 def test_each_model_predicts_the_test_rows_as_the_run_did(run: Running, source: Path, model: str) -> None:
     fitted = sparkgpu.load(run.paths.root, model)
-    expected = kept(run, fitted)
+    expected = kept(run.paths, fitted.members)
     rows = pd.read_parquet(source).iloc[expected.index]
     found = fitted.predict_proba(rows)
     np.testing.assert_allclose(found, expected.to_numpy(), atol=1e-6, rtol=0)
@@ -141,11 +127,9 @@ def test_it_predicts_where_spark_h2o_and_java_are_not_installed(run: Running, so
 def test_rows_of_a_class_that_training_never_saw_are_named_and_not_scored(
     run: Running, source: Path, target: str, tmp_path: Path
 ) -> None:
-    rows = pd.read_parquet(source).head(500)
-    rows[target] = rows[target].astype(object)
+    rows = pd.read_parquet(source).head(500).astype({target: str}).astype({target: object})
     rows.loc[:6, target] = "77"
     rows.loc[7:9, target] = None
-    rows[target] = rows[target].map(lambda value: value if value is None else str(value))
     rows.to_parquet(tmp_path / "rows.parquet")
     _, text = predicted(run, tmp_path / "rows.parquet")
     assert f"the {target} of 7 rows is a class that training never saw; the metrics leave them out" in text
@@ -168,17 +152,14 @@ def test_text_files_give_what_the_parquet_file_gives(
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("library", ["polars", "duckdb", "pyarrow"])
-def test_frames_of_other_libraries_give_what_pandas_gives(run: Running, source: Path, library: str) -> None:
-    other = pytest.importorskip(library)
-    make: dict[str, Callable[[], object]] = {
-        "polars": lambda: other.read_parquet(source),
-        "duckdb": lambda: other.sql(f"select * from '{source}'"),
-        "pyarrow": lambda: pq.read_table(source),
-    }
+def test_frames_of_other_libraries_give_what_pandas_gives(run: Running, source: Path) -> None:
+    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
     model = sparkgpu.load(run.paths.root, "blend")
     expected = model.predict_proba(pd.read_parquet(source))
-    np.testing.assert_allclose(model.predict_proba(make[library]()), expected, atol=1e-12)
+    for frame in (
+        pq.read_table(source), polars.read_parquet(source), duckdb.sql(f"select * from '{source}'"),
+    ):  # fmt: skip
+        np.testing.assert_allclose(model.predict_proba(frame), expected, atol=1e-12)
 
 
 def test_new_levels_and_gaps_everywhere_are_predicted_as_java_predicts_them(
@@ -282,30 +263,14 @@ def test_trees_are_exported_as_a_mojo_and_as_an_xgboost_model(run: Running, tmp_
 
 def test_what_cannot_be_exported_is_refused_in_one_sentence(run: Running, tmp_path: Path) -> None:
     for format, model, out, words in (
-        (
-            "lightgbm",
-            "trees-s7",
-            "a.txt",
-            "a model of h2o-xgboost has no such format. Choose one of mojo, xgboost, onnx, mlflow.",
-        ),
-        (
-            "torch",
-            "neural",
-            "a",
-            "it is a mean of neural-s7, neural-s8, and a file holds one of them. Name one.",
-        ),
+        ("lightgbm", "trees-s7", "a.txt", "no such format. Choose one of mojo, xgboost, onnx, mlflow."),
+        ("torch", "neural", "a", "it is a mean of neural-s7, neural-s8, and a file holds one of them."),
         ("onnx", "neural-s7", "a.txt", "with --format onnx it must end with .onnx."),
-        ("torch", "neural-s7", "none/b/a", ""),
     ):
-        text = exported(run, format, model, tmp_path / out, code=2 if words else 0)
+        text = exported(run, format, model, tmp_path / out, code=2)
         assert words in text and text.count("\n") == 1
+    exported(run, "torch", "neural-s7", tmp_path / "none" / "b" / "a")
     assert (tmp_path / "none" / "b" / "a" / "model.safetensors").exists()
-    refused = subprocess.run(
-        [*COMMAND, "export", str(run.paths.root), "--format", "torch", "--model", "neural-s7"],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    if os.getuid():  # root may write anywhere
-        assert refused.returncode == 2 and "Give another place with --out." in refused.stderr
 
 
 @pytest.mark.slow
@@ -338,17 +303,15 @@ def test_a_stage_of_a_saved_pipeline_predicts_in_another_session(
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)
 
 
-def test_spark_submit_predicts_a_table_on_two_workers(run: Running, source: Path, tmp_path: Path) -> None:
-    program = str(Path(sys.executable).with_name("spark-submit"))
-    with standalone(tmp_path) as cluster:
-        command = [
-            program, "--master", cluster.url, "--conf", "spark.executor.memory=1g",
-            str(REPOSITORY / "jobs" / "predict.py"),
-            str(run.paths.root), str(source), "--out", str(tmp_path / "found"), "--model", "neural",
-        ]  # fmt: skip
-        subprocess.run(command, check=True, timeout=150, env=spark_environment(), capture_output=True)
-        logs = cluster.executor_logs()
-    assert {log.relative_to(tmp_path).parts[0] for log in logs} == {"worker-0", "worker-1"}
+def test_spark_submit_predicts_a_table_on_two_workers(
+    run: Running, source: Path, cluster: Cluster, tmp_path: Path
+) -> None:
+    before = cluster.applications()
+    asked = (run.paths.root, source, "--out", tmp_path / "found", "--model", "neural")
+    command = cluster.submit(*asked, job="predict.py")
+    subprocess.run(command, check=True, timeout=150, env=spark_environment(), capture_output=True)
+    executors = cluster.applications() - before
+    assert {folder.parents[1].name for folder in executors} == {"worker-0", "worker-1"}
     found = pq.read_table(tmp_path / "found").to_pandas()
     expected = sparkgpu.load(run.paths.root, "neural").predict_proba(found)
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-from running import COMMAND, finished
+from running import COMMAND, finished, kept
 
 import sparkgpu
 from sparkgpu.rundir.paths import RunPaths
@@ -50,12 +49,7 @@ def test_every_model_predicts_the_test_rows_as_its_run_did(
     rows = frame[[*reversed(frame.columns)]]  # other order of columns
     for name in ("trees", "neural", "blend"):
         model = sparkgpu.load(moved, name)
-        expected: pd.DataFrame | None = None
-        for trial, weight in model.members.items():
-            kept = pq.read_table(paths.trial(trial).predictions).to_pandas().set_index("row_id")
-            kept = kept[kept["split"] == "test"].filter(regex="^pr").sort_index() * weight
-            expected = kept if expected is None else expected + kept
-        assert expected is not None
+        expected = kept(paths, model.members)
         chosen = rows.iloc[expected.index]
         found = model.predict_proba(chosen) if len(expected.columns) > 1 else model.predict(chosen)[:, None]
         size = max(np.abs(expected.to_numpy()).max(), 1.0)

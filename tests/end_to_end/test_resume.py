@@ -15,9 +15,9 @@ from sparkgpu.rundir.files import read_json
 pytestmark = pytest.mark.spark
 
 SETTINGS = (
-    "--set", "trees.ntrees=20", "--set", "neural.epochs=150", "--set", "neural.hidden=[64,32]",
+    "--set", "trees.ntrees=20", "--set", "neural.epochs=80", "--set", "neural.hidden=[64,32]",
     "--set", "neural.patience=0", "--set", "neural.architecture=mlp", "--set", "neural.batch_size=32",
-    "--set", "neural.checkpoint_minutes=1e-6",
+    "--set", "neural.checkpoint_minutes=1e-6", "--set", "report.level=short",
 )  # fmt: skip
 
 
@@ -37,10 +37,16 @@ def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) ->
     for name in ("models", "comparison"):
         assert resumed.metrics[name] == whole.metrics[name]
 
-    shutil.rmtree(out / "pipeline")  # as if it had been killed in the second in which the pipeline is saved
-    again = finished([*COMMAND, "run", "--resume"], out, tmp_path, within_s=30)
-    assert again.metrics["models"] == whole.metrics["models"]
-    assert "writing the table" in again.stdout and (out / "pipeline" / "metadata").exists()
+
+@pytest.mark.slow
+def test_a_run_killed_while_its_pipeline_was_saved_makes_its_table_again(tmp_path: Path) -> None:
+    wine = write_table("wine", tmp_path)
+    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SETTINGS]
+    whole = finished(command, tmp_path / "out", tmp_path).metrics
+    shutil.rmtree(tmp_path / "out" / "pipeline")
+    again = finished([*COMMAND, "run", "--resume"], tmp_path / "out", tmp_path, within_s=30)
+    assert again.metrics["models"] == whole["models"]
+    assert "writing the table" in again.stdout and (again.paths.pipeline / "metadata").exists()
 
 
 @pytest.mark.slow

@@ -60,13 +60,9 @@ def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path)
     assert "starting Spark" not in again.stdout
     result = first_words[first_words.index("test split") :]
     assert again.stdout.strip().startswith("test split")
-    lines = [
-        line
-        for line in result.splitlines()
-        if "fit time" not in line and not line.startswith(("run", "report"))
-    ]
-    for line in lines:
-        assert line.rstrip() in again.stdout
+    for line in result.splitlines():
+        if "fit time" not in line and not line.startswith(("run", "report")):
+            assert line.rstrip() in again.stdout
 
 
 @pytest.mark.slow
@@ -164,17 +160,20 @@ def test_bad_data_is_one_line_and_leaves_no_process(
     assert run.left_behind() == []
 
 
-def test_a_pandas_table_with_a_name_twice_is_refused_before_anything_starts() -> None:
-    frame = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
-    with pytest.raises(sparkgpu.errors.DataError) as caught:
-        sparkgpu.run(frame, target="a")
-    assert str(caught.value) == ("the DataFrame has duplicate column names: a. Give each column one name.")
-
-
-def test_something_that_is_no_table_is_refused() -> None:
-    with pytest.raises(sparkgpu.errors.ConfigError) as caught:
-        sparkgpu.run({"a": [1]}, target="a")  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        "data is a builtins.dict; give a path, table:NAME, a Spark DataFrame, or a pandas, polars or other "
-        "frame that exports Arrow."
-    )
+@pytest.mark.parametrize(
+    ("data", "target", "message"),
+    [
+        (pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]), "a",
+         "the DataFrame has duplicate column names: a. Give each column one name."),
+        ({"a": [1]}, "a",
+         "data is a builtins.dict; give a path, table:NAME, a Spark DataFrame, or a pandas, polars or other "
+         "frame that exports Arrow."),
+    ],
+    ids=["a name twice", "no table"],
+)  # fmt: skip
+def test_data_that_is_no_table_is_refused_before_anything_starts(
+    data: Any, target: str, message: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        sparkgpu.run(data, target=target)
+    assert str(caught.value) == message

@@ -5,71 +5,64 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
-from running import COMMAND, Running, finished, started, until, write_table
+from running import COMMAND, Running, finished, started, until, write_adult, write_table
 from standalone import Cluster, spark_environment, standalone
 
 from sparkgpu.rundir.events import EventReader
 from sparkgpu.rundir.files import read_json
-from sparkgpu.table.demo import DEMO_TARGET
-from sparkgpu.table.demo_table import write_demo
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 NETWORK = (
     "--set", "neural.epochs=3", "--set", "neural.architecture=mlp", "--set", "neural.hidden=[32]",
 )  # fmt: skip
-MANY_TREES = ("--set", "trees.ntrees=6000", "--set", "trees.early_stopping_rounds=0")
 
 
 @dataclass(kw_only=True)
 class Whole:
-    """A run over both workers, and its executors before they were gone."""
+    """A run over both workers, and the folders of its executors."""
 
     run: Running
     cluster: Cluster
-    executors: list[str]
+    executors: set[Path]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
-    """Trees and a network on some real flights, over two executors."""
-    folder = tmp_path_factory.mktemp("whole")
-    table = folder / "flights.parquet"
-    pq.write_table(pq.read_table(write_demo(folder)).slice(0, 30_000), table)
-    with standalone(folder) as cluster:
-        run = finished(
-            cluster.submit(
-                table, "--target", DEMO_TARGET, *NETWORK, "--set", "neural.epochs=1",
-                "--set", "trees.ntrees=20", "--set", "cluster.executors=2",
-            ),
-            folder / "out", folder, within_s=400, environ=spark_environment(),
-        )  # fmt: skip
-        yield Whole(
-            run=run,
-            cluster=cluster,
-            executors=[lane["device_name"] for lane in read_json(run.paths.plan)["lanes"]],
-        )
+def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Trees and a network on a real table that is large enough for two H2O nodes."""
+    folder, before = tmp_path_factory.mktemp("whole"), cluster.applications()
+    table, target, _ = write_adult(folder)
+    run = finished(
+        cluster.submit(
+            table, "--target", target, *NETWORK, "--set", "neural.epochs=1", "--set", "trees.ntrees=20",
+            "--set", "cluster.executors=2", "--set", "report.level=short",
+        ),
+        folder / "out", folder, within_s=400, environ=spark_environment(),
+    )  # fmt: skip
+    return Whole(run=run, cluster=cluster, executors=cluster.applications() - before)
 
 
 def test_every_worker_held_an_h2o_node_with_rows_and_a_rank(whole: Whole) -> None:
-    assert whole.executors == ["executor 0 on 127.0.0.1", "executor 1 on 127.0.0.1"]
+    plan = read_json(whole.run.paths.plan)
+    assert plan["master"] == whole.cluster.url
+    assert [lane["device_name"] for lane in plan["lanes"]] == [
+        "executor 0 on 127.0.0.1", "executor 1 on 127.0.0.1",
+    ]  # fmt: skip
     places = [
-        re.search(r"^rank (\d) on \S+, in (\S+), GPUs none", file.read_text())
-        for file in sorted(whole.run.paths.trial("neural-s7").rank_logs.iterdir())
+        re.search(r"^rank \d on \S+, in (\S+), GPUs none", file.read_text())
+        for file in whole.run.paths.trial("neural-s7").rank_logs.iterdir()
     ]
     # An executor works in a folder of its application in the worker's folder.
-    workers = {str(Path(place.group(2)).parents[2]) for place in places if place}
-    assert workers == {str(whole.cluster.folder / f"worker-{index}") for index in range(2)}
-    for index in range(2):
-        logs = (whole.cluster.folder / f"worker-{index}").rglob("h2ologs/*/*info*")
+    assert {Path(place.group(1)).parent for place in places if place} == whole.executors
+    assert {folder.parents[1].name for folder in whole.executors} == {"worker-0", "worker-1"}
+    for executor in whole.executors:
+        logs = executor.rglob("h2ologs/*/*info*")
         assert sum(log.read_text().count("Initial Booster created") for log in logs) == 1
     models = {model["name"]: model["metrics"]["test"] for model in whole.run.metrics["models"]}
     assert models["trees"]["roc_auc"] > 0.65 and models.keys() == {"trees", "neural", "blend"}
@@ -78,62 +71,42 @@ def test_every_worker_held_an_h2o_node_with_rows_and_a_rank(whole: Whole) -> Non
     assert "alive" in kinds
 
 
-@dataclass(kw_only=True)
-class Lost:
-    """A run that lost a worker while trees grew, and its processes before and after."""
-
-    run: Running
-    cluster: Cluster
-    neural_done: float
-
-
-@pytest.fixture(scope="module")
-def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
-    folder = tmp_path_factory.mktemp("cluster")
-    table = write_table("breast_cancer", folder)
-    with standalone(folder) as cluster:
-        both = ("--set", "cluster.executors=2")  # on a busy machine the second comes late
-        command = cluster.submit(table, "--target", "target", *NETWORK, *MANY_TREES, *both)
-        with started(command, folder / "out", folder, spark_environment()) as run:
+@pytest.mark.slow
+def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(tmp_path: Path) -> None:
+    table = write_table("breast_cancer", tmp_path)
+    many_trees = ("--set", "trees.ntrees=6000", "--set", "trees.early_stopping_rounds=0")
+    both = ("--set", "cluster.executors=2")  # on a busy machine the second comes late
+    with standalone(tmp_path) as cluster:
+        command = cluster.submit(table, "--target", "target", *NETWORK, *many_trees, *both)
+        with started(command, tmp_path / "out", tmp_path, spark_environment()) as run:
             neural = run.paths.trial("neural-s7").done
             until(neural.exists, "the network is done", 400, run.process)
             assert not run.paths.trial("trees-s7").done.exists()
             neural_done = neural.stat().st_mtime
             cluster.kill_worker(0)
-            status = run.wait(400)
-            assert status == 0, run.stdout + run.stderr
-            yield Lost(run=run, cluster=cluster, neural_done=neural_done)
-
-
-@pytest.mark.slow
-def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(lost: Lost) -> None:
-    nodes = re.findall(r"cluster size: (\d)", lost.run.paths.lane(0).log.read_text())
+            assert run.wait(400) == 0, run.stdout + run.stderr
+    nodes = re.findall(r"cluster size: (\d)", run.paths.lane(0).log.read_text())
     assert nodes == ["2", "1"]  # before and after
-    assert {trial["status"] for trial in lost.run.metrics["trials"]} == {"done"}
-    assert lost.run.paths.trial("neural-s7").done.stat().st_mtime == lost.neural_done
-    assert re.search(r"executor \d on 127.0.0.1 was lost, one of 2 executors; once more", lost.run.stdout)
-    trees = next(model for model in lost.run.metrics["models"] if model["name"] == "trees")
+    assert {trial["status"] for trial in run.metrics["trials"]} == {"done"}
+    assert neural.stat().st_mtime == neural_done
+    assert re.search(r"executor \d on 127.0.0.1 was lost, one of 2 executors; once more", run.stdout)
+    trees = next(model for model in run.metrics["models"] if model["name"] == "trees")
     assert trees["metrics"]["test"]["roc_auc"] > 0.95
-    assert len(lost.run.metrics["comparison"]["pairs"]) == 3
+    assert len(run.metrics["comparison"]["pairs"]) == 3
 
 
 def test_the_run_directory_is_that_of_any_run(whole: Whole) -> None:
     names = {path.name for path in whole.run.paths.root.iterdir()}
     assert names == {
         "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
-        "telemetry.csv", "metrics.json", "profile.json", "explanations.json", "report",
+        "telemetry.csv", "metrics.json", "report",
     }  # fmt: skip
-    plan = read_json(whole.run.paths.plan)
-    assert plan["master"] == whole.cluster.url
     assert (whole.run.paths.trial("trees-s7").root / "model.zip").exists()
 
 
-def test_nothing_on_the_submitting_side_listened_beyond_this_machine(whole: Whole) -> None:
+def test_nothing_of_it_is_left_and_nothing_listened_beyond_this_machine(whole: Whole) -> None:
     # What executors open to each other is the cluster's affair (SECURITY.md); they are not below the command.
     assert {address for address, _ in whole.run.seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
-
-
-def test_nothing_is_left_of_it_on_either_side(whole: Whole) -> None:
     assert whole.run.left_behind() == []
     until(lambda: whole.cluster.executors() == [], "the executors have gone", 60)
 
@@ -151,12 +124,15 @@ def test_a_master_that_is_not_there_is_said_within_seconds(tmp_path: Path) -> No
     assert not run.paths.root.exists()
 
 
+def on(cluster: Cluster, folder: Path, *arguments: object) -> Running:
+    """The run of these arguments on the cluster, after its end."""
+    command = cluster.submit(*arguments)
+    return finished(command, folder / "out", folder, within_s=350, environ=spark_environment())
+
+
 @pytest.mark.slow
-def test_the_flights_come_out_as_on_one_machine(tmp_path: Path) -> None:
-    with standalone(tmp_path) as cluster:
-        on_cluster = finished(
-            cluster.submit(), tmp_path / "cluster", tmp_path, within_s=350, environ=spark_environment()
-        )
+def test_the_flights_come_out_as_on_one_machine(cluster: Cluster, tmp_path: Path) -> None:
+    on_cluster = on(cluster, tmp_path)
     alone = finished([*COMMAND, "run", "--cpu-lanes", "1"], tmp_path / "alone", tmp_path, within_s=350)
     for one, other in zip(on_cluster.metrics["models"], alone.metrics["models"], strict=True):
         assert one["name"] == other["name"]
@@ -164,16 +140,10 @@ def test_the_flights_come_out_as_on_one_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_each_executor_can_be_a_lane(tmp_path: Path) -> None:
+def test_each_executor_can_be_a_lane(cluster: Cluster, tmp_path: Path) -> None:
     table = write_table("breast_cancer", tmp_path)
-    with standalone(tmp_path) as cluster:
-        run = finished(
-            cluster.submit(
-                table, "--target", "target", *NETWORK, "--set", "trees.ntrees=20",
-                "--set", "cluster.lanes=executors", "--set", "split.folds=3",
-            ),
-            tmp_path / "out", tmp_path, within_s=300, environ=spark_environment(),
-        )  # fmt: skip
+    lanes = ("--set", "cluster.lanes=executors", "--set", "split.folds=3", "--set", "trees.ntrees=20")
+    run = on(cluster, tmp_path, table, "--target", "target", *NETWORK, *lanes)
     trials = run.metrics["trials"]
     assert {trial["status"] for trial in trials} == {"done"}
     assert sorted(trial["name"] for trial in trials if trial["model"] == "trees") == [
@@ -186,14 +156,10 @@ def test_each_executor_can_be_a_lane(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "metric", "at_least"), [("wine", "accuracy", 0.8), ("diabetes", "r2", 0.2)])
 def test_the_xgboost_engine_trains_one_model_over_the_executors(
-    name: str, metric: str, at_least: float, tmp_path: Path
+    cluster: Cluster, name: str, metric: str, at_least: float, tmp_path: Path
 ) -> None:
     table = write_table(name, tmp_path)
-    with standalone(tmp_path) as cluster:
-        run = finished(
-            cluster.submit(table, "--target", "target", *NETWORK, "--set", "trees.engine=xgboost"),
-            tmp_path / "out", tmp_path, within_s=300, environ=spark_environment(),
-        )  # fmt: skip
+    run = on(cluster, tmp_path, table, "--target", "target", *NETWORK, "--set", "trees.engine=xgboost")
     trees = next(trial for trial in run.metrics["trials"] if trial["model"] == "trees")
     assert trees["device_proof"] == {"device": "cpu", "num_workers": 2}
     assert trees["metrics"]["test"][metric] > at_least
@@ -201,20 +167,20 @@ def test_the_xgboost_engine_trains_one_model_over_the_executors(
 
 
 @pytest.mark.slow
-def test_a_killed_rank_is_named_and_the_network_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_rank_is_named_and_the_network_goes_on_from_its_checkpoint(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     table = write_table("breast_cancer", tmp_path)
-    with standalone(tmp_path) as cluster:
-        command = cluster.submit(
-            table, "--target", "target", *NETWORK, "--set", "trees.ntrees=20", "--set", "neural.epochs=400",
-            "--set", "neural.patience=0", "--set", "neural.checkpoint_minutes=1e-6",
-        )  # fmt: skip
-        with started(command, tmp_path / "out", tmp_path, spark_environment()) as run:
-            run.wait_for_phase("training", 0, "neural", 200)
-            trial = run.paths.trial("neural-s7")
-            until(lambda: any(trial.checkpoints.glob("epoch-*")), "a checkpoint", 60, run.process)
-            rank_of(run.paths.root, 1).kill()
-            status = run.wait(200)
-            assert status == 0, run.stdout + run.stderr
+    command = cluster.submit(
+        table, "--target", "target", *NETWORK, "--set", "trees.ntrees=20", "--set", "neural.epochs=400",
+        "--set", "neural.patience=0", "--set", "neural.checkpoint_minutes=1e-6",
+    )  # fmt: skip
+    with started(command, tmp_path / "out", tmp_path, spark_environment()) as run:
+        run.wait_for_phase("training", 0, "neural", 200)
+        trial = run.paths.trial("neural-s7")
+        until(lambda: any(trial.checkpoints.glob("epoch-*")), "a checkpoint", 60, run.process)
+        rank_of(run.paths.root, 1).kill()
+        assert run.wait(200) == 0, run.stdout + run.stderr
     notes = read_json(trial.fit)["notes"]
     assert notes[0].startswith("resumed from a checkpoint after epoch ")
     assert notes[1].startswith(

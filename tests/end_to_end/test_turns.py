@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from running import SMALL, finished
+
+from sparkgpu.rundir.events import EventReader
 
 # Trains on the CPU, which is said to be such a device.
 PROGRAM = """
@@ -26,16 +27,12 @@ sys.exit(main())
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_network_trains_when_the_process_of_the_trees_has_ended(wine: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "run", str(wine), "--target", "target", "--cpu-lanes", "1",
-         "--out", str(out), "--set", "trees.ntrees=30", "--set", "neural.epochs=3", "--quiet"],
-        capture_output=True, text=True, timeout=200,
+    run = finished(
+        [sys.executable, "-c", PROGRAM, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL],
+        tmp_path / "out", tmp_path,
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    metrics = json.loads((out / "metrics.json").read_text())
-    assert {trial["status"] for trial in metrics["trials"]} == {"done"}
-    lines = (out / "lanes" / "0" / "neural.events.jsonl").read_text().splitlines()
-    phases = {event["text"]: event["at"] for event in map(json.loads, lines) if event["kind"] == "phase"}
-    ended_at = (out / "lanes" / "0" / "trees.ended").stat().st_mtime
+    assert {trial["status"] for trial in run.metrics["trials"]} == {"done"}
+    events = EventReader(run.paths.lane(0).events("neural")).new()
+    phases = {event.text: event.at for event in events if event.kind == "phase"}
+    ended_at = run.paths.lane(0).ended("trees").stat().st_mtime
     assert phases["waiting for the trees"] < ended_at <= phases["training"]
