@@ -12,60 +12,33 @@ from made_run import MadeRun
 from sparkgpu.rundir.paths import RunPaths
 from sparkgpu.rundir.results import Results
 from sparkgpu.score.metrics import compute
-from sparkgpu.score.predictions import ModelPredictions, predictions_of_models
-from sparkgpu.table.schema import Feature, TableSchema, Task
+from sparkgpu.score.predictions import predictions_of_models
+from sparkgpu.table.schema import Task
 
 Split = Literal["valid", "test"]
 
 
-def read(
-    run: MadeRun, root: Path, split: Split, failed: dict[str, str] | None = None
-) -> tuple[Results, ModelPredictions]:
-    found = run.evaluated(root, failed=failed)
-    results = Results.model_construct(models=found.models, trials=found.trials, comparison=found.comparison)
-    schema = TableSchema(
-        source="made", target="y", task=run.task, classes=run.classes,
-        features=(Feature(name="x", source="x", kind="numeric", pipeline="x"),),
-        folds=run.folds, rows=run.rows, splits={}, fingerprint="",
-    )  # fmt: skip
-    return results, predictions_of_models(RunPaths(root=root), schema, results, split)
-
-
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
-@pytest.mark.parametrize("folds", [None, 3])
+@pytest.mark.parametrize(("folds", "failed"), [(None, {}), (3, {}), (3, {"neural-1": "out of memory"})])
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_they_have_the_metrics_of_the_run_with_and_without_folds(
-    task: Task, folds: int | None, split: Split, tmp_path: Path
+def test_they_have_the_metrics_of_the_run_also_where_a_fold_failed_or_files_are_gone(
+    task: Task, folds: int | None, failed: dict[str, str], split: Split, tmp_path: Path
 ) -> None:
-    results, found = read(MadeRun(task, folds), tmp_path, split)
+    run = MadeRun(task, folds)
+    evaluated = run.evaluated(tmp_path, failed=failed)
+    results = Results.model_construct(
+        models=evaluated.models, trials=evaluated.trials, comparison=evaluated.comparison
+    )
+    paths, schema = RunPaths(root=tmp_path), run.schema
+    found = predictions_of_models(paths, schema, results, split)
     assert list(found.values) == ["trees", "neural", "blend"]
     for model in results.models:
+        values = found.values[model.name]
+        there_N = ~np.isnan(values.reshape(len(values), -1)[:, 0])
+        assert there_N.all() == (not failed or split == "test" or model.name == "trees")
         expected = (model.averaged or model.metrics).of(split)
-        assert compute(task, found.labels.label_N, found.values[model.name]) == pytest.approx(expected)
-
-
-def test_rows_of_a_failed_fold_have_no_prediction(tmp_path: Path) -> None:
-    results, found = read(MadeRun("binary", 3), tmp_path, "valid", {"neural-1": "out of memory"})
-    missing_N = np.isnan(found.values["neural"][:, 0])
-    assert missing_N.any() and not missing_N.all()
-    assert not np.isnan(found.values["trees"]).any()
-    neural = next(model for model in results.models if model.name == "neural")
-    assert neural.averaged is not None
-    labels = found.labels.where(~missing_N)
-    assert compute("binary", labels.label_N, found.values["neural"][~missing_N]) == pytest.approx(
-        neural.averaged.valid
-    )
-
-
-def test_a_model_whose_predictions_are_gone_is_left_out_and_so_is_a_blend_of_it(tmp_path: Path) -> None:
-    run = MadeRun("regression")
-    results, _ = read(run, tmp_path, "test")
-    paths = RunPaths(root=tmp_path)
-    paths.trial("neural-1").predictions.unlink()
-    schema = TableSchema(
-        source="made", target="y", task="regression",
-        features=(Feature(name="x", source="x", kind="numeric", pipeline="x"),),
-        rows=run.rows, splits={}, fingerprint="",
-    )  # fmt: skip
+        label_N = found.labels.label_N[there_N]
+        assert compute(task, label_N, values[there_N]) == pytest.approx(expected)
+    paths.trial("neural-0").predictions.unlink()  # and with it a blend of it
     assert results.models[-1].weights is not None and results.models[-1].weights["neural"] > 0
-    assert list(predictions_of_models(paths, schema, results, "test").values) == ["trees"]
+    assert list(predictions_of_models(paths, schema, results, split).values) == ["trees"]
