@@ -77,18 +77,11 @@ def plant(
     fold_N = np.arange(rows) % folds if folds else None
     paths = RunPaths(root=root)
     write_splits(paths, made_rows(features, columns, label_N, weight_N=weight_N, fold_N=fold_N), split_N)
+    splits = {split: int((split_N == split).sum()) for split in ("train", "valid", "test")}
     schema = TableSchema(
-        source="planted",
-        target="y",
-        task=task,
-        classes=CLASSES[task],
-        features=features,
-        weighted=weight_N is not None,
-        folds=folds,
-        rows=rows,
-        splits={split: int((split_N == split).sum()) for split in ("train", "valid", "test")},
-        fingerprint="",
-    )
+        source="planted", target="y", task=task, classes=CLASSES[task], features=features,
+        weighted=weight_N is not None, folds=folds, rows=rows, splits=splits, fingerprint="",
+    )  # fmt: skip
     write_json(paths.schema, schema)
     return paths, schema
 
@@ -121,17 +114,11 @@ class Outcome:
 
 def lane_on(device: str, threads: int = 1) -> LanePlan:
     """A lane of one thread: a second gains nothing here, and costs much time where the cores are busy."""
+    title = "NVIDIA H200" if device.startswith("cuda") else "AMD EPYC"
     return LanePlan(
-        index=0,
-        device=device,
-        cuda_visible_devices=None,
-        device_name="NVIDIA H200" if device.startswith("cuda") else "AMD EPYC",
-        threads=threads,
-        tree_threads=threads,
-        neural_threads=threads,
-        heap_bytes=2**30,
-        port_base=50000,
-    )
+        index=0, device=device, cuda_visible_devices=None, device_name=title, threads=threads,
+        tree_threads=threads, neural_threads=threads, heap_bytes=2**30, port_base=50000,
+    )  # fmt: skip
 
 
 def made_trial(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,39 +46,38 @@ def blamed(folder: Path) -> tuple[str, str]:
     return watcher.losses[0], seen
 
 
-def test_the_killed_rank_is_blamed_and_not_those_that_were_then_asked_to_end(
-    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
-) -> None:
-    ranks[2].kill()
-    for rank in ranks[:2]:  # as torchrun's agent does once it has seen it
-        rank.terminate()
-    for rank in ranks:
-        rank.wait()
-    for words in blamed(tmp_path):
-        assert words == "rank 2 of 3 was killed (out of memory?); it wrote nothing"
+def killed_first(attempt: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
+    ranks[2].kill()  # as torchrun's agent does, once it has seen it, the others are asked to end
 
 
-def test_of_ranks_that_failed_the_first_is_blamed(
-    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
-) -> None:
+def two_failed(attempt: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
     for number, (message, at) in enumerate([("OSError: a peer has gone", 9.0), ("KeyError: 'x'", 7.0)]):
-        write_json(tmp_path / "attempt-0" / f"rank-{number}.error.json", {"message": message, "at": at})
-    for rank in ranks:
-        rank.terminate()
-        rank.wait()
-    for words in blamed(tmp_path):
-        assert words == "rank 1 of 3 failed with KeyError: 'x'"
+        write_json(attempt / f"rank-{number}.error.json", {"message": message, "at": at})
 
 
-def test_a_rank_that_never_started_is_blamed_when_the_others_were_asked_to_end(
-    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+def never_started(attempt: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
+    (attempt / "rank-1.heartbeat").unlink()
+
+
+@pytest.mark.parametrize(
+    ("happen", "words"),
+    [
+        (killed_first, "rank 2 of 3 was killed (out of memory?); it wrote nothing"),
+        (two_failed, "rank 1 of 3 failed with KeyError: 'x'"),
+        (never_started, "rank 1 of 3 never started; it wrote nothing"),
+    ],
+)
+def test_the_first_rank_at_fault_is_blamed_and_not_those_that_were_then_asked_to_end(
+    tmp_path: Path,
+    ranks: list[subprocess.Popen[bytes]],
+    happen: Callable[[Path, list[subprocess.Popen[bytes]]], None],
+    words: str,
 ) -> None:
+    happen(tmp_path / "attempt-0", ranks)
     for rank in ranks:
         rank.terminate()
         rank.wait()
-    (tmp_path / "attempt-0" / "rank-1.heartbeat").unlink()
-    for words in blamed(tmp_path):
-        assert words == "rank 1 of 3 never started; it wrote nothing"
+    assert blamed(tmp_path) == (words, words)
 
 
 def test_while_a_done_rank_has_gone_nobody_is_blamed(

@@ -7,92 +7,39 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from planted import Outcome, fit, lane_on, plant
-from safetensors.torch import load_file
+from gangs import SETTINGS, Table, gang, weights, when_training
+from planted import Outcome, fit, plant
 
-from sparkgpu.engines.launchers.heartbeat import (
-    AT_SLOW_WORK,
-    STARTING,
-    TRAINING,
-    Heartbeat,
-    Sign,
-    read_sign,
-)
+from sparkgpu.engines.launchers.heartbeat import AT_SLOW_WORK, STARTING, TRAINING, Heartbeat, Sign, read_sign
 from sparkgpu.engines.launchers.local import _Watcher
 from sparkgpu.errors import TrialError
-from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trial_spec import TrialSpec
-from sparkgpu.rundir.files import write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import TableSchema
 
 pytestmark = pytest.mark.process
 
-SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "checkpoint_minutes": 1e-6}  # one each epoch
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return plant(tmp_path_factory.mktemp("gang"), "binary")
+
+
+def folder_of(table: Table, name: str) -> Path:
+    """Where the ranks of a gang on this machine write their signs."""
+    return table[0].root / f"gang-{name}"
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunPaths, TableSchema]:
-    root = tmp_path_factory.mktemp("gang")
-    paths, schema = plant(root, "binary")
-    return paths, schema
-
-
-def gang(table: tuple[RunPaths, TableSchema], name: str, strategy: str = "ddp", **settings: Any) -> Outcome:
-    """One trial on two CPU lanes."""
-    paths, schema = table
-    lanes = tuple(lane_on("cpu", threads=1).model_copy(update={"index": index}) for index in range(2))
-    spec = TrialSpec.model_validate(
-        {
-            "name": name, "model": "neural", "engine": "torch", "seed": 7, "fold": None, "lane": 0,
-            "gang": (0, 1), "strategy": strategy,
-        }
-    )  # fmt: skip
-    write_json(paths.plan, Plan(preset="fast", lanes=lanes, trials=(spec,), reasons={}))
-    return fit(paths, schema, spec=spec, **{**SETTINGS, **settings})
-
-
-def when_training(paths: RunPaths, name: str, act: Callable[[list[Sign]], None]) -> threading.Thread:
-    """Do something to the ranks of the first attempt after each has taken some steps."""
-
-    def wait() -> None:
-        folder = paths.root / f"gang-{name}" / "attempt-0"
-        deadline = time.monotonic() + 150
-        while time.monotonic() < deadline:
-            signs = [sign for rank in range(2) if (sign := read_sign(folder, rank)) is not None]
-            if len(signs) == 2 and all(sign.state == TRAINING and sign.beats > 20 for sign in signs):
-                act(signs)
-                return
-            time.sleep(0.005)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
-def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = load_file(outcome.folder / "model.safetensors")
-    return found
-
-
-@pytest.fixture(scope="module")
-def undisturbed(table: tuple[RunPaths, TableSchema]) -> Outcome:
+def undisturbed(table: Table) -> Outcome:
     return gang(table, "undisturbed")
 
 
-def test_a_gang_predicts_what_one_device_does(
-    table: tuple[RunPaths, TableSchema], undisturbed: Outcome
-) -> None:
+def test_a_gang_predicts_what_one_device_does(table: Table, undisturbed: Outcome) -> None:
     alone = fit(*table, name="alone", **SETTINGS)
     np.testing.assert_allclose(undisturbed.test, alone.test, atol=1e-5)
     assert undisturbed.record.device_proof["num_ranks"] == 2
@@ -100,9 +47,11 @@ def test_a_gang_predicts_what_one_device_does(
 
 
 def test_a_killed_rank_is_named_and_training_ends_with_the_same_weights_bit_for_bit(
-    table: tuple[RunPaths, TableSchema], undisturbed: Outcome
+    table: Table, undisturbed: Outcome
 ) -> None:
-    killer = when_training(table[0], "killed", lambda signs: os.kill(signs[1].process, signal.SIGKILL))
+    killer = when_training(
+        folder_of(table, "killed"), lambda signs: os.kill(signs[1].process, signal.SIGKILL)
+    )
     found = gang(table, "killed")
     killer.join()
     note = found.record.notes[-1]
@@ -111,11 +60,9 @@ def test_a_killed_rank_is_named_and_training_ends_with_the_same_weights_bit_for_
     assert not (found.folder / "checkpoints").exists()
 
 
-def test_a_rank_that_hangs_is_found_among_those_that_wait_for_it(
-    table: tuple[RunPaths, TableSchema], undisturbed: Outcome
-) -> None:
-    stopper = when_training(table[0], "hung", lambda signs: os.kill(signs[0].process, signal.SIGSTOP))
-    found = gang(table, "hung", rank_timeout_s=10.0)
+def test_a_rank_that_hangs_is_found_among_those_that_wait_for_it(table: Table, undisturbed: Outcome) -> None:
+    stopper = when_training(folder_of(table, "hung"), lambda signs: os.kill(signs[0].process, signal.SIGSTOP))
+    found = gang(table, "hung", rank_timeout_s=5.0)
     stopper.join()
     note = found.record.notes[-1]
     assert note.startswith("started again from the last checkpoint: rank 0 of 2 hung: nothing done for ")
@@ -124,7 +71,7 @@ def test_a_rank_that_hangs_is_found_among_those_that_wait_for_it(
 
 
 def test_a_rank_lost_for_good_ends_the_trial_with_its_name_and_no_process_left(
-    table: tuple[RunPaths, TableSchema],
+    table: Table,
 ) -> None:
     processes: list[int] = []
 
@@ -132,7 +79,7 @@ def test_a_rank_lost_for_good_ends_the_trial_with_its_name_and_no_process_left(
         processes.extend(sign.process for sign in signs)
         os.kill(signs[0].process, signal.SIGKILL)
 
-    killer = when_training(table[0], "lost", kill)
+    killer = when_training(folder_of(table, "lost"), kill)
     with pytest.raises(TrialError) as failed:
         gang(table, "lost", max_restarts=0)
     killer.join()
@@ -157,23 +104,23 @@ def test_a_rank_at_slow_work_gets_longer(tmp_path: Path, state: int, patience_s:
 
 
 @pytest.mark.slow
-def test_a_network_that_diverges_is_not_tried_again(table: tuple[RunPaths, TableSchema]) -> None:
+def test_a_network_that_diverges_is_not_tried_again(table: Table) -> None:
     with pytest.raises(TrialError, match="diverged: its log_loss is nan after epoch 1"):
         gang(table, "diverging", learning_rate=1e30)
-    assert not (table[0].root / "gang-diverging" / "attempt-1").exists()
+    assert not (folder_of(table, "diverging") / "attempt-1").exists()
 
 
 def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
     plant(tmp_path, "binary")
     code = (
-        "import sys; sys.path[:0] = [sys.argv[2]]; from pathlib import Path; from test_gang import gang;"
+        "import sys; sys.path[:0] = [sys.argv[2]]; from pathlib import Path; from gangs import gang;"
         "from sparkgpu.rundir.paths import RunPaths; paths = RunPaths(root=Path(sys.argv[1]));"
         "from sparkgpu.table.schema import read_schema;"
         "gang((paths, read_schema(paths)), 'orphans', epochs=100_000)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)])
     found: list[Sign] = []
-    when_training(RunPaths(root=tmp_path), "orphans", found.extend).join()
+    when_training(tmp_path / "gang-orphans", found.extend).join()
     assert len(found) == 2
     parent.kill()
     parent.wait()
@@ -195,7 +142,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("first", "then"), CHANGES)
 def test_a_killed_training_goes_on_from_its_checkpoint_with_any_strategy(
-    table: tuple[RunPaths, TableSchema], uninterrupted: Outcome, first: str, then: str
+    table: Table, uninterrupted: Outcome, first: str, then: str
 ) -> None:
     name = f"from-{first}-to-{then}"
     checkpoints = table[0].trial(name).checkpoints
@@ -211,7 +158,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint_with_any_strategy(
         time.sleep(0.002)
     killed.kill()
     assert killed.wait() == -signal.SIGKILL
-    shutil.rmtree(table[0].root / f"gang-{name}", ignore_errors=True)
+    shutil.rmtree(folder_of(table, name), ignore_errors=True)
     found = resumable(table, name, then)
     assert found.record.notes[0].startswith("resumed from a checkpoint after epoch ")
     assert len(found.curve) == len(uninterrupted.curve)
@@ -222,7 +169,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint_with_any_strategy(
             torch.testing.assert_close(weights(found)[key], value, atol=1e-5, rtol=0)
 
 
-def resumable(table: tuple[RunPaths, TableSchema], name: str, strategy: str) -> Outcome:
+def resumable(table: Table, name: str, strategy: str) -> Outcome:
     settings = {**SETTINGS, "hidden": (16, 8), "learning_rate": 1e-3, "patience": 3, "epochs": 12}
     if strategy == "single":
         return fit(*table, name=name, **settings)
@@ -230,11 +177,11 @@ def resumable(table: tuple[RunPaths, TableSchema], name: str, strategy: str) -> 
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(table: tuple[RunPaths, TableSchema]) -> Outcome:
+def uninterrupted(table: Table) -> Outcome:
     return resumable(table, "uninterrupted", "single")
 
 
-def test_a_checkpoint_that_was_not_finished_is_none(table: tuple[RunPaths, TableSchema]) -> None:
+def test_a_checkpoint_that_was_not_finished_is_none(table: Table) -> None:
     half = table[0].trial("half").checkpoints / ".epoch-00002-step-0000000"
     half.mkdir(parents=True)
     (half / "progress.json").write_text("{")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gangs import gang
 from planted import fit, made_trial, plant
-from test_gang import gang
 from torch import Tensor
 
 from sparkgpu.engines.launchers import barrier

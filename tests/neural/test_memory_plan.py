@@ -36,11 +36,9 @@ pytestmark = pytest.mark.process  # torch's fake tensors take seconds to load
 
 CASES = [
     ("tabm", "balanced", 10_000, 30, 8),
-    ("tabm", "balanced", 100_000, 200, 8),
     ("tabm", "balanced", 1_000_000, 200, 24),
     ("tabm", "best", 1_000_000, 1_000, 16),
     ("realmlp", "best", 1_000_000, 1_000, 8),
-    ("mlp", "balanced", 1_000_000, 30, 80),
     ("resnet", "best", 100_000, 1_000, 8),
 ]
 
@@ -56,13 +54,6 @@ def test_the_planned_peak_is_near_the_tracked_one_and_within_the_card(
     assert 0.8 < found.plan.peak_bytes / found.tracked_bytes < 1.2
     assert found.plan.peak_bytes + found.plan.beside_bytes + PROCESS_BYTES <= card * GIB
     assert found.tracked_bytes + found.plan.beside_bytes + PROCESS_BYTES <= card * GIB
-
-
-def test_the_default_network_is_validated_in_chunks_that_a_small_card_holds() -> None:
-    """32 members of 512 units: 64 KiB for each layer and row, 8 GiB for 131,072 rows."""
-    found = examine(Case(architecture="tabm", preset="balanced", rows=300_000, columns=30, card_gib=8))
-    assert found.plan is not None and found.plan.eval_rows <= 32_768
-    assert found.plan.evaluation_bytes < 6 * GIB
 
 
 def planned(budget_bytes: int, *, captures: bool = False) -> MemoryRecord:
@@ -184,15 +175,9 @@ def test_the_wait_for_the_trees_of_all_lanes_of_a_gang_is_a_phase_with_signs_of_
     assert len(beats) == 3
     assert not run.lane(1).network_waits.exists()
     assert "waiting for the trees" in run.lane(0).events("neural").read_text()
-    wait_for_trees(run, (0, 1), events, beat)
-    assert len(beats) == 3
-
-
-def test_trees_wait_for_the_network_unless_it_waits_for_them(tmp_path: Path) -> None:
-    run = RunPaths(root=tmp_path)
-    events = EventWriter(run.lane(0).events("trees"), run.lane(0).phases("trees"))
-    write_text(run.lane(0).network_waits, "")
+    write_text(run.lane(0).network_waits, "")  # trees wait for the network unless it waits for them
     assert not wait_for_network(run, 0, events)
-    run.lane(0).network_waits.unlink()
     write_text(run.lane(0).ended("neural"), "")
     assert wait_for_network(run, 0, events)
+    wait_for_trees(run, (0, 1), events, beat)
+    assert len(beats) == 3

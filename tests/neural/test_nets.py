@@ -53,14 +53,6 @@ def test_the_gradient_of_an_embedding_is_torchs_own_bit_for_bit(threads: int) ->
         torch.set_num_threads(before)
 
 
-def test_a_hundred_thousand_levels_are_no_obstacle(device: str) -> None:
-    shape = InputShape(num_numeric=1, num_levels=(100_000, 2), num_outputs=2)
-    net = build_net(parameters(hidden=(8,)), shape).to(device)
-    codes = torch.tensor([[99_999, 1], [-1, -1]], dtype=torch.int32, device=device)
-    out = net(torch.zeros(2, 1, device=device), codes)
-    assert out.shape == (2, 1, 2) and not torch.equal(out[0], out[1])
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_dropout_drops_its_share_and_keeps_the_mean(p: float, device: str) -> None:
     dropout = placed(Dropout(p).to(device))
@@ -70,7 +62,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(p: float, device: str) -> No
     assert abs(float((out == 0).float().mean()) - p) < 0.01
     assert abs(float(out.detach().mean()) - 1) < 0.01
     assert torch.equal(x.grad, out)
-    assert torch.equal(dropout.eval()(x), x)
+    assert torch.equal(dropout.eval()(x), x) and torch.equal(Dropout(0.0)(x), x)
 
 
 def placed(dropout: Dropout, *, step: int = 0, first_row: int = 0, batch_rows: int = 1000) -> Dropout:
@@ -78,7 +70,9 @@ def placed(dropout: Dropout, *, step: int = 0, first_row: int = 0, batch_rows: i
     return dropout
 
 
-def test_a_row_keeps_its_dropout_mask_in_any_part_of_its_batch(device: str) -> None:
+def test_a_row_keeps_its_dropout_mask_in_any_part_of_its_batch_and_only_there(
+    device: str,
+) -> None:
     dropout = Dropout(0.3).to(device)
     x = torch.ones(24, 4, 6, device=device)
     whole = placed(dropout, batch_rows=24)(x)
@@ -89,20 +83,10 @@ def test_a_row_keeps_its_dropout_mask_in_any_part_of_its_batch(device: str) -> N
         dropout.shard = (index, 3)
         shards.append(placed(dropout, batch_rows=24)(x[..., :2]))
     assert torch.equal(torch.cat(shards, dim=-1), whole)
-
-
-def test_dropout_masks_differ_between_steps_and_layers() -> None:
-    dropout, x = Dropout(0.5), torch.ones(50, 50)
-    first = placed(dropout)(x)
-    assert torch.equal(placed(dropout)(x), first)
-    assert not torch.equal(placed(dropout, step=1)(x), first)
+    dropout.shard = (0, 1)
+    assert not torch.equal(placed(dropout, step=1, batch_rows=24)(x), whole)
     dropout.layer = 1
-    assert not torch.equal(placed(dropout)(x), first)
-
-
-def test_dropout_of_zero_passes_everything_on() -> None:
-    x = torch.randn(5, 5)
-    assert torch.equal(Dropout(0.0)(x), x) and torch.equal(Dropout(0.001)(x), x)
+    assert not torch.equal(placed(dropout, batch_rows=24)(x), whole)
 
 
 def test_bins_hold_as_many_rows_each_and_a_common_value_takes_one_edge() -> None:
@@ -138,6 +122,7 @@ def test_tabm_takes_tables_of_any_kind_of_column(
     codes = torch.tensor([[level - 1 for level in num_levels], [-1] * len(num_levels)], dtype=torch.int32)
     out = net(torch.zeros(2, num_numeric, device=device), codes.to(device))
     assert out.shape == (2, 2, 3) and out.isfinite().all()
+    assert num_numeric == 4 or not torch.equal(out[0], out[1])
 
 
 @pytest.mark.parametrize("looked_up", [True, False])

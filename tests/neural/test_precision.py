@@ -23,6 +23,7 @@ from sparkgpu.engines.neural.nets.tabm import FirstBlock
 from sparkgpu.engines.neural.training import precision as of_precision
 from sparkgpu.engines.neural.training.checkpoint import Checkpoints
 from sparkgpu.engines.neural.training.precision import Precision, choose_precision
+from sparkgpu.errors import DeviceError
 from sparkgpu.plan.trials import TrialSpec
 from sparkgpu.table.rows import read_rows
 
@@ -43,6 +44,21 @@ def test_on_a_cpu_with_amx_a_network_that_gains_by_it_trains_in_bfloat16_unless_
     monkeypatch.setattr(of_precision, "has_amx", lambda: has_amx)
     config = NeuralConfig.model_validate({"precision": asked, "architecture": architecture})
     assert choose_precision(config, CPU, "CPU").dtype is dtype
+
+
+def test_on_a_card_without_bfloat16_only_strategies_that_scale_losses_get_float16(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    for strategy in ("single", "ddp", "fsdp", "tp", "pp"):
+        found = choose_precision(NeuralConfig(), torch.device("cuda:0"), "Tesla T4", strategy)
+        assert found.dtype is (torch.float16 if strategy in ("single", "ddp") else None), strategy
+
+
+def test_what_a_cpu_computes_in_software_only_is_refused() -> None:
+    for precision in ("float16", "tf32"):
+        with pytest.raises(DeviceError, match=rf'precision = "{precision}": a CPU .* set it to "float32"'):
+            choose_precision(NeuralConfig(precision=precision), CPU, "AMD EPYC")
 
 
 def test_only_large_matrices_are_multiplied_in_bfloat16_and_only_within_a_step() -> None:
@@ -77,18 +93,13 @@ def test_members_in_bfloat16_learn_what_they_learn_in_float32(outputs: int) -> N
     x_BD = torch.randn(64, 8)
     assert len(x_BD) > first.linear.out_features  # the layer that serves all members at once
     (plain, expected), (reduced, found) = (gradients(net, x_BD, dtype) for dtype in (None, torch.bfloat16))
+    assert gradients(first, x_BD, torch.bfloat16)[0].dtype is torch.bfloat16  # what is kept for the gradient
     torch.testing.assert_close(reduced.float(), plain, atol=0.03, rtol=0.03)
     assert len(found) == len(expected) == 1 + len(list(net.parameters()))
     for one, other in zip(found, expected, strict=True):
         assert one.dtype is torch.float32
         # A value that is rounded to the other side of ReLU's zero has another gradient.
         assert float((one - other).norm() / other.norm()) < 0.1
-
-
-def test_the_values_of_all_members_stay_in_bfloat16() -> None:
-    block = FirstBlock((3, 5), 16, dropout=0.0, members=4)
-    out, _ = gradients(block, torch.randn(64, 8), torch.bfloat16)
-    assert out.dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("architecture", ["tabm", "realmlp", "mlp", "resnet"])

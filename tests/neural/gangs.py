@@ -1,0 +1,60 @@
+"""Trials of several ranks on this machine, and what happens to their ranks while they train."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from planted import Outcome, TrialSpec, fit, lane_on
+from safetensors.torch import load_file
+
+from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
+from sparkgpu.plan.plan import Plan
+from sparkgpu.rundir.files import write_json
+from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.table.schema import TableSchema
+
+Table = tuple[RunPaths, TableSchema]
+SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "checkpoint_minutes": 1e-6}  # one each epoch
+
+
+def gang(
+    table: Table, name: str, strategy: str = "ddp", *, nodes: int = 1, ranks: int = 2, **settings: Any
+) -> Outcome:
+    """One trial with `ranks` CPU lanes on each of `nodes` machines."""
+    paths, schema = table
+    lanes = tuple(lane_on("cpu", threads=1).model_copy(update={"index": index}) for index in range(ranks))
+    spec = TrialSpec.model_validate(
+        {
+            "name": name, "model": "neural", "engine": "torch", "seed": 7, "fold": None, "lane": 0,
+            "gang": tuple(range(ranks)), "strategy": strategy, "nodes": nodes,
+        }
+    )  # fmt: skip
+    write_json(paths.plan, Plan(preset="fast", lanes=lanes, trials=(spec,), reasons={}))
+    return fit(paths, schema, spec=spec, **{**SETTINGS, **settings})
+
+
+def when_training(folder: Path, act: Callable[[list[Sign]], None], *, ranks: int = 2) -> threading.Thread:
+    """Do something to the ranks of the first attempt in a gang's folder after each has taken some steps."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + 150
+        while time.monotonic() < deadline:
+            signs = [sign for rank in range(ranks) if (sign := read_sign(folder / "attempt-0", rank))]
+            if len(signs) == ranks and all(sign.state == TRAINING and sign.beats > 20 for sign in signs):
+                act(signs)
+                return
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_file(outcome.folder / "model.safetensors")
+    return found
