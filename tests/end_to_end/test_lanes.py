@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import stat
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,14 @@ def jvms(run: Any) -> list[psutil.Process]:
     return [next(child for child in worker.children() if child.name() == "java") for worker in workers]
 
 
+def shows_its_threads(java: psutil.Process, log: Path) -> bool:
+    """Whether a JVM has printed threads of Spark, of H2O, and of a training; it is asked once more."""
+    java.send_signal(signal.SIGQUIT)
+    time.sleep(0.5)
+    threads = ('"dag-scheduler-event-loop"', '"FJ-', "hex.tree.xgboost")
+    return all(thread in log.read_text(encoding="utf-8") for thread in threads)
+
+
 def test_each_lane_has_its_spark_session_with_h2o_in_it(wine: Path, tmp_path: Path) -> None:
     command = [
         *COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "2", *SMALL, "--set", "trees.ntrees=5000",
@@ -30,17 +40,9 @@ def test_each_lane_has_its_spark_session_with_h2o_in_it(wine: Path, tmp_path: Pa
     with started(command, tmp_path / "out", tmp_path) as run:
         for lane in range(2):
             run.wait_for_phase("training", lane, "trees")
-        for process in jvms(run):
-            process.send_signal(signal.SIGQUIT)  # Java then prints its threads
-        for lane in range(2):
+        for lane, process in enumerate(jvms(run)):
             log = run.paths.lane(lane).log
-            until(
-                lambda log=log: all(
-                    thread in log.read_text(encoding="utf-8")
-                    for thread in ('"dag-scheduler-event-loop"', '"FJ-', "hex.tree.xgboost")
-                ),
-                f"the threads of Spark and H2O in {log}", 30.0, run.process,
-            )  # fmt: skip
+            until(partial(shows_its_threads, process, log), f"Spark and H2O in {log}", 30.0, run.process)
         plan = read_json(run.paths.plan)
         assert [lane["context"] for lane in plan["lanes"]] == ["spark + h2o"] * 2
         assert [read_json(run.paths.lane(lane).lane)["context"] for lane in range(2)] == ["spark + h2o"] * 2
