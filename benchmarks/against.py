@@ -41,13 +41,13 @@ import pyarrow.parquet as pq
 import xgboost
 from numpy.typing import NDArray
 
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results, read_results
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import Results, read_results
+from sparkgpu.core.table.predictions import read_predictions
+from sparkgpu.core.table.rows import Rows, read_rows
+from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.score import blend, metrics
 from sparkgpu.score.compare import compare
-from sparkgpu.table.predictions import read_predictions
-from sparkgpu.table.rows import Rows, read_rows
-from sparkgpu.table.schema import TableSchema, read_schema
 
 TARGETS = {
     "adult": "income", "california_housing": "MedHouseVal", "diamonds": "price", "letter": "target",

@@ -14,17 +14,17 @@ import time
 
 import torch
 
-from sparkgpu.config.models import DataLoaderConfig
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.neural.nets.network import build_net
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.rows.loader import LoadedSource
-from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentRows, ResidentSource
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.optimizer import Recipe
-from sparkgpu.engines.neural.training.precision import choose_precision
-from sparkgpu.engines.neural.training.train import train
+from sparkgpu.core.config.models import DataLoaderConfig
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.neural.nets.network import build_net
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.rows.loader import LoadedSource
+from sparkgpu.neural.rows.resident import BatchSource, ResidentRows, ResidentSource
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.optimizer import Recipe
+from sparkgpu.neural.training.precision import choose_precision
+from sparkgpu.neural.training.train import train
 
 NUM_FEATURES = 30
 

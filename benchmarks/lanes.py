@@ -24,9 +24,9 @@ from pathlib import Path
 
 from large import Watch, make_table
 
-from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import read_results
+from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import read_results
 
 DEVICE_S = "SPARKGPU_BENCHMARK_DEVICE_S"
 LANES = "SPARKGPU_BENCHMARK_LANES"

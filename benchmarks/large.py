@@ -138,7 +138,7 @@ def _name(process: psutil.Process) -> str:
     if "java" in process.name():
         parent = process.parent()
         return f"JVM of {_name(parent)}" if parent else "JVM"
-    for known in ("pyspark.daemon", "sparkgpu.engines.neural.ranks", "torchrun", "sparkgpu.explain"):
+    for known in ("pyspark.daemon", "sparkgpu.neural.ranks", "torchrun", "sparkgpu.predict.explain"):
         if known in line:
             return known
     return "sparkgpu run" if "sparkgpu run" in line else process.name()

@@ -21,23 +21,23 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sparkgpu.config.models import NeuralConfig
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.config.values import Precision
-from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
-from sparkgpu.engines.neural.nets.tabular_net import TabularNet
-from sparkgpu.engines.neural.preprocess import QuantileNormal
-from sparkgpu.engines.neural.rows.resident import BatchSource, ResidentRows, ResidentSource, raw_rows
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.optimizer import make_optimizer
-from sparkgpu.engines.neural.training.precision import choose_precision
-from sparkgpu.engines.neural.training.train import train
-from sparkgpu.plan.defaults import fill, neural_defaults
-from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import read_schema
+from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.core.config.values import Precision
+from sparkgpu.core.plan.defaults import fill, neural_defaults
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import read_schema
+from sparkgpu.neural.nets.network import build_net, find_network, input_shape
+from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.preprocess import QuantileNormal
+from sparkgpu.neural.rows.resident import BatchSource, ResidentRows, ResidentSource, raw_rows
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.optimizer import make_optimizer
+from sparkgpu.neural.training.precision import choose_precision
+from sparkgpu.neural.training.train import train
 
 CPU = torch.device("cpu")
 MOST_NORM = 1.0

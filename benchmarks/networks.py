@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.metrics import accuracy_score, roc_auc_score, root_mean_squared_error
 
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import read_results
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import read_schema
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import read_results
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import read_schema
 
 TARGETS = {
     "adult": "income", "california_housing": "MedHouseVal", "diamonds": "price", "letter": "target",

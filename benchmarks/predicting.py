@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 import torch
 
 import sparkgpu
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import Rows, read_rows
 from sparkgpu.predict.fitted import FittedModel
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import Rows, read_rows
 
 MODELS = ("trees", "neural", "blend")
 _BATCH_ROWS = 131_072
@@ -69,7 +69,7 @@ def lightgbm_s(run: Path, model: FittedModel, rows: Rows, runs: int) -> float:
     """LightGBM with as many rounds as the trees of the run, in its own predict."""
     import lightgbm
 
-    from sparkgpu.engines.trees.boosting import feature_frame
+    from sparkgpu.trees.boosting import feature_frame
 
     paths = RunPaths(root=run)
     fit = json.loads(paths.trial(next(iter(model.members))).fit.read_text(encoding="utf-8"))

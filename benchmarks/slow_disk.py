@@ -17,7 +17,7 @@ from typing import Any
 
 import mfusepy
 
-from sparkgpu.host.processes import die_with_parent
+from sparkgpu.core.host.processes import die_with_parent
 
 _ATTRIBUTES = (
     "st_mode", "st_nlink", "st_uid", "st_gid", "st_size", "st_ino", "st_blocks", "st_blksize",

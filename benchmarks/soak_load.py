@@ -220,7 +220,7 @@ def _spin(seed: str) -> None:
 
 
 if __name__ == "__main__":
-    from sparkgpu.host.processes import die_with_parent
+    from sparkgpu.core.host.processes import die_with_parent
 
     die_with_parent()
     _spin(sys.argv[1])

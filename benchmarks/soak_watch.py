@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil
 
-from sparkgpu.rundir.events import EventReader
-from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.core.rundir.events import EventReader
+from sparkgpu.core.rundir.paths import RunPaths
 
 MARK = "SPARKGPU_SOAK"
 _SHARED_MEMORY = Path("/dev/shm")

@@ -23,19 +23,19 @@ import numpy as np
 import psutil
 import xgboost
 
-from sparkgpu.config.parameters import TreesParameters
-from sparkgpu.engines.engine import Platform, TreesTrial, Trial
+from sparkgpu.core.config.parameters import TreesParameters
+from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
+from sparkgpu.core.plan.plan import LanePlan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import Feature, SplitName, TableSchema, read_schema
+from sparkgpu.core.table.writer import SplitFile, table_rows
 from sparkgpu.h2o.context import start_h2o, stopping
 from sparkgpu.h2o.session import spark_session
-from sparkgpu.host.reservations import reserved_ports, scratch_folder
-from sparkgpu.plan.plan import LanePlan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import Feature, SplitName, TableSchema, read_schema
-from sparkgpu.table.writer import SplitFile, table_rows
+from sparkgpu.trials.engine import Platform, TreesTrial, Trial
 
 _SEED = 7
 _SETTINGS: dict[str, Any] = {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets the project up for env/activate.sh, which takes some minutes the first time: a .venv with the versions of
-# env/constraints.txt, a Java 17 if the machine has none (sparkgpu/host/java.py searches for it), and the JVM's
+# env/constraints.txt, a Java 17 if the machine has none (sparkgpu/core/host/java.py searches for it), and the JVM's
 # start-up archive. After that it only checks that everything is in place, and repairs what is not.
 
 set -uo pipefail
@@ -77,7 +77,7 @@ find_java() {
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from sparkgpu.host.java import java_release, search
+from sparkgpu.core.host.java import java_release, search
 home, seen = search(os.environ)
 own = [Path(path) for path in sys.argv[2:] if java_release(Path(path)) == 17]
 print(home or next(iter(own), ""), ", ".join(seen), sep="\n")' "$root" "${own[@]}")

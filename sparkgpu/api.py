@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.config.keys import dotted
-from sparkgpu.config.toml import keyed
-from sparkgpu.errors import ConfigError, DataError
-from sparkgpu.host.interpreter import complete_environment
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.config.keys import dotted
+from sparkgpu.core.config.toml import keyed
+from sparkgpu.core.errors import ConfigError, DataError
+from sparkgpu.core.host.interpreter import complete_environment
+from sparkgpu.core.table.source import TABLE_PREFIX
+from sparkgpu.core.words import listed
 from sparkgpu.present.run_result import RunResult
 from sparkgpu.present.terminal.display import open_display
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.runs.folder import resumed_config
-from sparkgpu.table.source import TABLE_PREFIX
-from sparkgpu.words import listed
 
 
 class ArrowStream(Protocol):
@@ -66,8 +66,8 @@ def run(
     ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
     the devices and the strategy may change.
 
-    Raises `sparkgpu.errors.SparkgpuError` (a ValueError) with a short message if the run is impossible; if a
-    trial fails, the run returns with `exit_code` 5.
+    Raises `sparkgpu.core.errors.SparkgpuError` (a ValueError) with a short message if the run is impossible;
+    if a trial fails, the run returns with `exit_code` 5.
     """
     with _as_source(data) as source:
         options: dict[str, Any] = {

@@ -29,22 +29,22 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.config.keys import dotted
-from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.engines.engine import Model, Platform, Trial, load_fitted, make_engine
-from sparkgpu.errors import ConfigError
-from sparkgpu.host.devices import find_machine
-from sparkgpu.plan.defaults import resolve
-from sparkgpu.plan.plan import LanePlan
-from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.plan.trials import TrialSpec
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.config.keys import dotted
+from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.host.devices import find_machine
+from sparkgpu.core.plan.defaults import resolve
+from sparkgpu.core.plan.plan import LanePlan
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.schema import TableSchema, Task
 from sparkgpu.predict.frames import as_reader
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.frame_table import early_stop_split, frame_features, write_frame_table
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import TableSchema, Task
+from sparkgpu.trials.engine import Model, Platform, Trial, load_fitted, make_engine
 from sparkgpu.trials.two_sizes import run_sizes
 
 __all__ = ["NeuralClassifier", "NeuralRegressor", "TreesClassifier", "TreesRegressor"]

@@ -10,7 +10,7 @@ from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 
 from sparkgpu import api
-from sparkgpu.errors import ConfigError
+from sparkgpu.core.errors import ConfigError
 from sparkgpu.predict.members import BEST
 from sparkgpu.predict.spark import RunParams, SparkgpuModel
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from sparkgpu.errors import DeviceError
+from sparkgpu.core.errors import DeviceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip, with a reason, tests that this call or this machine cannot run."""
     gpu_missing: str | None = None
     if any("gpu" in item.keywords for item in items):
-        from sparkgpu.host.devices import find_machine
+        from sparkgpu.core.host.devices import find_machine
 
         gpu_missing = None if find_machine().gpus else "no GPU is visible on this machine"
     for item in items:
@@ -64,7 +64,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def java() -> Path:
     """The home of a Java 17. Without one, a test fails in CI (CI=true) and is skipped elsewhere."""
-    from sparkgpu.host.java import find_java
+    from sparkgpu.core.host.java import find_java
 
     return _found(find_java)
 
@@ -89,8 +89,8 @@ def _found(find: Callable[[], T]) -> T:
 @pytest.fixture(scope="session")
 def spark(java: Path) -> Iterator[SparkSession]:
     """The one Spark session of all tests (a process can have no second one)."""
+    from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
     from sparkgpu.h2o.session import spark_session
-    from sparkgpu.host.reservations import reserved_ports, scratch_folder
 
     with (
         reserved_ports(1) as (port_base,),

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import DataInfo, Results, write_results
-from sparkgpu.table.schema import Feature, TableSchema
-from sparkgpu.table.writer import table_rows
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import DataInfo, Results, write_results
+from sparkgpu.core.table.schema import Feature, TableSchema
+from sparkgpu.core.table.writer import table_rows
 
 
 def feature(name: str, *levels: str) -> Feature:

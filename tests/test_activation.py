@@ -26,7 +26,8 @@ SYSTEM_TOOLS = [
 ]  # fmt: skip
 COPIED = [
     "pyproject.toml", "env/activate.sh", "env/set_up.sh", "env/constraints.txt", "env/test.sh",
-    "sparkgpu/__init__.py", "sparkgpu/errors.py", "sparkgpu/host/__init__.py", "sparkgpu/host/java.py",
+    "sparkgpu/__init__.py", "sparkgpu/core/__init__.py", "sparkgpu/core/errors.py",
+    "sparkgpu/core/host/__init__.py", "sparkgpu/core/host/java.py",
 ]  # fmt: skip
 SHELLS = [
     "bash",

@@ -11,10 +11,10 @@ import pytest
 
 import sparkgpu
 from sparkgpu.cli import main
-from sparkgpu.errors import DataError
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import read_schema
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import read_schema
 
 GOLDEN = Path(__file__).parent / "golden"
 

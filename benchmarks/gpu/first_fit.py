@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.h2o.context import start_h2o, stopping
 from sparkgpu.h2o.session import spark_session
-from sparkgpu.host.reservations import reserved_ports, scratch_folder
 
 
 def main() -> None:

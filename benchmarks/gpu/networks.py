@@ -32,19 +32,19 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from sparkgpu.config import toml
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.neural.nets.dropout import Dropout, Place
-from sparkgpu.engines.neural.nets.network import build_net, find_network
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.cuda_graph import CudaGraph, reason_against
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.precision import choose_precision
-from sparkgpu.engines.neural.training.train import train
-from sparkgpu.plan.defaults import resolve
-from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.core.config import toml
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.core.plan.defaults import resolve
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.neural.nets.dropout import Dropout, Place
+from sparkgpu.neural.nets.network import build_net, find_network
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.cuda_graph import CudaGraph, reason_against
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.precision import choose_precision
+from sparkgpu.neural.training.train import train
 
 NUM_NUMBERS, LEVELS = 24, (3, 5, 9, 17, 40, 300)
 _LOADED_ROWS = 50_000  # a DataLoader needs no more to show its speed

@@ -12,17 +12,24 @@ import typer
 from typer.exceptions import TyperException
 
 from sparkgpu import __version__
-from sparkgpu.advise.bench.command import bench
-from sparkgpu.advise.command import advise
 from sparkgpu.cli.doctor import doctor
 from sparkgpu.cli.models import export, predict
 from sparkgpu.cli.results import compare, leaderboard, monitor, report, schema
 from sparkgpu.cli.run import run
-from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DeviceError, NoticeToStop, SparkgpuError
-from sparkgpu.host.interpreter import complete_environment, end_quickly
+from sparkgpu.core.errors import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    ConfigError,
+    DeviceError,
+    NoticeToStop,
+    SparkgpuError,
+)
+from sparkgpu.core.host.interpreter import complete_environment, end_quickly
+from sparkgpu.core.words import clean
+from sparkgpu.lanes.slurm.command import slurm
+from sparkgpu.ops.advise.command import advise
+from sparkgpu.ops.bench.command import bench
 from sparkgpu.present.terminal.spool import say
-from sparkgpu.slurm.command import slurm
-from sparkgpu.words import clean
 
 _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparkgpu.errors import EXIT_DONE, ConfigError, DeviceError
+from sparkgpu.core.errors import EXIT_DONE, ConfigError, DeviceError
 
 
 def doctor(
@@ -24,9 +24,9 @@ def doctor(
     """Say what of this machine works for a run; with --deep, prove it by training."""
     import os
 
-    from sparkgpu.config import toml
-    from sparkgpu.config.toml import keyed
-    from sparkgpu.doctor.doctor import examine
+    from sparkgpu.core.config import toml
+    from sparkgpu.core.config.toml import keyed
+    from sparkgpu.ops.doctor.doctor import examine
     from sparkgpu.present.terminal.commands import examining
 
     if not deep and not (gpus is None and cpu_lanes is None and out is None):

@@ -30,11 +30,11 @@ def predict(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only notes and errors.")] = False,
 ) -> None:
     """Predict the rows of a table with a model of a finished run."""
+    from sparkgpu.core.table.source import find_source
     from sparkgpu.predict.apply import predict_source
     from sparkgpu.predict.fitted import load
     from sparkgpu.predict.output import check_output
     from sparkgpu.present.terminal.commands import counting, show_predicted
-    from sparkgpu.table.source import find_source
 
     check_output(out)  # before the seconds of loading
     find_source(source)

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from sparkgpu.errors import ConfigError
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.words import clean
 from sparkgpu.present.terminal.spool import say
-from sparkgpu.words import clean
 
 
 def report(
@@ -20,7 +20,7 @@ def report(
     ] = False,
 ) -> None:
     """Rebuild the report of a run from its folder alone; what it lacks is made."""
-    from sparkgpu.rundir.paths import RunPaths
+    from sparkgpu.core.rundir.paths import RunPaths
     from sparkgpu.runs.reporting import make_report
 
     if not run_dir.is_dir():
@@ -67,7 +67,7 @@ def schema(
     file: Annotated[Literal["run", "metrics"], typer.Argument(help="Of run.toml, or of metrics.json.")],
 ) -> None:
     """Print a JSON Schema: of the configuration for editors, or of the results for programs."""
-    from sparkgpu.config.toml import run_schema
-    from sparkgpu.rundir.results import metrics_schema
+    from sparkgpu.core.config.toml import run_schema
+    from sparkgpu.core.rundir.results import metrics_schema
 
     typer.echo(run_schema() if file == "run" else metrics_schema(), nl=False)

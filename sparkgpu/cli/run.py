@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparkgpu.config.command_options import (
+from sparkgpu.core.config.command_options import (
     Assignments,
     ConfigFile,
     CpuLanes,
@@ -16,7 +16,7 @@ from sparkgpu.config.command_options import (
     Target,
     Task,
 )  # fmt: skip
-from sparkgpu.errors import ConfigError
+from sparkgpu.core.errors import ConfigError
 
 
 def run(
@@ -71,8 +71,8 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
-    from sparkgpu.config import toml
-    from sparkgpu.config.toml import keyed
+    from sparkgpu.core.config import toml
+    from sparkgpu.core.config.toml import keyed
     from sparkgpu.present.terminal.display import open_display
     from sparkgpu.runs import run as orchestrate
     from sparkgpu.runs.folder import resumed_config
@@ -96,7 +96,7 @@ def run(
         resolved = toml.load(file=config, options=options, assignments=assignments or ())
     advice = None
     if predicted and not (resume or dry_run):
-        from sparkgpu.advise.command import predicted_of
+        from sparkgpu.ops.advise.command import predicted_of
 
         advice = predicted_of(resolved, quiet, out)
     with open_display(quiet) as display:

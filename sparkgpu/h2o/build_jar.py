@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from sparkgpu.errors import DeviceError
+from sparkgpu.core.errors import DeviceError
 from sparkgpu.h2o.startup import FRONT_JAR, class_path
 
 SOURCES = FRONT_JAR.parent / "src"

@@ -19,9 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkgpu.core.host.java import find_java
 from sparkgpu.h2o.native_library import unpack
 from sparkgpu.h2o.startup import archive_path, assembly_jar, class_path, library_folder
-from sparkgpu.host.java import find_java
 
 # Classes that an archive cannot hold: generated at run time, or (Icer) resolved by H2O's own weaver.
 _LEFT_OUT = ("Icer", "Lambda$", "javassist", "$$Lambda", "$Proxy", "GeneratedClass")

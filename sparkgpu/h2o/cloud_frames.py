@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import h2o
 from h2o.expr import ExprNode
 
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import files_of
+from sparkgpu.core.table.schema import FOLD, LABEL, WEIGHT, SplitName, TableSchema
 from sparkgpu.h2o.client_internals import frame_of
 from sparkgpu.h2o.layout import Layout, choose_layout, one_node_note, write_pieces
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import files_of
-from sparkgpu.table.schema import FOLD, LABEL, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame

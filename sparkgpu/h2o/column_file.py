@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.errors import DataError, DeviceError
+from sparkgpu.core.errors import DataError, DeviceError
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import as_numpy, files_of
+from sparkgpu.core.table.schema import FOLD, SplitName
 from sparkgpu.prepare.pyspark_internals import java_texts
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import as_numpy, files_of
-from sparkgpu.table.schema import FOLD, SplitName
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.errors import DeviceError
+from sparkgpu.core.errors import DeviceError
 from sparkgpu.h2o.login import DENIED_FILES, USER, make_login
 
 if TYPE_CHECKING:

@@ -19,9 +19,13 @@ from typing import TYPE_CHECKING, Any
 import h2o
 from h2o.estimators import H2OXGBoostEstimator
 
-from sparkgpu.engines.engine import Model, Platform, PrunedError, TreesTrial
-from sparkgpu.engines.trees.time_limit import fit_until
-from sparkgpu.errors import DeviceError
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.interpreter import importing
+from sparkgpu.core.host.processes import peak_resident_bytes
+from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.predictions import write_predictions
+from sparkgpu.core.table.schema import LABEL, TableSchema
 from sparkgpu.h2o.client_internals import job_of, output_of
 from sparkgpu.h2o.cloud import Cloud
 from sparkgpu.h2o.cloud_frames import H2OTables
@@ -32,13 +36,9 @@ from sparkgpu.h2o.mojo import MOJO, load_mojo
 from sparkgpu.h2o.mojo_file import complete
 from sparkgpu.h2o.parameters import estimator_parameters, level_order
 from sparkgpu.h2o.predictions import by_saved_model, verify_saved_model
-from sparkgpu.host.interpreter import importing
-from sparkgpu.host.processes import peak_resident_bytes
 from sparkgpu.prepare.pyspark_internals import java_of
-from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.predictions import write_predictions
-from sparkgpu.table.schema import LABEL, TableSchema
+from sparkgpu.trees.time_limit import fit_until
+from sparkgpu.trials.engine import Model, Platform, PrunedError, TreesTrial
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
@@ -51,7 +51,7 @@ _LAST_TREE_S = 2.0
 
 
 class H2OXGBoost:
-    """An engine (`sparkgpu.engines.engine.Engine`) inside the H2O to which this process is connected.
+    """An engine (`sparkgpu.trials.engine.Engine`) inside the H2O to which this process is connected.
 
     On a cluster a training that stalls is found, and all later trials fail at once.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sparkgpu.host.interpreter import complete_environment
+from sparkgpu.core.host.interpreter import complete_environment
 
 _VALUES = {
     "PYSPARK_PYTHON": sys.executable,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import h2o
 
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.schema import LABEL, WEIGHT, SplitName, TableSchema
 from sparkgpu.h2o.column_file import WantedColumn, num_rows, put_frame, write_columns
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import LABEL, WEIGHT, SplitName, TableSchema
 
 if TYPE_CHECKING:
     from h2o import H2OFrame

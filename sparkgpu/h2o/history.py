@@ -11,9 +11,9 @@ import h2o
 from h2o.estimators import H2OXGBoostEstimator
 from h2o.exceptions import H2OError
 
-from sparkgpu.engines.engine import TreesTrial
-from sparkgpu.rundir.curve import CurvePoint, curve_as_csv
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.core.rundir.curve import CurvePoint, curve_as_csv
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.trials.engine import TreesTrial
 
 _ASK_EVERY_S = 1.5
 _ASK_TO_SHOW_EVERY_S = 3.0  # each question is work for the node that trains

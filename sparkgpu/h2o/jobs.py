@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import h2o
 from h2o.exceptions import H2OError
 
-from sparkgpu.errors import TrialError
+from sparkgpu.core.errors import TrialError
 from sparkgpu.h2o.cloud import Cloud, Stall, shutdown_tracker
 
 _LOOK_EVERY_S = 5.0

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.rundir.files import Record
-from sparkgpu.words import counted
+from sparkgpu.core.rundir.files import Record
+from sparkgpu.core.words import counted
 
 # Nodes wait for each other several times in each tree. Two nodes with one thread each, on one machine, took
 # 1.1 to 2.5 times as long as one node with 14,000 training rows, and 0.9 times as long with 34,000.

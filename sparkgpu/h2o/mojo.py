@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.engines.engine import Model
-from sparkgpu.errors import TrialError
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.host.java import find_java
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.h2o.startup import UTF8, assembly_jar
-from sparkgpu.host.java import find_java
 from sparkgpu.prepare.pyspark_internals import java_texts
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.trials.engine import Model
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
@@ -47,7 +47,7 @@ def load_mojo(folder: Path, schema: TableSchema, java: JVMView | None = None) ->
 
 
 class MojoModel:
-    """A fitted model of H2O (`sparkgpu.engines.engine.Model`); `note` is for its user.
+    """A fitted model of H2O (`sparkgpu.trials.engine.Model`); `note` is for its user.
 
     `java` is a JVM with H2O on its class path. Without it, each prediction starts one.
     """

@@ -18,12 +18,12 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from sparkgpu.engines.trees.boosting import both_classes
-from sparkgpu.errors import TrialError
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.core.table.schema import Feature, TableSchema
 from sparkgpu.h2o.booster_bytes import booster_as_ubjson
 from sparkgpu.h2o.mojo_file import BOOSTER, Description, read_description
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import Feature, TableSchema
+from sparkgpu.trees.boosting import both_classes
 
 _CHUNK_VALUES = 4_000_000
 
@@ -40,7 +40,7 @@ class _Codes:
 
 
 class BoosterModel:
-    """A fitted model of H2O (`sparkgpu.engines.engine.Model`)."""
+    """A fitted model of H2O (`sparkgpu.trials.engine.Model`)."""
 
     def __init__(self, file: Path, schema: TableSchema) -> None:
         """Raises `TrialError` if the model's trees cannot be read."""

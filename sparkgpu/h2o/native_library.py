@@ -11,7 +11,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from sparkgpu.errors import DeviceError
+from sparkgpu.core.errors import DeviceError
 
 _NAME = "libxgboost4j_gpu.so"  # the one with threads; it trains on GPUs and on the CPU
 _IN_JAR = f"lib/linux_64/{_NAME}"

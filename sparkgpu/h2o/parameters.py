@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkgpu.engines.engine import TreesTrial
-from sparkgpu.engines.trees.level_order import ordered_levels
-from sparkgpu.table.schema import WEIGHT
+from sparkgpu.core.table.schema import WEIGHT
+from sparkgpu.trees.level_order import ordered_levels
+from sparkgpu.trials.engine import TreesTrial
 
 _DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.engines.engine import TreesTrial
-from sparkgpu.engines.saved_model import compared
+from sparkgpu.core.rundir.records import SavedModelRecord
+from sparkgpu.core.table.row_groups import RowGroups
+from sparkgpu.core.table.schema import SplitName
 from sparkgpu.h2o.mojo import MOJO, MojoModel, load_mojo
-from sparkgpu.rundir.records import SavedModelRecord
-from sparkgpu.table.row_groups import RowGroups
-from sparkgpu.table.schema import SplitName
+from sparkgpu.trials.engine import TreesTrial
+from sparkgpu.trials.saved_model import compared
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparkgpu.errors import DeviceError
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.java import find_java
+from sparkgpu.core.host.processes import die_with_parent, reap
 from sparkgpu.h2o.native_library import library_options
-from sparkgpu.host.java import find_java
-from sparkgpu.host.processes import die_with_parent, reap
 
 _START_TIMEOUT_S = 120.0
 _LOOK_S = 0.01

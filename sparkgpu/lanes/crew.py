@@ -14,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import BRANCHES, Branch
-from sparkgpu.errors import ExecutorLostError, TrialError, error_of_kind
-from sparkgpu.host.processes import end_groups
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.registry.engines import BRANCHES, Branch
+from sparkgpu.core.errors import ExecutorLostError, TrialError, error_of_kind
+from sparkgpu.core.host.processes import end_groups
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.events import WAITING_FOR_NETWORK, WAITING_FOR_TREES, Event
+from sparkgpu.core.rundir.files import read_json, write_json, write_text
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.launch import Worker, start_lane
-from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.events import WAITING_FOR_NETWORK, WAITING_FOR_TREES, Event
-from sparkgpu.rundir.files import read_json, write_json, write_text
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.source import Source
 
 _POLL_S = 0.05
 _CLOSING_S = 5.0

@@ -22,16 +22,16 @@ from pathlib import Path
 
 import psutil
 
-from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.registry.engines import BRANCHES, ENGINES, Branch
-from sparkgpu.errors import TrialError
-from sparkgpu.host.processes import end_groups
-from sparkgpu.host.watchdog import Vitals, family, leave_stacks
-from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
-from sparkgpu.rundir.events import Event, EventReader, EventWriter
-from sparkgpu.rundir.files import write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.source import Source
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.host.processes import end_groups
+from sparkgpu.core.host.watchdog import Vitals, family, leave_stacks
+from sparkgpu.core.plan.plan import LanePlan, Plan, prepares_table
+from sparkgpu.core.rundir.events import Event, EventReader, EventWriter
+from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.source import Source
 
 _RESTARTED = "; started once more"
 _MOST_FAULTS = 2

@@ -11,12 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from sparkgpu.errors import described
+from sparkgpu.core.errors import described
+from sparkgpu.core.host.interpreter import importing
+from sparkgpu.core.host.processes import die_with_parent
+from sparkgpu.core.host.watchdog import answer_with_stacks
+from sparkgpu.core.rundir.files import write_json
 from sparkgpu.h2o.environment import prepare_environment
-from sparkgpu.host.interpreter import importing
-from sparkgpu.host.processes import die_with_parent
-from sparkgpu.host.watchdog import answer_with_stacks
-from sparkgpu.rundir.files import write_json
 
 ValueT = TypeVar("ValueT")
 

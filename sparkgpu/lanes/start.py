@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sparkgpu.errors import DeviceError
+from sparkgpu.core.errors import DeviceError
 from sparkgpu.h2o.environment import prepare_environment
 from sparkgpu.h2o.startup import JvmSettings, StartingJvm, launch_jvm
 
@@ -36,11 +36,11 @@ def main() -> None:
         except DeviceError as error:
             refused = error
 
-    from sparkgpu.host.interpreter import importing
+    from sparkgpu.core.host.interpreter import importing
 
     with importing():
+        from sparkgpu.core.rundir.paths import RunPaths
         from sparkgpu.lanes.process import begin, end, give_up
-        from sparkgpu.rundir.paths import RunPaths
 
     begin(options.parent)
     paths = RunPaths(root=options.run)
@@ -48,8 +48,8 @@ def main() -> None:
         if refused is not None:
             raise refused
         with importing():
+            from sparkgpu.core.table.source import Source
             from sparkgpu.lanes.worker import Work
-            from sparkgpu.table.source import Source
 
         source = None if options.source is None else Source.model_validate_json(options.source)
         work = Work(paths, options.lane, options.branch, options.scratch, source, starting)

@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.config.keys import RunConfig
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.demo_table import resolve_demo
+from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.process import give_up, import_for_rows, in_background
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.demo_table import resolve_demo
-from sparkgpu.table.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

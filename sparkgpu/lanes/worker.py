@@ -16,27 +16,27 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkgpu.config import toml
-from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.config.registry.engines import ENGINES, Branch
-from sparkgpu.engines.engine import Engine, Platform, Trial, make_engine
-from sparkgpu.engines.turns import wait_for_network, wait_for_trees
-from sparkgpu.errors import DeviceError, described
+from sparkgpu.core.config import toml
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.registry.engines import ENGINES, Branch
+from sparkgpu.core.errors import DeviceError, described
+from sparkgpu.core.host.interpreter import importing
+from sparkgpu.core.plan.plan import LanePlan, Plan, prepares_table
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.schema import TableSchema, read_schema
+from sparkgpu.core.table.source import Source
 from sparkgpu.h2o.startup import StartingJvm
-from sparkgpu.host.interpreter import importing
 from sparkgpu.lanes.process import end, import_for_threads
 from sparkgpu.lanes.table_making import TableMaking
-from sparkgpu.plan.plan import LanePlan, Plan, prepares_table
-from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import read_json, write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.table.source import Source
+from sparkgpu.trials.engine import Engine, Platform, Trial, make_engine
 from sparkgpu.trials.loop import TimeShares, run_trials
+from sparkgpu.trials.turns import wait_for_network, wait_for_trees
 from sparkgpu.trials.two_sizes import run_sizes
 
 if TYPE_CHECKING:

@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.config.registry.formats import FORMATS
-from sparkgpu.errors import DataError
+from sparkgpu.core.config.registry.formats import FORMATS
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.source import Source, find_source
+from sparkgpu.core.words import counted
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.output import PredictionFile, check_output
 from sparkgpu.predict.readers.reading import Reader, refusing_unreadable
 from sparkgpu.prepare.column_values import as_float64, numbers
 from sparkgpu.prepare.encoding import labels
 from sparkgpu.score import compare, metrics
-from sparkgpu.table.source import Source, find_source
-from sparkgpu.words import counted
 
 _MOST_SCORED = 5_000_000  # values in memory: 40 MB
 _SEED = 7

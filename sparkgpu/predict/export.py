@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.engines.engine import Model, load_fitted
-from sparkgpu.engines.saved_model import largest_difference
-from sparkgpu.errors import ConfigError, DeviceError, TrialError
+from sparkgpu.core.errors import ConfigError, DeviceError, TrialError
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import DoneTrial, finished_results
+from sparkgpu.core.table.predictions import read_predictions
+from sparkgpu.core.table.rows import Rows, read_rows
+from sparkgpu.core.table.schema import TableSchema, read_schema
+from sparkgpu.core.words import listed
 from sparkgpu.predict.members import model_name, weights_of
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import DoneTrial, finished_results
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import align
-from sparkgpu.table.predictions import read_predictions
-from sparkgpu.table.rows import Rows, read_rows
-from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.words import listed
+from sparkgpu.trials.engine import Model, load_fitted
+from sparkgpu.trials.saved_model import largest_difference
 
 MLFLOW = "mlflow"
 _MOST_CHECKED = 50_000  # rows; a file that reads wrongly reads wrongly in the first of them
@@ -195,9 +195,9 @@ def _predict_mojo(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float6
 
 
 def _write_booster(trained: Trained, file: Path) -> None:
-    from sparkgpu.engines.trees.xgboost_library import XGBOOST_FILE
     from sparkgpu.h2o.mojo import MOJO
     from sparkgpu.h2o.mojo_booster import BoosterModel
+    from sparkgpu.trees.xgboost_library import XGBOOST_FILE
 
     if trained.trial.engine == "xgboost":
         shutil.copyfile(trained.folder / XGBOOST_FILE, file)
@@ -208,9 +208,9 @@ def _write_booster(trained: Trained, file: Path) -> None:
 def _predict_booster(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
     import xgboost
 
-    from sparkgpu.engines.trees.boosting import both_classes, feature_frame
     from sparkgpu.h2o.mojo import MOJO
     from sparkgpu.h2o.mojo_booster import BoosterModel
+    from sparkgpu.trees.boosting import both_classes, feature_frame
 
     booster = xgboost.Booster(model_file=file)
     if trained.trial.engine == "xgboost":
@@ -222,7 +222,7 @@ def _predict_booster(file: Path, trained: Trained, rows: Rows) -> NDArray[np.flo
 
 
 def _write_lightgbm(trained: Trained, file: Path) -> None:
-    from sparkgpu.engines.trees.lightgbm_library import LIGHTGBM_FILE
+    from sparkgpu.trees.lightgbm_library import LIGHTGBM_FILE
 
     shutil.copyfile(trained.folder / LIGHTGBM_FILE, file)
 
@@ -230,27 +230,27 @@ def _write_lightgbm(trained: Trained, file: Path) -> None:
 def _predict_lightgbm(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
     import lightgbm
 
-    from sparkgpu.engines.trees.boosting import both_classes, feature_frame
+    from sparkgpu.trees.boosting import both_classes, feature_frame
 
     found = lightgbm.Booster(model_file=file).predict(feature_frame(rows, trained.schema))
     return both_classes(np.asarray(found), trained.schema)
 
 
 def _write_catboost(trained: Trained, file: Path) -> None:
-    from sparkgpu.engines.trees.catboost_library import CATBOOST_FILE
+    from sparkgpu.trees.catboost_library import CATBOOST_FILE
 
     shutil.copyfile(trained.folder / CATBOOST_FILE, file)
 
 
 def _predict_catboost(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
-    from sparkgpu.engines.trees.boosting import feature_frame
-    from sparkgpu.engines.trees.catboost_library import predictions_of_file
+    from sparkgpu.trees.boosting import feature_frame
+    from sparkgpu.trees.catboost_library import predictions_of_file
 
     return predictions_of_file(file, feature_frame(rows, trained.schema), trained.schema)
 
 
 def _write_torch(trained: Trained, folder: Path) -> None:
-    from sparkgpu.engines.neural.model import TENSORS
+    from sparkgpu.neural.model import TENSORS
 
     folder.mkdir()
     for name in (TENSORS, "model.json"):
@@ -258,7 +258,7 @@ def _write_torch(trained: Trained, folder: Path) -> None:
 
 
 def _predict_torch(folder: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
-    from sparkgpu.engines.neural.model import load_model
+    from sparkgpu.neural.model import load_model
 
     return load_model(folder).predict(rows)
 
@@ -271,7 +271,7 @@ def _write_onnx(trained: Trained, file: Path) -> None:
 
         trees_as_onnx(BoosterModel(trained.folder / MOJO, trained.schema), trained.schema, file)
         return
-    from sparkgpu.engines.neural.model import load_model
+    from sparkgpu.neural.model import load_model
     from sparkgpu.predict.export_onnx import network_as_onnx
 
     network_as_onnx(load_model(trained.folder), trained.schema, file)

@@ -22,19 +22,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparkgpu.engines.neural.model import TabularModel
-from sparkgpu.engines.neural.nets.piecewise import PiecewiseEmbeddings
-from sparkgpu.engines.neural.nets.tabm import FirstBlock
-from sparkgpu.engines.neural.preprocess import (
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.neural.model import TabularModel
+from sparkgpu.neural.nets.piecewise import PiecewiseEmbeddings
+from sparkgpu.neural.nets.tabm import FirstBlock
+from sparkgpu.neural.preprocess import (
     NumericTransform,
     QuantileNormal,
     RobustClip,
     bend,
     middle_and_unit,
 )
-from sparkgpu.errors import ConfigError
 from sparkgpu.predict.onnx_columns import input_name, words_of
-from sparkgpu.table.schema import TableSchema
 
 _OPSET = 18
 _EXAMPLE_ROWS = 3

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sparkgpu.core.table.schema import Feature, TableSchema
 from sparkgpu.h2o.mojo_booster import BoosterModel
 from sparkgpu.h2o.mojo_file import Description
 from sparkgpu.predict.onnx_columns import input_name, words_of
-from sparkgpu.table.schema import Feature, TableSchema
 
 _OPSETS = {"": 18, "ai.onnx.ml": 3}
 _IR_VERSION = 9

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.engines.engine import Model, load_fitted
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import finished_results
+from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, model_name, weights_of
 from sparkgpu.prepare.column_types import BROKEN_TYPES, WHOLE_TYPES
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.level_means import load_means
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import finished_results
 from sparkgpu.score.calibration import scaled
-from sparkgpu.table.schema import TableSchema, read_schema
+from sparkgpu.trials.engine import Model, load_fitted
 
 if TYPE_CHECKING:
     import pyarrow as pa

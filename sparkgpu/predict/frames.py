@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
 
 if TYPE_CHECKING:
     import pandas

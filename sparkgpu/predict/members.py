@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sparkgpu.errors import ConfigError
-from sparkgpu.rundir.results import ModelResult, Results
-from sparkgpu.words import listed, nearest
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.rundir.results import ModelResult, Results
+from sparkgpu.core.words import listed, nearest
 
 BEST = "best"
 """The name of the model that led on the validation rows."""

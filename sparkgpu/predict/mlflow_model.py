@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparkgpu import __version__
-from sparkgpu.errors import DeviceError, TrialError
+from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import Results, read_results
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import Feature
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.members import BEST
 from sparkgpu.predict.needed_files import copy_needed
 from sparkgpu.prepare.column_types import WHOLE_TYPES
-from sparkgpu.rundir.curve import read_curve
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results, read_results
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import Feature
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.prepare.level_means import FOLDER
-from sparkgpu.rundir.paths import RunPaths
 
 
 def copy_needed(paths: RunPaths, trials: Iterable[str], folder: Path) -> None:

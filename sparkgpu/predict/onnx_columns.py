@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from sparkgpu.table.schema import OTHER_LEVEL, Feature
+from sparkgpu.core.table.schema import OTHER_LEVEL, Feature
 
 NumberT = TypeVar("NumberT", int, float)
 

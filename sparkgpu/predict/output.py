@@ -16,9 +16,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.errors import ConfigError, DataError
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.words import listed
+from sparkgpu.core.errors import ConfigError, DataError
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.words import listed
 
 PREDICTION = "prediction"
 _ENDINGS = (".parquet", ".csv")

@@ -17,11 +17,11 @@ from pyspark.ml import Transformer
 from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.words import listed
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.members import BEST
 from sparkgpu.predict.output import prediction_arrays, prediction_columns
-from sparkgpu.words import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

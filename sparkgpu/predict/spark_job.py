@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparkgpu.errors import ConfigError, SparkgpuError
+from sparkgpu.core.errors import ConfigError, SparkgpuError
+from sparkgpu.core.table.source import find_source
+from sparkgpu.core.words import clean
 from sparkgpu.predict.members import BEST
 from sparkgpu.prepare.spark_source import open_table, refusing_unreadable
-from sparkgpu.table.source import find_source
-from sparkgpu.words import clean
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

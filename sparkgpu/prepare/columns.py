@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sparkgpu.errors import DataError
-from sparkgpu.words import listed
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.words import listed
 
 RESERVED = "__sparkgpu_"
 ROW_ID = f"{RESERVED}row_id"

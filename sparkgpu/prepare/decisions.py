@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparkgpu.config.keys import RunConfig
-from sparkgpu.errors import DataError
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.core.words import listed
 from sparkgpu.prepare.columns import refuse_reserved
 from sparkgpu.prepare.labels import class_weights
 from sparkgpu.prepare.notes import notes_on
 from sparkgpu.prepare.roles import ColumnRole, TableStatistics, check_columns, decide_roles
 from sparkgpu.prepare.target import Target
-from sparkgpu.table.schema import DroppedColumn, Feature, TableSchema
-from sparkgpu.words import listed
 
 
 @dataclass(frozen=True, kw_only=True)

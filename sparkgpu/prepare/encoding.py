@@ -20,7 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.rows import Rows, as_numpy
+from sparkgpu.core.table.schema import OTHER_LEVEL, Feature, TableSchema
+from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.column_values import (
     ISO_TIMESTAMP,
     TIMESTAMP,
@@ -39,9 +42,6 @@ from sparkgpu.prepare.column_values import (
 )
 from sparkgpu.prepare.level_means import LevelMeans
 from sparkgpu.prepare.roles import FLOAT32_MAX
-from sparkgpu.table.rows import Rows, as_numpy
-from sparkgpu.table.schema import OTHER_LEVEL, Feature, TableSchema
-from sparkgpu.words import listed, nearest
 
 
 @dataclass(kw_only=True)

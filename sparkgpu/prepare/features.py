@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from sparkgpu.core.table.schema import Feature, Reading
 from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.roles import ColumnRole, safe_names
-from sparkgpu.table.schema import Feature, Reading
 
 _READINGS: Mapping[str, Reading] = {
     "numeric": "number",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 
-from sparkgpu.table.source import Source, table_files
+from sparkgpu.core.table.source import Source, table_files
 
 
 @dataclass(frozen=True, kw_only=True)

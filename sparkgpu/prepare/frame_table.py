@@ -14,17 +14,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.core.table.schema import Feature, SplitName, TableSchema
+from sparkgpu.core.table.writer import SplitFile, slots, table_rows
 from sparkgpu.prepare.column_types import spark_type
 from sparkgpu.prepare.column_values import is_text
 from sparkgpu.prepare.features import features_of
 from sparkgpu.prepare.levels import LevelCounts, categories
 from sparkgpu.prepare.roles import ColumnRole
 from sparkgpu.prepare.timestamps import TIME_PARTS
-from sparkgpu.rundir.files import write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import Feature, SplitName, TableSchema
-from sparkgpu.table.writer import SplitFile, slots, table_rows
 
 _MOST_LEVELS = 1_000
 _FEWEST_ROWS = 10

@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pandas.util import hash_array
 
+from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.prepare.column_values import decoded, timestamps
 from sparkgpu.prepare.columns import own_columns
-from sparkgpu.table.rows import as_numpy
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _NULL_HASH = np.uint64(0x8F5A6C1D2B7E9043)

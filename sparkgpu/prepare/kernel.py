@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkgpu.config.values import Role
+from sparkgpu.core.config.values import Role
 from sparkgpu.prepare.column_types import TIME_TYPES, WHOLE_TYPES, is_number, spark_type
 from sparkgpu.prepare.column_values import (
     BLANKS,

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.config.keys import DataConfig
-from sparkgpu.errors import DataError
+from sparkgpu.core.config.keys import DataConfig
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table import schema as names
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.prepare.column_types import is_number
 from sparkgpu.prepare.column_values import as_float64, numbers
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.target import Target
-from sparkgpu.table import schema as names
-from sparkgpu.table.schema import TableSchema
 
 
 def check_weight_type(config: DataConfig, kind: str) -> None:

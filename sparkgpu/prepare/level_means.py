@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.table.rows import as_numpy
-from sparkgpu.table.schema import Feature
+from sparkgpu.core.table.rows import as_numpy
+from sparkgpu.core.table.schema import Feature
 
 _PRIOR_ROWS = 10.0  # so many rows with the overall mean stand beside a level's own (Micci-Barreca 2001)
 FOLDER = "target_means"

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.schema import OTHER_LEVEL, DroppedColumn
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.roles import ColumnRole, ColumnStatistics, text_reason
 from sparkgpu.prepare.split import TRAIN, SplitRule
-from sparkgpu.table.schema import OTHER_LEVEL, DroppedColumn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.errors import DataError
-from sparkgpu.host.processor import usable_cores
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.host.processor import usable_cores
+from sparkgpu.core.table.source import Source
+from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet
-from sparkgpu.table.source import Source
-from sparkgpu.words import listed
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Iterator[pa.RecordBatch]], ResultT]

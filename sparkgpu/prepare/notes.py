@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparkgpu.config.keys import DataConfig
+from sparkgpu.core.config.keys import DataConfig
+from sparkgpu.core.table.schema import Feature
+from sparkgpu.core.words import listed
 from sparkgpu.prepare.roles import ColumnRole, TableStatistics
 from sparkgpu.prepare.target import Target
-from sparkgpu.table.schema import Feature
-from sparkgpu.words import listed
 
 
 def notes_on(

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from sparkgpu.core.table.schema import OTHER_LEVEL, Feature
 from sparkgpu.prepare.column_types import BROKEN_TYPES
 from sparkgpu.prepare.column_values import FINITE_NUMBER, TIMESTAMP
 from sparkgpu.prepare.pyspark_internals import java_of, java_texts
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.sql import quoted
 from sparkgpu.prepare.timestamps import TIME_PARTS
-from sparkgpu.table.schema import OTHER_LEVEL, Feature
 
 if TYPE_CHECKING:
     from pyspark.ml import PipelineModel, Transformer

@@ -18,9 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.values import Role
-from sparkgpu.errors import DataError
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.values import Role
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.table.source import TEXT_FORMATS, Source
 from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, columns_of, schema_of
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.features import features_of
@@ -43,11 +48,6 @@ from sparkgpu.prepare.table_rows import (
 )
 from sparkgpu.prepare.target import Target, find_target
 from sparkgpu.prepare.target_means import LookAtMeans, planned_means, with_means, write_means
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.table.source import TEXT_FORMATS, Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sparkgpu.config.values import Role
-from sparkgpu.errors import DataError
+from sparkgpu.core.config.values import Role
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.schema import RESERVED_COLUMNS, DroppedColumn
+from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.column_types import is_number
-from sparkgpu.table.schema import RESERVED_COLUMNS, DroppedColumn
-from sparkgpu.words import listed, nearest
 
 FEW_CLASSES = 20
 """An integer target with at most this many values is taken as classes."""

@@ -20,17 +20,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkgpu.config.registry.formats import FORMATS
-from sparkgpu.errors import DataError
+from sparkgpu.core.config.registry.formats import FORMATS
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.rows import as_numpy
+from sparkgpu.core.table.source import Source, table_files
+from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.columns import ROW_ID, own_columns
 from sparkgpu.prepare.file_columns import FileColumns, file_columns
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
 from sparkgpu.prepare.spark_rows import literal, with_timestamps
 from sparkgpu.prepare.sql import quoted
 from sparkgpu.prepare.text import JsonParser, LineError, Parser, Types, csv_parser, no_rows, settled, unified
-from sparkgpu.table.rows import as_numpy
-from sparkgpu.table.source import Source, table_files
-from sparkgpu.words import listed, nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -40,7 +40,7 @@ _LINE = "value"
 
 
 class Opener(Protocol):
-    """Opens a source of one format; its entry is in `sparkgpu.config.registry.formats`."""
+    """Opens a source of one format; its entry is in `sparkgpu.core.config.registry.formats`."""
 
     def __call__(self, session: SparkSession, source: Source) -> DataFrame:
         """The user's columns. If the row id is not among them, rows are ordered by their content.

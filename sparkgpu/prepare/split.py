@@ -21,8 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparkgpu.config.keys import SplitConfig
-from sparkgpu.errors import DataError
+from sparkgpu.core.config.keys import SplitConfig
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.rows import as_numpy
+from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_types import is_number
 from sparkgpu.prepare.column_values import as_float64, as_texts, decoded, numbers, timestamps
 from sparkgpu.prepare.columns import ROW_ID
@@ -30,8 +32,6 @@ from sparkgpu.prepare.hashes import value_hashes
 from sparkgpu.prepare.labels import weights_of
 from sparkgpu.prepare.places import as_places, mixed, places_of
 from sparkgpu.prepare.target import Target
-from sparkgpu.table.rows import as_numpy
-from sparkgpu.words import listed
 
 NONE, TRAIN, VALID, TEST = 0, 1, 2, 3
 SPLITS = {"train": TRAIN, "valid": VALID, "test": TEST}

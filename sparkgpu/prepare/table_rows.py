@@ -20,7 +20,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.config.keys import DataConfig
+from sparkgpu.core.config.keys import DataConfig
+from sparkgpu.core.table.rows import as_numpy
+from sparkgpu.core.table.schema import SPLIT, Feature
+from sparkgpu.core.table.writer import SplitFile, table_rows
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.encoding import Encoder
@@ -32,9 +35,6 @@ from sparkgpu.prepare.spark_rows import limit_batches, mapped
 from sparkgpu.prepare.split import SPLITS, SplitRule
 from sparkgpu.prepare.sql import quoted
 from sparkgpu.prepare.target_means import parts_of
-from sparkgpu.table.rows import as_numpy
-from sparkgpu.table.schema import SPLIT, Feature
-from sparkgpu.table.writer import SplitFile, table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.schema import Task
+from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_values import labels_of
 from sparkgpu.prepare.roles import MANY_CLASSES, ColumnStatistics, infer_task
-from sparkgpu.table.schema import Task
-from sparkgpu.words import listed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sparkgpu.core.table.rows import as_numpy
+from sparkgpu.core.table.schema import Feature
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.level_means import FOLDER, ColumnMeans
@@ -31,8 +33,6 @@ from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.places import places_of
 from sparkgpu.prepare.roles import safe_names
 from sparkgpu.prepare.split import TRAIN, Assigned, SplitRule
-from sparkgpu.table.rows import as_numpy
-from sparkgpu.table.schema import Feature
 
 _PARTS = 10
 _FEWEST_ROWS = 2

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_values import MISSING_TEXTS
-from sparkgpu.words import listed
 
 Types = Mapping[str, pa.DataType]
 """Columns in order: integers, floats, booleans, dates, timestamps, text; null if no value was seen yet."""

@@ -15,11 +15,11 @@ from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 
-from sparkgpu.errors import DataError
-from sparkgpu.host.processor import usable_cores
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.host.processor import usable_cores
+from sparkgpu.core.table.source import Source
 from sparkgpu.prepare.file_columns import files_of
 from sparkgpu.prepare.text import CsvParser, JsonParser, LineError, Parser, csv_parser, unified
-from sparkgpu.table.source import Source
 
 BLOCK_BYTES = 1 << 23
 SAMPLE_BYTES = 1 << 16

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.source import Source
 from sparkgpu.prepare.file_columns import file_columns, files_of
 from sparkgpu.prepare.text import Types, no_rows, settled, unified
 from sparkgpu.prepare.text_files import TextFiles
-from sparkgpu.table.source import Source
 
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 1 << 26

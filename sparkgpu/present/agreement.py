@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.words import number_text
 from sparkgpu.present.failures import prediction_text, truth_text
 from sparkgpu.present.table import Table, cells, name_cell, number_cell, whole_cell
-from sparkgpu.rundir.results import Results
 from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import FloatArray
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.words import number_text
 
 _MOST_ROWS = 8
 _TENTH = 0.1

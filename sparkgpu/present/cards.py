@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import ModelResult
+from sparkgpu.core.words import counted, metric_title, number_text
 from sparkgpu.present.sections import Inputs
 from sparkgpu.present.table import interval_cell
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import ModelResult
 from sparkgpu.score.calibration import calibration_error
-from sparkgpu.words import counted, metric_title, number_text
 
 _MOST_SEGMENTS = 5
 _TAGS = {

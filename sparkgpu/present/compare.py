@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sparkgpu.errors import ConfigError, SparkgpuError
+from sparkgpu.core.errors import ConfigError, SparkgpuError
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import Results, read_results
+from sparkgpu.core.table.schema import TableSchema, read_schema
+from sparkgpu.core.words import clean, distinct, listed, metric_title, number_text
 from sparkgpu.present.entries import Entry, contestants, entries, ranked
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results, read_results
 from sparkgpu.score.compare import compare
 from sparkgpu.score.predictions import SEED, LabelReader, Labels, ModelPredictions, predictions_of_models
 from sparkgpu.score.rows import FloatArray
-from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.words import clean, distinct, listed, metric_title, number_text
 
 _MOST_LETTERS = 32  # of a run's name; the table of the runs has the whole of it
 

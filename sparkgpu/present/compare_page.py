@@ -16,7 +16,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from sparkgpu import __version__
-from sparkgpu.errors import ConfigError
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.words import clean, counted, listed, metric_title, seconds_text
 from sparkgpu.present.compare import Board, Compared, board, boards_of, read_runs, why_apart
 from sparkgpu.present.data_tables import short_source
 from sparkgpu.present.entries import Entry
@@ -27,9 +29,7 @@ from sparkgpu.present.report import page_of, render
 from sparkgpu.present.table import DASH, Cell, Table, interval_cell, number_cell, seconds_cell, table_of
 from sparkgpu.present.tables import Fact, signed, signed_interval, taken
 from sparkgpu.present.terminal.tables import print_line, print_runs
-from sparkgpu.rundir.files import write_text
 from sparkgpu.score.metrics import greater_is_better
-from sparkgpu.words import clean, counted, listed, metric_title, seconds_text
 
 _LONG = 40  # letters of a setting in a cell; the whole stands in its tooltip
 _NOT_COMPARED = ("data.source",)  # the runs' table says it

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.rundir.curve import read_curve
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import DoneTrial, Results
+from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import DoneTrial, Results
 from sparkgpu.score.predictions import Labels
 from sparkgpu.score.rows import FloatArray
 

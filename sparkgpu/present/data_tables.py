@@ -7,6 +7,9 @@ from pathlib import PurePath
 
 from markupsafe import Markup
 
+from sparkgpu.core.rundir.profile import ColumnProfile, TableProfile
+from sparkgpu.core.table.schema import Feature, TableSchema
+from sparkgpu.core.words import clean, listed, number_text
 from sparkgpu.present.table import (
     DASH,
     Cell,
@@ -17,9 +20,6 @@ from sparkgpu.present.table import (
     whole_cell,
 )
 from sparkgpu.present.tables import Fact
-from sparkgpu.rundir.profile import ColumnProfile, TableProfile
-from sparkgpu.table.schema import Feature, TableSchema
-from sparkgpu.words import clean, listed, number_text
 
 MOST_COLUMNS = 200
 """Of the table of all columns, those that belong to the target most, so that the page stays small."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Literal
 
-from sparkgpu.config.registry.engines import branch_of
+from sparkgpu.core.config.registry.engines import branch_of
+from sparkgpu.core.rundir.results import DoneTrial, MetricValues, ModelResult, Results
+from sparkgpu.core.words import counted, number_text
 from sparkgpu.present.tables import signed
-from sparkgpu.rundir.results import DoneTrial, MetricValues, ModelResult, Results
 from sparkgpu.score.compare import Comparison, Interval
 from sparkgpu.score.metrics import score
-from sparkgpu.words import counted, number_text
 
 Split = Literal["valid", "test"]
 

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.core.table.schema import Feature, TableSchema
+from sparkgpu.core.words import short
 from sparkgpu.present.table import (
     Cell,
     Table,
@@ -25,9 +28,6 @@ from sparkgpu.present.table import (
 from sparkgpu.score import segments
 from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import checked
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import Feature, TableSchema
-from sparkgpu.words import short
 
 MOST_SEGMENTS = 12
 _MOST_ROWS = 12

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.explanations import Explanations
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import DoneTrial, Results
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.predict.fitted import typed_classes
 from sparkgpu.predict.output import prediction_columns
 from sparkgpu.present.entries import Split, entries, ranked
-from sparkgpu.rundir.curve import read_curve
-from sparkgpu.rundir.explanations import Explanations
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import DoneTrial, Results
 from sparkgpu.score.predictions import ModelPredictions
-from sparkgpu.table.schema import TableSchema
 
 if TYPE_CHECKING:
     import pandas as pd

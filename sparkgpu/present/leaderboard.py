@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from sparkgpu.core.rundir.results import DoneTrial, ModelResult, Results
+from sparkgpu.core.words import counted, listed, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import Entry, Split, entries, ranked
 from sparkgpu.present.table import (
     DASH,
@@ -22,10 +24,8 @@ from sparkgpu.present.table import (
     table_of,
     whole_cell,
 )
-from sparkgpu.rundir.results import DoneTrial, ModelResult, Results
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import best, greater_is_better
-from sparkgpu.words import counted, listed, metric_title, number_text, seconds_text
 
 _Row = tuple[str, bool | None, tuple[Cell, ...]]
 """A heading, whether greater is better if it is a metric, and the models' cells."""

@@ -14,17 +14,17 @@ from typing import Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sparkgpu.plan.plan import Plan
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.files import UNREADABLE, read_record, write_bytes, write_text
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import read_results
+from sparkgpu.core.table.schema import read_schema
 from sparkgpu.present import cards, data_tables, style, tables, unfinished
 from sparkgpu.present.figure import Picture, plot_style
 from sparkgpu.present.pictures.shared import MOST_ROWS
 from sparkgpu.present.sections import SECTIONS, Inputs, facts
 from sparkgpu.present.table import escape_markdown, html, markdown
-from sparkgpu.rundir.files import UNREADABLE, read_record, write_bytes, write_text
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import read_results
 from sparkgpu.score.predictions import predictions_of_models
-from sparkgpu.table.schema import read_schema
 
 PICTURES = (
     "leaderboard", "roc_curves", "confusion_matrix", "predicted_vs_true", "reliability", "learning_curves",

@@ -14,24 +14,24 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from sparkgpu.errors import EXIT_DONE, ConfigError, TrialError
+from sparkgpu.core.errors import EXIT_DONE, ConfigError, TrialError
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import Results, finished_results
+from sparkgpu.core.words import capital, clean, metric_title, number_text
 from sparkgpu.present import frames
 from sparkgpu.present.entries import Split
 from sparkgpu.present.leaderboard import models_down
 from sparkgpu.present.table import plain_html
 from sparkgpu.present.verdict import verdict
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results, finished_results
-from sparkgpu.words import capital, clean, metric_title, number_text
 
 if TYPE_CHECKING:
     import pandas
 
+    from sparkgpu.core.rundir.explanations import Explanations
+    from sparkgpu.core.table.schema import TableSchema
     from sparkgpu.predict.fitted import FittedModel
     from sparkgpu.present.figure import Picture
-    from sparkgpu.rundir.explanations import Explanations
     from sparkgpu.score.predictions import ModelPredictions
-    from sparkgpu.table.schema import TableSchema
 
 
 @dataclass(frozen=True, repr=False)
@@ -254,7 +254,7 @@ class RunResult:
         return RunPaths(root=self.path)
 
     def _schema(self) -> TableSchema:
-        from sparkgpu.table.schema import read_schema
+        from sparkgpu.core.table.schema import read_schema
 
         if not self._paths.schema.is_file():
             raise ConfigError(
@@ -274,7 +274,7 @@ class RunResult:
             return None
 
     def _explanations(self) -> Explanations:
-        from sparkgpu.rundir.explanations import read_explanations
+        from sparkgpu.core.rundir.explanations import read_explanations
 
         found = read_explanations(self._paths)
         if found is None:

@@ -10,7 +10,13 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from sparkgpu.plan.plan import Plan
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.advice import BenchRecord, BenchRow
+from sparkgpu.core.rundir.files import UNREADABLE, read_record
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.rundir.results import DoneTrial, Results
+from sparkgpu.core.words import seconds_text
 from sparkgpu.present.table import (
     DASH,
     Cell,
@@ -23,12 +29,6 @@ from sparkgpu.present.table import (
     whole_cell,
 )
 from sparkgpu.present.tables import strategy_text
-from sparkgpu.rundir.advice import BenchRecord, BenchRow
-from sparkgpu.rundir.files import UNREADABLE, read_record
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.rundir.results import DoneTrial, Results
-from sparkgpu.words import seconds_text
 
 _Span = tuple[float, float]
 

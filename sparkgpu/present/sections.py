@@ -13,30 +13,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.toml import load
-from sparkgpu.errors import ConfigError
-from sparkgpu.plan.plan import Plan
-from sparkgpu.present import data_tables, failures, leaderboard, scaling, tables
-from sparkgpu.present.agreement import agreement, disagreement, most_confused
-from sparkgpu.present.pictures import classes, columns, machine, regression, scores
-from sparkgpu.present.pictures import failures as failure_pictures
-from sparkgpu.present.pictures.shared import best_few, with_predictions
-from sparkgpu.present.tables import Fact
-from sparkgpu.present.timeline import seconds_by_phase
-from sparkgpu.present.verdict import next_steps, verdict
-from sparkgpu.rundir.advice import AdviceRecord
-from sparkgpu.rundir.explanations import read_explanations
-from sparkgpu.rundir.files import read_record
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.profile import TableProfile
-from sparkgpu.rundir.results import Results
-from sparkgpu.score.compare import Interval
-from sparkgpu.score.predictions import ModelPredictions
-from sparkgpu.score.segments import LEAST_ROWS, Segment
-from sparkgpu.table.rows import Rows, read_rows
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.words import (
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.toml import load
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.advice import AdviceRecord
+from sparkgpu.core.rundir.explanations import read_explanations
+from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.profile import TableProfile
+from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.table.rows import Rows, read_rows
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.words import (
     blend_of_one,
     capital,
     counted,
@@ -45,6 +34,17 @@ from sparkgpu.words import (
     number_text,
     seconds_text,
 )
+from sparkgpu.present import data_tables, failures, leaderboard, scaling, tables
+from sparkgpu.present.agreement import agreement, disagreement, most_confused
+from sparkgpu.present.pictures import classes, columns, machine, regression, scores
+from sparkgpu.present.pictures import failures as failure_pictures
+from sparkgpu.present.pictures.shared import best_few, with_predictions
+from sparkgpu.present.tables import Fact
+from sparkgpu.present.timeline import seconds_by_phase
+from sparkgpu.present.verdict import next_steps, verdict
+from sparkgpu.score.compare import Interval
+from sparkgpu.score.predictions import ModelPredictions
+from sparkgpu.score.segments import LEAST_ROWS, Segment
 
 Content = Mapping[str, object]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from markupsafe import Markup
 
-from sparkgpu.words import clean, gibibytes, number_text, seconds_text
+from sparkgpu.core.words import clean, gibibytes, number_text, seconds_text
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

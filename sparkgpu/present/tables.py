@@ -12,7 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-from sparkgpu.plan.plan import LanePlan, Plan
+from sparkgpu.core.plan.plan import LanePlan, Plan
+from sparkgpu.core.rundir.advice import AdviceRecord
+from sparkgpu.core.rundir.explanations import ColumnImportance, Explanations, Importance
+from sparkgpu.core.rundir.results import (
+    DoneTrial,
+    FailedTrial,
+    ModelResult,
+    PairResult,
+    Results,
+    SplitMetrics,
+    TrialResult,
+)
+from sparkgpu.core.words import gibibytes, metric_title, number_text, seconds_text
 from sparkgpu.present.table import (
     DASH,
     Cell,
@@ -26,19 +38,7 @@ from sparkgpu.present.table import (
     three_digits,
     whole_cell,
 )
-from sparkgpu.rundir.advice import AdviceRecord
-from sparkgpu.rundir.explanations import ColumnImportance, Explanations, Importance
-from sparkgpu.rundir.results import (
-    DoneTrial,
-    FailedTrial,
-    ModelResult,
-    PairResult,
-    Results,
-    SplitMetrics,
-    TrialResult,
-)
 from sparkgpu.score.metrics import score
-from sparkgpu.words import gibibytes, metric_title, number_text, seconds_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sparkgpu.config.registry.engines import BRANCHES
-from sparkgpu.host.telemetry import Sample, read_telemetry
-from sparkgpu.rundir.events import Event, EventReader
-from sparkgpu.rundir.files import UNREADABLE
-from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.core.config.registry.engines import BRANCHES
+from sparkgpu.core.host.telemetry import Sample, read_telemetry
+from sparkgpu.core.rundir.events import Event, EventReader
+from sparkgpu.core.rundir.files import UNREADABLE
+from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.score.rows import FloatArray
 
 MOST_SAMPLES = 240

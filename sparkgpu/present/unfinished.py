@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
-from sparkgpu.config.registry.engines import BRANCHES, branch_of
-from sparkgpu.errors import ConfigError
-from sparkgpu.host.telemetry import read_telemetry
-from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trials import TrialSpec
+from sparkgpu.core.config.registry.engines import BRANCHES, branch_of
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.host.telemetry import read_telemetry
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.events import Event
+from sparkgpu.core.rundir.files import UNREADABLE, read_json, read_record
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import Results, read_results
+from sparkgpu.core.table.schema import TableSchema, read_schema
+from sparkgpu.core.words import counted, listed, metric_title, number_text
 from sparkgpu.present.data_tables import about_table, title_of
 from sparkgpu.present.pictures.machine import activity
 from sparkgpu.present.table import DASH, Cell, Table, table_of
 from sparkgpu.present.tables import Fact, lanes
 from sparkgpu.present.timeline import events_of
 from sparkgpu.present.verdict import NextStep, resume, verdict
-from sparkgpu.rundir.curve import read_curve
-from sparkgpu.rundir.events import Event
-from sparkgpu.rundir.files import UNREADABLE, read_json, read_record
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results, read_results
-from sparkgpu.table.schema import TableSchema, read_schema
-from sparkgpu.words import counted, listed, metric_title, number_text
 
 _Read = TypeVar("_Read")
 

@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sparkgpu.config.models import OWN
-from sparkgpu.config.registry.engines import branch_of
+from sparkgpu.core.config.models import OWN
+from sparkgpu.core.config.registry.engines import branch_of
+from sparkgpu.core.rundir.results import PairResult, Results
+from sparkgpu.core.words import capital, counted, metric_title, number_text, seconds_text
 from sparkgpu.present.tables import reason, signed
-from sparkgpu.rundir.results import PairResult, Results
 from sparkgpu.score.metrics import best, greater_is_better
-from sparkgpu.words import capital, counted, metric_title, number_text, seconds_text
 
 MOST = 3
 _FEW_ROWS = 2000  # of the test split: its interval is wide enough to hide a difference that matters

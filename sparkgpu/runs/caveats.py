@@ -12,19 +12,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sparkgpu.config.registry.engines import BRANCHES, branch_of
-from sparkgpu.host.telemetry import GpuSample, Sample, idle_percent, read_telemetry
-from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.events import TRAINING, Event, EventReader
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.rundir.results import DoneTrial
+from sparkgpu.core.config.registry.engines import BRANCHES, branch_of
+from sparkgpu.core.host.telemetry import GpuSample, Sample, idle_percent, read_telemetry
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import TRAINING, Event, EventReader
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.rundir.results import DoneTrial
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.words import counted, listed, metric_title, number_text
 from sparkgpu.runs.pooled import Pooled
 from sparkgpu.score import metrics
 from sparkgpu.score.predictions import Labels
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.words import counted, listed, metric_title, number_text
 
 _LIMITS = {"trees": ("tree", "ntrees"), "neural": ("epoch", "epochs")}
 _LOSS = {"binary": "log_loss", "multiclass": "log_loss", "regression": "rmse"}

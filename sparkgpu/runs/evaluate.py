@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from sparkgpu.host.telemetry import Sample
-from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.curve import read_curve, still_improving
-from sparkgpu.rundir.files import read_record
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.rundir.results import (
+from sparkgpu.core.host.telemetry import Sample
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.curve import read_curve, still_improving
+from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.rundir.results import (
     CalibrationResult,
     ComparisonResult,
     DoneTrial,
@@ -27,12 +27,12 @@ from sparkgpu.rundir.results import (
     SplitMetrics,
     Spread,
 )
+from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
 from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, compare_pairs, gains, mix
 from sparkgpu.score import metrics
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import LabelReader, Labels, Mean, trial_predictions
-from sparkgpu.table.schema import SplitName, TableSchema
 
 _AS_FITTED = {
     "fit_s", "predict_s", "train_rows_per_s", "peak_host_bytes", "peak_device_bytes", "best_iteration",

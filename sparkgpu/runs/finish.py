@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sparkgpu import __version__
-from sparkgpu.host.devices import Machine
-from sparkgpu.host.monitor import Monitor
+from sparkgpu.core.host.devices import Machine
+from sparkgpu.core.host.monitor import Monitor
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.files import read_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import CostInfo, DataInfo, Results, RunInfo, write_results
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.lanes.crew import Outcome
-from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.files import read_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import CostInfo, DataInfo, Results, RunInfo, write_results
 from sparkgpu.runs.provenance import host, versions
-from sparkgpu.table.schema import TableSchema
 
 if TYPE_CHECKING:
     from sparkgpu.runs.evaluate import Evaluation

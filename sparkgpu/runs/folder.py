@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.config.keys import DevicesConfig, PrepareConfig, RunConfig, dotted
-from sparkgpu.config.toml import run_schema
-from sparkgpu.errors import EXIT_INTERRUPTED, ConfigError, NoticeToStop, SparkgpuError
-from sparkgpu.host.devices import Machine
-from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.files import read_record, write_json, write_text
-from sparkgpu.rundir.paths import RunPaths, clear_unfinished, has_table
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.config.keys import DevicesConfig, PrepareConfig, RunConfig, dotted
+from sparkgpu.core.config.toml import run_schema
+from sparkgpu.core.errors import EXIT_INTERRUPTED, ConfigError, NoticeToStop, SparkgpuError
+from sparkgpu.core.host.devices import Machine
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.files import read_record, write_json, write_text
+from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished, has_table
+from sparkgpu.core.table.demo import DEMO
+from sparkgpu.core.table.source import Source
 from sparkgpu.runs.provenance import environment
-from sparkgpu.table.demo import DEMO
-from sparkgpu.table.source import Source
 
 
 def run_folder(

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from sparkgpu.host.interpreter import importing
-from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.core.host.interpreter import importing
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.rundir.paths import RunPaths
 
 SAVE_WITHIN_S = 120.0
 """Less than the notice period in the scripts of `sparkgpu slurm write`."""
@@ -64,7 +64,7 @@ def _checkpoints(paths: RunPaths, spec: TrialSpec) -> set[Path]:
 _FOR_THE_END = (
     "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.optimize",
     "scipy.stats", "joblib", "sklearn.utils", "sklearn.metrics", "matplotlib.figure", "jinja2",
-    "sparkgpu.profile", "sparkgpu.present.report",
+    "sparkgpu.score.profile", "sparkgpu.present.report",
 )  # fmt: skip
 
 

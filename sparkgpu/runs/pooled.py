@@ -13,13 +13,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.plan.trials import TUNED
-from sparkgpu.rundir.results import CalibrationResult, PairResult
+from sparkgpu.core.plan.trials import TUNED
+from sparkgpu.core.rundir.results import CalibrationResult, PairResult
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score import blend, compare, metrics
 from sparkgpu.score.calibration import brier_score, calibration_error, scaled, temperature
 from sparkgpu.score.predictions import Labels, Mean
 from sparkgpu.score.rows import FloatArray, Task
-from sparkgpu.table.schema import TableSchema
 
 
 @dataclass(frozen=True, kw_only=True)

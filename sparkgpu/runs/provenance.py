@@ -11,12 +11,12 @@ import platform
 from importlib.util import find_spec
 from pathlib import Path
 
-from sparkgpu.config.keys import RunConfig
-from sparkgpu.config.models import TreesConfig
-from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.errors import DeviceError
-from sparkgpu.host.devices import Machine
-from sparkgpu.rundir.records import DetailedHostRecord, EnvironmentRecord, GpuRecord, HostRecord
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.models import TreesConfig
+from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.devices import Machine
+from sparkgpu.core.rundir.records import DetailedHostRecord, EnvironmentRecord, GpuRecord, HostRecord
 
 _PACKAGES = (
     "sparkgpu", "pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "xgboost", "xgboost-cpu", "lightgbm",

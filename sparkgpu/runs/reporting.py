@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sparkgpu.errors import ConfigError
-from sparkgpu.host.processes import end_groups
-from sparkgpu.plan.time_limit import LEAST_EXPLAINED_S, PAGE_S
-from sparkgpu.rundir.explanations import read_explanations
-from sparkgpu.rundir.paths import RunPaths
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.host.processes import end_groups
+from sparkgpu.core.plan.time_limit import LEAST_EXPLAINED_S, PAGE_S
+from sparkgpu.core.rundir.explanations import read_explanations
+from sparkgpu.core.rundir.paths import RunPaths
 
 _MOST_S = 30.0  # of the process, without a limit
 _OVERTIME_S = 15.0
@@ -34,7 +34,7 @@ def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tup
     not be made. Raises `ConfigError` if the folder holds no run.
     """
     from sparkgpu.present.report import build
-    from sparkgpu.profile import write_profile
+    from sparkgpu.score.profile import write_profile
 
     notes: list[str] = []
     if not (full and paths.schema.is_file() and paths.metrics.is_file()):
@@ -75,7 +75,8 @@ def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[Ca
     log = paths.root / "explain.log"
     limit = () if left_s == math.inf else ("--seconds", f"{left_s:.1f}")
     command = (
-        sys.executable, "-m", "sparkgpu.explain", str(paths.root), "--parent", str(os.getpid()), *limit,
+        sys.executable, "-m", "sparkgpu.predict.explain", str(paths.root),
+        "--parent", str(os.getpid()), *limit,
     )  # fmt: skip
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -16,34 +16,34 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sparkgpu.cluster.crew import cluster_crew
-from sparkgpu.cluster.settings import ClusterSettings, cluster_settings
-from sparkgpu.config import toml as config_io
-from sparkgpu.config.keys import RunConfig
-from sparkgpu.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
-from sparkgpu.host.devices import Machine, choose_devices, find_machine
-from sparkgpu.host.java import find_java
-from sparkgpu.host.monitor import Monitor
-from sparkgpu.host.rank_command import launcher_words, network_environment
-from sparkgpu.host.reservations import reserved_ports, scratch_folder
-from sparkgpu.host.watchdog import looking_after_myself
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
+from sparkgpu.core.host.devices import Machine, choose_devices, find_machine
+from sparkgpu.core.host.java import find_java
+from sparkgpu.core.host.monitor import Monitor
+from sparkgpu.core.host.rank_command import launcher_words, network_environment
+from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
+from sparkgpu.core.host.watchdog import looking_after_myself
+from sparkgpu.core.plan.plan import Plan, make_plan
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.rundir.advice import AdviceRecord
+from sparkgpu.core.rundir.files import write_json, write_text
+from sparkgpu.core.rundir.paths import RunPaths, has_table
+from sparkgpu.core.rundir.results import Results, write_results
+from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
+from sparkgpu.core.table.schema import read_schema
+from sparkgpu.core.table.source import Source, find_source
+from sparkgpu.lanes.cluster.crew import cluster_crew
+from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.lanes.crew import Crew, lane_crew
-from sparkgpu.plan.plan import Plan, make_plan
-from sparkgpu.plan.tree_defaults import TableSize
 from sparkgpu.present.terminal.display import Display
-from sparkgpu.rundir.advice import AdviceRecord
-from sparkgpu.rundir.files import write_json, write_text
-from sparkgpu.rundir.paths import RunPaths, has_table
-from sparkgpu.rundir.results import Results, write_results
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.folder import for_cpu, keep_log, record_stop_reason, run_folder
 from sparkgpu.runs.meanwhile import import_for_the_end, save_networks
 from sparkgpu.runs.provenance import check_engines, engine_with_cuda
 from sparkgpu.runs.reporting import make_report
-from sparkgpu.table.demo import DEMO, DEMO_SOURCE, with_demo_target
-from sparkgpu.table.schema import read_schema
-from sparkgpu.table.source import Source, find_source
 
 
 @dataclass(frozen=True, kw_only=True)

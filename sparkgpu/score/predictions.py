@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import DoneTrial, Results
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import DoneTrial, Results
+from sparkgpu.core.table.predictions import read_predictions
+from sparkgpu.core.table.rows import Rows, read_rows
+from sparkgpu.core.table.schema import SplitName, TableSchema, Task
 from sparkgpu.score import compare
 from sparkgpu.score.blend import blend
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.rows import FloatArray, IntArray
-from sparkgpu.table.predictions import read_predictions
-from sparkgpu.table.rows import Rows, read_rows
-from sparkgpu.table.schema import SplitName, TableSchema, Task
 
 
 @dataclass(frozen=True, kw_only=True)

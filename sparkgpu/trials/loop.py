@@ -10,18 +10,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 
-from sparkgpu.engines.saved_model import check_saved_model
-from sparkgpu.errors import described
-from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import write_json, write_text
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord
+from sparkgpu.core.errors import described
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.files import write_json, write_text
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.predictions import read_predictions, write_predictions
+from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.score.calibration import scaled, temperature
 from sparkgpu.score.predictions import LabelReader, align
-from sparkgpu.table.predictions import read_predictions, write_predictions
-from sparkgpu.table.schema import TableSchema, read_schema
+from sparkgpu.trials.saved_model import check_saved_model
 
 
 def run_trials(

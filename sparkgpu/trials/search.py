@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 import optuna
 
-from sparkgpu.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.config.registry.entries import Choice, SearchSpace
-from sparkgpu.engines.engine import PrunedError
-from sparkgpu.errors import TrialError
-from sparkgpu.plan.trials import TrialSpec, search_space
-from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord, SearchRecord
+from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.registry.entries import Choice, SearchSpace
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.plan.trials import TrialSpec, search_space
+from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord, SearchRecord
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score import metrics
 from sparkgpu.score.predictions import LabelReader, trial_predictions
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.trials.engine import PrunedError
 
 Parameters = TreesParameters | NeuralParameters
 Watch = Callable[[int, float], None]

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparkgpu.config.parameters import TreesParameters
-from sparkgpu.engines.engine import Engine, Trial
-from sparkgpu.rundir.curve import read_curve
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.words import number_text
+from sparkgpu.core.config.parameters import TreesParameters
+from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.words import number_text
+from sparkgpu.trials.engine import Engine, Trial
 
 _LEAVES = 8
 _DEPTH = 3

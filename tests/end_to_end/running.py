@@ -21,11 +21,11 @@ import pandas as pd
 import psutil
 import pyarrow.parquet as pq
 
-from sparkgpu.config.registry.engines import Branch
-from sparkgpu.rundir.events import EventReader
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.demo import DEMO_TARGET
-from sparkgpu.table.demo_table import write_demo
+from sparkgpu.core.config.registry.engines import Branch
+from sparkgpu.core.rundir.events import EventReader
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.demo import DEMO_TARGET
+from sparkgpu.core.table.demo_table import write_demo
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "sparkgpu")

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from running import REPOSITORY
 
-from sparkgpu.host.java import find_java
+from sparkgpu.core.host.java import find_java
 
 _START_S = 60.0
 

@@ -42,8 +42,8 @@ def test_an_engine_a_network_and_a_format_from_outside_are_run_by_name(wine: Pat
     assert "toy-linear" in (tmp_path / "out" / "run.toml").read_text()
     load = """
 import sys; from pathlib import Path; import numpy as np
-from sparkgpu.config.registry.engines import ENGINES; from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.rows import read_rows; from sparkgpu.table.schema import read_schema
+from sparkgpu.core.config.registry.engines import ENGINES; from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import read_rows; from sparkgpu.core.table.schema import read_schema
 run = RunPaths(root=Path(sys.argv[1])); schema = read_schema(run)
 model = ENGINES.find("toy-forest").loaded().load(run.trial("trees-s7").root, schema)
 np.save(sys.argv[2], model.predict(read_rows(run, schema, "test")))
@@ -73,7 +73,7 @@ def test_an_entry_point_that_leads_elsewhere_is_said(tmp_path: Path) -> None:
     (folder / "entry_points.txt").write_text("[sparkgpu.networks]\nwrong = json:dumps\n")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]);"
-        "from sparkgpu.config.registry.networks import NETWORKS; NETWORKS.find('wrong')"
+        "from sparkgpu.core.config.registry.networks import NETWORKS; NETWORKS.find('wrong')"
     )
     run = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60

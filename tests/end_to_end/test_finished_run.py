@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from running import Running, finished, write_adult
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.host.reservations import BLOCK
-from sparkgpu.plan.plan import LanePlan, Plan
-from sparkgpu.rundir.files import read_json
-from sparkgpu.rundir.paths import LanePaths, RunPaths, TrialPaths
-from sparkgpu.rundir.records import FitRecord
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.host.reservations import BLOCK
+from sparkgpu.core.plan.plan import LanePlan, Plan
+from sparkgpu.core.rundir.files import read_json
+from sparkgpu.core.rundir.paths import LanePaths, RunPaths, TrialPaths
+from sparkgpu.core.rundir.records import FitRecord
 
 pytestmark = pytest.mark.spark
 

@@ -12,9 +12,9 @@ import pytest
 from running import COMMAND, finished, write_table
 from standalone import Cluster, spark_environment, standalone
 
-from sparkgpu.rundir.events import EventReader
-from sparkgpu.table.demo import DEMO_TARGET
-from sparkgpu.table.demo_table import write_demo
+from sparkgpu.core.rundir.events import EventReader
+from sparkgpu.core.table.demo import DEMO_TARGET
+from sparkgpu.core.table.demo_table import write_demo
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

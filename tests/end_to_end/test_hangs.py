@@ -14,8 +14,8 @@ import pytest
 from running import COMMAND, SMALL, Running, finished, started, until
 from standalone import spark_environment, standalone
 
-from sparkgpu.config.registry.engines import Branch
-from sparkgpu.rundir.events import EventReader
+from sparkgpu.core.config.registry.engines import Branch
+from sparkgpu.core.rundir.events import EventReader
 
 pytestmark = pytest.mark.spark
 

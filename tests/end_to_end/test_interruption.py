@@ -10,7 +10,7 @@ import psutil
 import pytest
 from running import COMMAND, SMALL, Running, started, until
 
-from sparkgpu.rundir.files import read_json
+from sparkgpu.core.rundir.files import read_json
 
 pytestmark = pytest.mark.spark
 

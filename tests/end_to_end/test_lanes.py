@@ -13,7 +13,7 @@ import psutil
 import pytest
 from running import COMMAND, SMALL, finished, started, until
 
-from sparkgpu.rundir.files import read_json
+from sparkgpu.core.rundir.files import read_json
 
 pytestmark = pytest.mark.spark
 

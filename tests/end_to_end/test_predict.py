@@ -18,9 +18,9 @@ from running import COMMAND, SMALL, Running, finished, kept, write_adult
 from standalone import Cluster, spark_environment
 
 import sparkgpu
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.h2o.mojo import MOJO, MojoModel
-from sparkgpu.rundir.paths import RunPaths
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:values that training never saw")]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from running import COMMAND, finished, started, until, write_table
 
-from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.files import read_json
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.files import read_json
 
 pytestmark = pytest.mark.spark
 

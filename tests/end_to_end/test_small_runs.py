@@ -11,7 +11,7 @@ import pytest
 from running import COMMAND, SMALL, finished, write_table
 
 import sparkgpu
-from sparkgpu.config import toml as config_io
+from sparkgpu.core.config import toml as config_io
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ import pytest
 from running import COMMAND, Running, finished, started, until, write_adult, write_table
 from standalone import Cluster, spark_environment, standalone
 
-from sparkgpu.rundir.events import EventReader
-from sparkgpu.rundir.files import read_json
+from sparkgpu.core.rundir.events import EventReader
+from sparkgpu.core.rundir.files import read_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -192,7 +192,7 @@ def rank_of(run_dir: Path, rank: int) -> psutil.Process:
     """The process of a rank. Executors are not children of the run."""
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if "sparkgpu.engines.neural.ranks" in line and str(run_dir) in line:
+        if "sparkgpu.neural.ranks" in line and str(run_dir) in line:
             with suppress(psutil.Error):
                 if process.environ()["RANK"] == str(rank):
                     return process

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running import SMALL, finished
 
-from sparkgpu.rundir.events import EventReader
+from sparkgpu.core.rundir.events import EventReader
 
 # Trains on the CPU, which is said to be such a device.
 PROGRAM = """

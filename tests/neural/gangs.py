@@ -12,11 +12,11 @@ import torch
 from planted import Outcome, TrialSpec, fit, lane_on
 from safetensors.torch import load_file
 
-from sparkgpu.engines.launchers.heartbeat import TRAINING, Sign, read_sign
-from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.files import write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.neural.launchers.heartbeat import TRAINING, Sign, read_sign
 
 Table = tuple[RunPaths, TableSchema]
 SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "checkpoint_minutes": 1e-6}  # one each epoch

@@ -14,22 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from sparkgpu.config import toml
-from sparkgpu.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.config.values import Preset
-from sparkgpu.engines.neural.memory_plan import _Shadow, plan_memory
-from sparkgpu.engines.neural.model import TabularModel
-from sparkgpu.engines.neural.nets.dropout import Place, dropouts, set_place
-from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
-from sparkgpu.engines.neural.rows.placement import pool_rows
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.optimizer import make_optimizer
-from sparkgpu.errors import TrialError
-from sparkgpu.plan.defaults import resolve
-from sparkgpu.plan.gpu_memory import network_budget, tree_bytes
-from sparkgpu.plan.tree_defaults import TableSize
-from sparkgpu.rundir.records import MemoryRecord
-from sparkgpu.table.schema import Feature, TableSchema
+from sparkgpu.core.config import toml
+from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.values import Preset
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.plan.defaults import resolve
+from sparkgpu.core.plan.gpu_memory import network_budget, tree_bytes
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.rundir.records import MemoryRecord
+from sparkgpu.core.table.schema import Feature, TableSchema
+from sparkgpu.neural.memory_plan import _Shadow, plan_memory
+from sparkgpu.neural.model import TabularModel
+from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
+from sparkgpu.neural.nets.network import build_net, find_network, input_shape
+from sparkgpu.neural.rows.placement import pool_rows
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.optimizer import make_optimizer
 
 GIB = 2**30
 NUM_CODES = 3

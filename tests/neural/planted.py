@@ -13,18 +13,18 @@ sys.path.append(str(Path(__file__).parents[1]))  # in a process that pytest did 
 
 from made_table import feature, made_rows, write_splits
 
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.engine import NeuralTrial, Platform, Trial
-from sparkgpu.engines.neural.engine import Torch
-from sparkgpu.plan.plan import LanePlan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.events import Event, EventReader, EventWriter
-from sparkgpu.rundir.files import write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.predictions import read_predictions
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.core.plan.plan import LanePlan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import Event, EventReader, EventWriter
+from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.predictions import read_predictions
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.neural.engine import Torch
+from sparkgpu.trials.engine import NeuralTrial, Platform, Trial
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
 QUICK: dict[str, Any] = {

@@ -19,17 +19,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from sparkgpu.config.models import NeuralConfig
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.neural.nets.dropout import Place
-from sparkgpu.engines.neural.nets.network import build_net, find_network
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.ranks import join, make_strategy
-from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.precision import choose_precision
-from sparkgpu.engines.neural.training.train import Training, train
+from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.neural.nets.dropout import Place
+from sparkgpu.neural.nets.network import build_net, find_network
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.ranks import join, make_strategy
+from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.precision import choose_precision
+from sparkgpu.neural.training.train import Training, train
 
 STRATEGIES = ("ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp")
 CASES: dict[str, dict[str, Any]] = {

@@ -17,17 +17,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched_steps import META, Again, Unread, meta_training
 
-from sparkgpu.config import toml
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.config.values import Preset
-from sparkgpu.engines.neural.nets.network import build_net, find_network
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.precision import Precision
-from sparkgpu.engines.neural.training.train import train
-from sparkgpu.plan.defaults import resolve
-from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.core.config import toml
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.core.config.values import Preset
+from sparkgpu.core.plan.defaults import resolve
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.neural.nets.network import build_net, find_network
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.precision import Precision
+from sparkgpu.neural.training.train import train
 
 ADULT = (9, 16, 7, 15, 6, 5, 2, 42)  # levels; and six numbers
 NUM_NUMERIC = 6

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu.engines.launchers.gang_files import loss
-from sparkgpu.engines.launchers.local import _Watcher
-from sparkgpu.rundir.files import write_json
+from sparkgpu.core.rundir.files import write_json
+from sparkgpu.neural.launchers.gang_files import loss
+from sparkgpu.neural.launchers.local import _Watcher
 
 RANK = """
 import sys, time
 from pathlib import Path
-from sparkgpu.engines.launchers.heartbeat import Heartbeat
+from sparkgpu.neural.launchers.heartbeat import Heartbeat
 heartbeat = Heartbeat(Path(sys.argv[1]), int(sys.argv[2]))
 print("there", flush=True)
 time.sleep(600)

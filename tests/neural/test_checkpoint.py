@@ -14,16 +14,16 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.engines.neural.nets.dropout import Place
-from sparkgpu.engines.neural.nets.network import build_net
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.checkpoint import Checkpoints, TrainingState
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.optimizer import Recipe, make_optimizer
-from sparkgpu.engines.neural.training.precision import Precision
-from sparkgpu.engines.neural.training.train import Training, train
+from sparkgpu.neural.nets.dropout import Place
+from sparkgpu.neural.nets.network import build_net
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.optimizer import Recipe, make_optimizer
+from sparkgpu.neural.training.precision import Precision
+from sparkgpu.neural.training.train import Training, train
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(10.0, 10.0), (0.05, 3.0)])

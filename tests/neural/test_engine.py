@@ -14,9 +14,9 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.engines.neural.model import load_model
-from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.table.rows import read_rows
+from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.neural.model import load_model
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mlp": {},
@@ -78,9 +78,9 @@ def test_more_threads_change_no_bit_where_mkl_is_told_so() -> None:
     """
     code = """
 import torch
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.neural.nets.network import build_net
-from sparkgpu.engines.neural.nets.shape import InputShape
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.neural.nets.network import build_net
+from sparkgpu.neural.nets.shape import InputShape
 def gradients(threads):
     torch.set_num_threads(threads)
     torch.manual_seed(0)

@@ -16,12 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from watched_steps import BATCH, CASES, META, ROWS, Again, Waits, meta_training, trained
 
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training import fixed_step, muon
-from sparkgpu.engines.neural.training.cuda_graph import reason_against
-from sparkgpu.engines.neural.training.fixed_step import Work
-from sparkgpu.engines.neural.training.precision import Precision
-from sparkgpu.rundir.records import MemoryRecord
+from sparkgpu.core.rundir.records import MemoryRecord
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training import fixed_step, muon
+from sparkgpu.neural.training.cuda_graph import reason_against
+from sparkgpu.neural.training.fixed_step import Work
+from sparkgpu.neural.training.precision import Precision
 
 WHOLE_STEPS = 2 * (ROWS // BATCH)  # of two epochs; the smaller last batch is plain
 

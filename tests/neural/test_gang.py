@@ -17,9 +17,9 @@ import torch
 from gangs import SETTINGS, Table, gang, weights, when_training
 from planted import Outcome, fit, plant
 
-from sparkgpu.engines.launchers.heartbeat import AT_SLOW_WORK, STARTING, TRAINING, Heartbeat, Sign, read_sign
-from sparkgpu.engines.launchers.local import _Watcher
-from sparkgpu.errors import TrialError
+from sparkgpu.core.errors import TrialError
+from sparkgpu.neural.launchers.heartbeat import AT_SLOW_WORK, STARTING, TRAINING, Heartbeat, Sign, read_sign
+from sparkgpu.neural.launchers.local import _Watcher
 
 pytestmark = pytest.mark.process
 
@@ -114,8 +114,8 @@ def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
     plant(tmp_path, "binary")
     code = (
         "import sys; sys.path[:0] = [sys.argv[2]]; from pathlib import Path; from gangs import gang;"
-        "from sparkgpu.rundir.paths import RunPaths; paths = RunPaths(root=Path(sys.argv[1]));"
-        "from sparkgpu.table.schema import read_schema;"
+        "from sparkgpu.core.rundir.paths import RunPaths; paths = RunPaths(root=Path(sys.argv[1]));"
+        "from sparkgpu.core.table.schema import read_schema;"
         "gang((paths, read_schema(paths)), 'orphans', epochs=100_000)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)])
@@ -148,8 +148,8 @@ def test_a_killed_training_goes_on_from_its_checkpoint_with_any_strategy(
     checkpoints = table[0].trial(name).checkpoints
     code = (
         "import sys; sys.path[:0] = [sys.argv[1]]; from pathlib import Path; from test_gang import resumable;"
-        "from sparkgpu.rundir.paths import RunPaths; paths = RunPaths(root=Path(sys.argv[2]));"
-        "from sparkgpu.table.schema import read_schema;"
+        "from sparkgpu.core.rundir.paths import RunPaths; paths = RunPaths(root=Path(sys.argv[2]));"
+        "from sparkgpu.core.table.schema import read_schema;"
         "resumable((paths, read_schema(paths)), *sys.argv[3:])"
     )
     arguments = [str(Path(__file__).parent), str(table[0].root), name, first]

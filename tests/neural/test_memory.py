@@ -14,13 +14,13 @@ from gangs import gang
 from planted import fit, made_trial, plant
 from torch import Tensor
 
-from sparkgpu.engines.launchers import barrier
-from sparkgpu.engines.launchers.gang_files import SMALLER
-from sparkgpu.engines.neural.nets.tabular_net import TabularNet
-from sparkgpu.engines.neural.training import memory, muon, optimizer
-from sparkgpu.errors import TrialError
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.files import read_json, write_json
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.lanes.cluster import barrier
+from sparkgpu.neural.launchers.gang_files import SMALLER
+from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.training import memory, muon, optimizer
 
 FAILURE = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -157,7 +157,7 @@ def test_a_copy_of_the_best_weights_that_does_not_fit_is_kept_on_the_host(
 LIMITED_RANKS = """
 import os
 import torch
-from sparkgpu.engines.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.nets.tabular_net import TabularNet
 forward = TabularNet.forward
 def limited(net, *x):
     most = int(os.environ["MOST_TRAINED" if net.training else "MOST_VALIDATED"])

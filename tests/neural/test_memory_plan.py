@@ -13,24 +13,24 @@ import torch
 from memory_cases import GIB, Case, examine, model_of, parameters_of
 from planted import fit, lane_on, parameters, plant
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.engines.neural.card import Card
-from sparkgpu.engines.neural.memory_plan import plan_memory
-from sparkgpu.engines.neural.nets.network import find_network
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training import trial
-from sparkgpu.engines.neural.training.cuda_graph import reason_against
-from sparkgpu.engines.neural.training.precision import Precision
-from sparkgpu.engines.turns import wait_for_network, wait_for_trees
-from sparkgpu.errors import TrialError
-from sparkgpu.plan.defaults import Resolved
-from sparkgpu.plan.gpu_memory import PROCESS_BYTES, network_budget, tree_bytes
-from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import write_text
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import MemoryRecord
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.plan.defaults import Resolved
+from sparkgpu.core.plan.gpu_memory import PROCESS_BYTES, network_budget, tree_bytes
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import MemoryRecord
+from sparkgpu.neural.card import Card
+from sparkgpu.neural.memory_plan import plan_memory
+from sparkgpu.neural.nets.network import find_network
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training import trial
+from sparkgpu.neural.training.cuda_graph import reason_against
+from sparkgpu.neural.training.precision import Precision
+from sparkgpu.trials.turns import wait_for_network, wait_for_trees
 
 pytestmark = pytest.mark.process  # torch's fake tensors take seconds to load
 

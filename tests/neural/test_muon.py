@@ -6,10 +6,10 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.engines.neural.nets.network import build_net, find_network
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.training.muon import orthogonal
-from sparkgpu.engines.neural.training.optimizer import make_optimizer, set_progress
+from sparkgpu.neural.nets.network import build_net, find_network
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.training.muon import orthogonal
+from sparkgpu.neural.training.optimizer import make_optimizer, set_progress
 
 SHAPE = InputShape(num_numeric=2, num_levels=(3,), num_outputs=2, bins=(torch.linspace(-1.0, 1.0, 5),) * 2)
 

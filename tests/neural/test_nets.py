@@ -6,14 +6,14 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.engines.neural.nets.cosine import CosineEmbeddings
-from sparkgpu.engines.neural.nets.dropout import Dropout, Place, set_place
-from sparkgpu.engines.neural.nets.inputs import CategoryEmbeddings, embedding_dim
-from sparkgpu.engines.neural.nets.members_output import MembersOutput
-from sparkgpu.engines.neural.nets.network import build_net
-from sparkgpu.engines.neural.nets.piecewise import PiecewiseEmbeddings
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.nets.tabm import Adapter, FirstBlock, TabMInput, find_bins
+from sparkgpu.neural.nets.cosine import CosineEmbeddings
+from sparkgpu.neural.nets.dropout import Dropout, Place, set_place
+from sparkgpu.neural.nets.inputs import CategoryEmbeddings, embedding_dim
+from sparkgpu.neural.nets.members_output import MembersOutput
+from sparkgpu.neural.nets.network import build_net
+from sparkgpu.neural.nets.piecewise import PiecewiseEmbeddings
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.tabm import Adapter, FirstBlock, TabMInput, find_bins
 
 
 def test_embeddings_grow_slower_than_the_vocabulary_and_end_at_eight() -> None:

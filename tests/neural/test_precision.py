@@ -14,18 +14,18 @@ from planted import fit, made_trial, plant
 from test_checkpoint import Told
 from torch import Tensor
 
-from sparkgpu.config.models import NeuralConfig
-from sparkgpu.engines.engine import Platform
-from sparkgpu.engines.neural.engine import Torch
-from sparkgpu.engines.neural.model import load_model
-from sparkgpu.engines.neural.nets.members_output import MembersOutput
-from sparkgpu.engines.neural.nets.tabm import FirstBlock
-from sparkgpu.engines.neural.training import precision as of_precision
-from sparkgpu.engines.neural.training.checkpoint import Checkpoints
-from sparkgpu.engines.neural.training.precision import Precision, choose_precision
-from sparkgpu.errors import DeviceError
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.table.rows import read_rows
+from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.neural.engine import Torch
+from sparkgpu.neural.model import load_model
+from sparkgpu.neural.nets.members_output import MembersOutput
+from sparkgpu.neural.nets.tabm import FirstBlock
+from sparkgpu.neural.training import precision as of_precision
+from sparkgpu.neural.training.checkpoint import Checkpoints
+from sparkgpu.neural.training.precision import Precision, choose_precision
+from sparkgpu.trials.engine import Platform
 
 CPU = torch.device("cpu")
 PLAIN, REDUCED = (Precision(device_type="cpu", dtype=dtype) for dtype in (None, torch.bfloat16))
@@ -151,7 +151,7 @@ def test_a_network_takes_the_cores_of_its_trees_only_where_that_changes_no_digit
 
 _RANK = """
 import os, sys, torch, torch.distributed as dist
-from sparkgpu.engines.neural.training.precision import Precision, agreed
+from sparkgpu.neural.training.precision import Precision, agreed
 rank, folder = int(sys.argv[1]), sys.argv[2]
 alone = Precision(device_type="cpu", dtype=torch.bfloat16)
 assert agreed(alone) is alone

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.preprocessing import QuantileTransformer
 
-from sparkgpu.engines.neural import preprocess
-from sparkgpu.engines.neural.preprocess import QuantileNormal, RobustClip
+from sparkgpu.neural import preprocess
+from sparkgpu.neural.preprocess import QuantileNormal, RobustClip
 
 
 def fitted(raw_NF: torch.Tensor) -> QuantileNormal:

@@ -6,11 +6,11 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.engines.neural.nets.network import build_net
-from sparkgpu.engines.neural.nets.realmlp import ScaledOneHot, start_realmlp
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.training.checkpoint import CurvePoint
-from sparkgpu.engines.neural.training.objective import Objective
+from sparkgpu.neural.nets.network import build_net
+from sparkgpu.neural.nets.realmlp import ScaledOneHot, start_realmlp
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.training.checkpoint import CurvePoint
+from sparkgpu.neural.training.objective import Objective
 
 ROWS = 2_000
 SHAPE = InputShape(num_numeric=3, num_levels=(2, 5, 40), num_outputs=4)

@@ -15,20 +15,20 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.config.models import DataLoaderConfig, NeuralConfig
-from sparkgpu.engines.neural.preprocess import QuantileNormal
-from sparkgpu.engines.neural.rows import placement as residence
-from sparkgpu.engines.neural.rows.loader import LoadedSource
-from sparkgpu.engines.neural.rows.placement import place_rows
-from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource, raw_rows
-from sparkgpu.engines.neural.rows.stream import StreamedSource, _Pools, fit_transform
-from sparkgpu.engines.neural.rows.upload import Coming, Upload
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.errors import TrialError
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.row_groups import RowGroups
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.core.config.models import DataLoaderConfig, NeuralConfig
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.row_groups import RowGroups
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.neural.preprocess import QuantileNormal
+from sparkgpu.neural.rows import placement as residence
+from sparkgpu.neural.rows.loader import LoadedSource
+from sparkgpu.neural.rows.placement import place_rows
+from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource, raw_rows
+from sparkgpu.neural.rows.stream import StreamedSource, _Pools, fit_transform
+from sparkgpu.neural.rows.upload import Coming, Upload
+from sparkgpu.neural.training.objective import Objective
 
 ROWS = 30_000
 GROUP_ROWS = 1500

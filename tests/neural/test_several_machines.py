@@ -16,9 +16,9 @@ import torch
 from gangs import Table, gang, weights, when_training
 from planted import Outcome, plant
 
-from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.host.rank_command import LAUNCHER
-from sparkgpu.host.reservations import reserved_ports
+from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.host.rank_command import LAUNCHER
+from sparkgpu.core.host.reservations import reserved_ports
 
 pytestmark = pytest.mark.process
 

@@ -19,9 +19,9 @@ import torch
 from planted import fit, plant
 from ranks_equivalence import CASES, STRATEGIES, supports
 
-from sparkgpu.engines.neural.nets.dropout import Dropout, Place
-from sparkgpu.engines.neural.strategies.data_parallel import device_place
-from sparkgpu.plan.trials import TrialSpec
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.neural.nets.dropout import Dropout, Place
+from sparkgpu.neural.strategies.data_parallel import device_place
 
 MOST_DIFFERENCE = 1e-5
 
@@ -69,13 +69,13 @@ IN_FLOAT32 = """
 import os, sys
 import torch, torch.distributed as dist
 from planted import parameters
-from sparkgpu.engines.neural.nets.network import build_net
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.rows.resident import ResidentRows
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.strategies.pipeline import PipelineParallel
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.precision import Precision
+from sparkgpu.neural.nets.network import build_net
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.rows.resident import ResidentRows
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.pipeline import PipelineParallel
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.precision import Precision
 
 dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 1), rank=0, world_size=1)
 rows = ResidentRows(

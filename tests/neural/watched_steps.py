@@ -21,14 +21,14 @@ from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from sparkgpu.engines.neural.nets.network import build_net, find_network
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.engines.neural.strategies.base import Strategy
-from sparkgpu.engines.neural.training.fixed_step import Repeat, Work
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.engines.neural.training.precision import Precision
-from sparkgpu.engines.neural.training.train import Training, train
+from sparkgpu.neural.nets.network import build_net, find_network
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.fixed_step import Repeat, Work
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.precision import Precision
+from sparkgpu.neural.training.train import Training, train
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 BATCH = 32
@@ -77,7 +77,7 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _our_line() -> str:
     """The innermost line of the package that led here."""
-    lines = [frame for frame in traceback.extract_stack() if "/sparkgpu/engines/" in frame.filename]
+    lines = [frame for frame in traceback.extract_stack() if "/sparkgpu/neural/" in frame.filename]
     return f"{Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else "outside"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from sparkgpu.core.table.source import find_source
 from sparkgpu.predict.readers.text import read_csv
-from sparkgpu.table.source import find_source
 
 
 def test_empty_values_are_missing_and_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.core.table.schema import OTHER_LEVEL, Feature, Reading, TableSchema
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.prepare.encoding import Encoder, labels
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import OTHER_LEVEL, Feature, Reading, TableSchema
 
 
 def feature(

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.engines.neural.model import TabularModel
-from sparkgpu.engines.neural.nets.network import build_net, find_network, input_shape
-from sparkgpu.engines.neural.training.objective import Objective
-from sparkgpu.plan.defaults import resolve
-from sparkgpu.plan.tree_defaults import TableSize
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.plan.defaults import resolve
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.core.table.schema import OTHER_LEVEL, Feature, FeatureKind, TableSchema, Task
+from sparkgpu.neural.model import TabularModel
+from sparkgpu.neural.nets.network import build_net, find_network, input_shape
+from sparkgpu.neural.training.objective import Objective
 from sparkgpu.predict.export_onnx import network_as_onnx
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import OTHER_LEVEL, Feature, FeatureKind, TableSchema, Task
 
 ROWS = 900
 pytest.importorskip("onnxscript")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.core.table.schema import Feature, TableSchema, Task
 from sparkgpu.h2o.mojo_booster import BoosterModel
 from sparkgpu.h2o.mojo_file import Description
 from sparkgpu.predict.export_onnx_trees import trees_as_onnx
-from sparkgpu.table.rows import Rows
-from sparkgpu.table.schema import Feature, TableSchema, Task
 
 xgboost = pytest.importorskip("xgboost")
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -15,13 +15,13 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.errors import DataError
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.table.source import Source, find_source
 
 if TYPE_CHECKING:
     from pyspark.ml import PipelineModel

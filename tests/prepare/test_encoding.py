@@ -14,12 +14,12 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.config.registry.formats import FORMATS
+from sparkgpu.core.config.registry.formats import FORMATS
+from sparkgpu.core.table.rows import Rows, joined, read_rows
+from sparkgpu.core.table.source import find_source
 from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.encoding import Encoder, labels
 from sparkgpu.prepare.level_means import load_means
-from sparkgpu.table.rows import Rows, joined, read_rows
-from sparkgpu.table.source import find_source
 
 ROWS = 900
 RANDOM = np.random.default_rng(0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sparkgpu.core.table.source import find_source
 from sparkgpu.prepare.text_files import TextFiles
-from sparkgpu.table.source import find_source
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import OTHER_LEVEL, RESERVED_COLUMNS, read_schema
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import OTHER_LEVEL, RESERVED_COLUMNS, read_schema
 
 ROWS = 120
 NUMBERS = np.random.default_rng(0).normal(size=ROWS)

@@ -14,10 +14,10 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.errors import DataError
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.spark_source import refusing_unreadable
-from sparkgpu.table.source import Source, find_source
 
 pytestmark = pytest.mark.spark
 

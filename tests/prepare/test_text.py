@@ -10,10 +10,10 @@ import random
 import pyarrow as pa
 import pytest
 
+from sparkgpu.core.table.source import find_source
 from sparkgpu.predict.readers.text import read_json_lines
 from sparkgpu.prepare import text_files
 from sparkgpu.prepare.text import MISSING_TEXTS, CsvParser, unified
-from sparkgpu.table.source import find_source
 
 INTEGER, FLOAT, BOOLEAN, DATE, TEXT = pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.string()
 TIMESTAMP, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")

@@ -17,16 +17,16 @@ import h2o
 import numpy as np
 from planted_trees import Table, planned
 
-from sparkgpu.engines.engine import Platform
-from sparkgpu.errors import TrialError
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.host.reservations import reserved_ports
+from sparkgpu.core.rundir.files import read_record, write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import read_schema
 from sparkgpu.h2o.context import start_h2o, stopping
 from sparkgpu.h2o.session import spark_session
-from sparkgpu.host.reservations import reserved_ports
-from sparkgpu.rundir.files import read_record, write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.rows import read_rows
-from sparkgpu.table.schema import read_schema
+from sparkgpu.trials.engine import Platform
 
 
 def main() -> None:

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.config.parameters import TreesParameters
-from sparkgpu.engines.engine import TreesTrial, Trial
-from sparkgpu.plan.plan import LanePlan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.curve import read_curve
-from sparkgpu.rundir.events import EventWriter
-from sparkgpu.rundir.files import write_json
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.predictions import read_predictions
-from sparkgpu.table.schema import TableSchema
+from sparkgpu.core.config.parameters import TreesParameters
+from sparkgpu.core.plan.plan import LanePlan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.predictions import read_predictions
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.trials.engine import TreesTrial, Trial
 
 # A tree sees all rows and columns, so that what comes out can be told beforehand.
 PLAIN: dict[str, Any] = {

@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from planted_trees import COLORS, Outcome, Table, outcome, table
 
-from sparkgpu.engines.trees.level_order import ordered_levels
-from sparkgpu.errors import TrialError
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.host.reservations import scratch_folder
+from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.rows import read_rows
 from sparkgpu.h2o.mojo import MojoModel
-from sparkgpu.host.reservations import scratch_folder
-from sparkgpu.rundir.files import read_record
-from sparkgpu.rundir.records import FitRecord
-from sparkgpu.table.rows import read_rows
+from sparkgpu.trees.level_order import ordered_levels
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from planted_trees import Table, table
 
-from sparkgpu.engines.trees.level_order import on_a_line, ordered_levels
+from sparkgpu.trees.level_order import on_a_line, ordered_levels
 
 
 def order(planted: Table, fold: int | None = None) -> tuple[str, ...]:

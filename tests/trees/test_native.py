@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, table
 
-from sparkgpu.config.registry.engines import ENGINES
-from sparkgpu.engines.engine import Platform, make_engine
-from sparkgpu.engines.saved_model import check_saved_model
-from sparkgpu.engines.trees import free_cores
-from sparkgpu.errors import DeviceError, TrialError
-from sparkgpu.plan.plan import Plan
-from sparkgpu.rundir.files import read_json
-from sparkgpu.table.rows import read_rows
+from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.files import read_json
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.trees import free_cores
+from sparkgpu.trials.engine import Platform, make_engine
 from sparkgpu.trials.loop import run_trials
+from sparkgpu.trials.saved_model import check_saved_model
 
 
 def fit(planted: Table, engine: str, **settings: Any) -> Outcome:
@@ -123,7 +123,7 @@ def test_gpu_hist_without_a_gpu_is_refused_and_nothing_trains_on_the_cpu_instead
 ) -> None:
     planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
     if engine != "lightgbm":
-        from sparkgpu.host.devices import find_machine
+        from sparkgpu.core.host.devices import find_machine
 
         if find_machine().gpus:
             pytest.skip("this machine has a GPU")
@@ -143,7 +143,7 @@ def test_an_engine_that_is_not_installed_is_named_with_the_command_that_installs
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     monkeypatch.setitem(sys.modules, engine, None)
-    monkeypatch.delitem(sys.modules, f"sparkgpu.engines.trees.{engine}_library", raising=False)
+    monkeypatch.delitem(sys.modules, f"sparkgpu.trees.{engine}_library", raising=False)
     planted = table(tmp_path, np.arange(10) % 2, {"x": np.arange(10.0)})
     with pytest.raises(DeviceError, match=f"pip install 'sparkgpu\\[{engine}\\]'"):
         fit(planted, engine)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from planted_trees import Table, planned, table
 
-from sparkgpu.engines.engine import Engine, Platform, TreesTrial, make_engine
-from sparkgpu.engines.saved_model import check_saved_model
-from sparkgpu.rundir.records import FitRecord
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.trials.engine import Engine, Platform, TreesTrial, make_engine
+from sparkgpu.trials.saved_model import check_saved_model
 from sparkgpu.trials.two_sizes import run_sizes
 
 GROWN: dict[str, Any] = {

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from planted_trees import Table, cpu_lane, table
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.errors import TrialError
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import EventReader
+from sparkgpu.core.rundir.files import read_json, write_json, write_text
 from sparkgpu.lanes.worker import Work
-from sparkgpu.plan.plan import Plan
-from sparkgpu.plan.trials import TrialSpec
-from sparkgpu.rundir.events import EventReader
-from sparkgpu.rundir.files import read_json, write_json, write_text
 
 
 def worker(planted: Table, *engines: str) -> Work:
@@ -45,7 +45,7 @@ def planted(tmp_path: Path) -> Table:
 @pytest.fixture
 def no_xgboost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xgboost", None)
-    monkeypatch.delitem(sys.modules, "sparkgpu.engines.trees.xgboost_library", raising=False)
+    monkeypatch.delitem(sys.modules, "sparkgpu.trees.xgboost_library", raising=False)
 
 
 @pytest.fixture

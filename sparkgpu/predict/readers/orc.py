@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.orc
 
+from sparkgpu.core.table.source import Source
 from sparkgpu.predict.frames import most_rows
 from sparkgpu.predict.readers.reading import chosen
 from sparkgpu.prepare.file_columns import files_of
-from sparkgpu.table.source import Source
 
 
 def read_orc(source: Source, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from sparkgpu.core.table.source import Source
 from sparkgpu.predict.frames import most_rows
 from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet
-from sparkgpu.table.source import Source
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from sparkgpu.errors import DataError
-from sparkgpu.table.source import Source
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.source import Source
 
 Reader = Callable[[Source, Sequence[str] | None], Iterator[pa.RecordBatch]]
-"""Yields some columns (None: all) of a local table; its entry is in `sparkgpu.config.registry.formats`.
+"""Yields some columns (None: all) of a local table; its entry is in `sparkgpu.core.config.registry.formats`.
 
 A column that the table lacks is left out. Raises `DataError`, or one of pyarrow's errors, if it cannot be
 read.

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from sparkgpu.core.table.source import Source
 from sparkgpu.predict.readers.reading import chosen
 from sparkgpu.prepare.text import CsvParser, unified
 from sparkgpu.prepare.text_files import TextFiles
-from sparkgpu.table.source import Source
 
 
 def read_csv(source: Source, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

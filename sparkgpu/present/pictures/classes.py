@@ -13,6 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.words import distinct, number_text, short
 from sparkgpu.present.curves import confusion, gains, precision_recall, roc
 from sparkgpu.present.figure import Picture, new_figure, picture
 from sparkgpu.present.pictures.shared import (
@@ -27,12 +30,9 @@ from sparkgpu.present.pictures.shared import (
     with_predictions,
 )
 from sparkgpu.present.style import COLOURS, LINE, SOFT, TEXT
-from sparkgpu.rundir.results import Results
 from sparkgpu.score.calibration import reliability, scaled
 from sparkgpu.score.predictions import Labels, ModelPredictions
 from sparkgpu.score.rows import FloatArray
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.words import distinct, number_text, short
 
 _SIZE = 4.5
 _MOST_BINS = 10

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from sparkgpu.core.rundir.explanations import Dependence, Explanations
+from sparkgpu.core.rundir.profile import Associations
+from sparkgpu.core.words import metric_title, short
 from sparkgpu.present.figure import Picture, new_figure, picture
 from sparkgpu.present.pictures.shared import heat_map, legend_above, legend_room, plain_numbers, shaded
 from sparkgpu.present.style import COLOURS, LINE, SOFT, TEXT, ModelStyle, styles
 from sparkgpu.present.tables import decimals_of
-from sparkgpu.rundir.explanations import Dependence, Explanations
-from sparkgpu.rundir.profile import Associations
-from sparkgpu.words import metric_title, short
 
 _WITH_FIGURES = 16  # up to this many columns the cells have room for figures
 _CELL = 0.3  # inches

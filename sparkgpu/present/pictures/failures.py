@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.words import capital, distinct, short
 from sparkgpu.present.agreement import Agreement
 from sparkgpu.present.failures import Weakness
 from sparkgpu.present.figure import Picture, new_figure, picture
 from sparkgpu.present.pictures.shared import LETTER, heat_map, legend_above, legend_room, looks, plain_numbers
 from sparkgpu.present.style import LINE
-from sparkgpu.rundir.results import Results
-from sparkgpu.words import capital, distinct, short
 
 _MOST = 8
 _STRONGEST = 0.6  # the shade on which figures are still readable

@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.words import short
 from sparkgpu.present.figure import Picture, new_figure, picture
 from sparkgpu.present.pictures.shared import legend_above, legend_room
 from sparkgpu.present.style import COLOURS, GREY, PAGE
 from sparkgpu.present.timeline import Series, Span, timeline
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.words import short
 
 _WIDTH, _LEFT = 9.6, 1.15
 _COLUMNS = 4

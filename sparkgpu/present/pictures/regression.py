@@ -15,6 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.words import counted, short
 from sparkgpu.present.figure import Picture, new_figure, picture
 from sparkgpu.present.pictures.shared import (
     best_few,
@@ -30,11 +33,8 @@ from sparkgpu.present.pictures.shared import (
     with_predictions,
 )
 from sparkgpu.present.style import SOFT, TEXT
-from sparkgpu.rundir.results import Results
 from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import FloatArray
-from sparkgpu.table.schema import TableSchema
-from sparkgpu.words import counted, short
 
 MOST_DOTS = 2500  # up to this many rows dots show more than shades
 _VECTOR_DOTS = 300  # up to this many dots are lines of SVG, more are pixels

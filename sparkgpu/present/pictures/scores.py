@@ -8,6 +8,9 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.axes import Axes
 
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.words import capital, metric_title, number_text, short
 from sparkgpu.present.compare import Board, Compared
 from sparkgpu.present.curves import LearningCurve, learning_curves
 from sparkgpu.present.entries import Entry, contestants, entries, ranked
@@ -22,11 +25,8 @@ from sparkgpu.present.pictures.shared import (
     spaced_numbers,
 )
 from sparkgpu.present.style import SOFT, ModelStyle, styles
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import greater_is_better
-from sparkgpu.words import capital, metric_title, number_text, short
 
 _MOST_ROWS = 30
 _ROW = 0.3  # inches

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 from numpy.typing import NDArray
 
+from sparkgpu.core.rundir.results import Results
 from sparkgpu.present.figure import new_figure
 from sparkgpu.present.style import COLOURS, SOFT, TEXT, ModelStyle, styles
-from sparkgpu.rundir.results import Results
 from sparkgpu.score.metrics import score
 from sparkgpu.score.predictions import ModelPredictions
 

@@ -14,8 +14,8 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from sparkgpu.core.words import clean, listed, metric_title, number_text, seconds_text
 from sparkgpu.present.terminal.facts import facts
-from sparkgpu.words import clean, listed, metric_title, number_text, seconds_text
 
 if TYPE_CHECKING:
     from sparkgpu.predict.apply import Outcome, Score

@@ -21,21 +21,21 @@ from typing import IO, TYPE_CHECKING, Self, cast
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from sparkgpu.core.words import blend_of_one, capital, clean, seconds_text
 from sparkgpu.present.terminal.facts import facts, plan_facts, table_facts
 from sparkgpu.present.terminal.progress import BRANCHES, Devices, Progress, frame
 from sparkgpu.present.terminal.spool import Spool, say
-from sparkgpu.words import blend_of_one, capital, clean, seconds_text
 
 if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer than importing this
     from rich.live import Live
 
-    from sparkgpu.config.registry.engines import Branch
-    from sparkgpu.host.telemetry import Sample
-    from sparkgpu.plan.plan import Plan
-    from sparkgpu.rundir.events import Event
-    from sparkgpu.rundir.paths import RunPaths
-    from sparkgpu.rundir.results import Results
-    from sparkgpu.table.schema import TableSchema
+    from sparkgpu.core.config.registry.engines import Branch
+    from sparkgpu.core.host.telemetry import Sample
+    from sparkgpu.core.plan.plan import Plan
+    from sparkgpu.core.rundir.events import Event
+    from sparkgpu.core.rundir.paths import RunPaths
+    from sparkgpu.core.rundir.results import Results
+    from sparkgpu.core.table.schema import TableSchema
 
 _PLAIN_WIDTH = 110  # for a log file, where rich would assume 80
 _UNREAD_S = 30.0  # how long the end of a run waits for a reader of its output

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.table import Table
 
-from sparkgpu.words import clean, counted, gibibytes, listed
+from sparkgpu.core.words import clean, counted, gibibytes, listed
 
 if TYPE_CHECKING:
-    from sparkgpu.plan.plan import Plan
-    from sparkgpu.table.schema import TableSchema
+    from sparkgpu.core.plan.plan import Plan
+    from sparkgpu.core.table.schema import TableSchema
 
 
 def plan_facts(plan: Plan) -> Iterable[tuple[str, str]]:

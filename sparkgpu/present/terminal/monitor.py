@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sparkgpu.config import toml as config_io
-from sparkgpu.config.registry.engines import BRANCHES, Branch
-from sparkgpu.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DataError, TrialError
-from sparkgpu.host.telemetry import Sample, TelemetryReader
-from sparkgpu.plan.plan import Plan
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.config.registry.engines import BRANCHES, Branch
+from sparkgpu.core.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DataError, TrialError
+from sparkgpu.core.host.telemetry import Sample, TelemetryReader
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.events import Event, EventReader
+from sparkgpu.core.rundir.files import read_json, read_record
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import read_results
+from sparkgpu.core.table.schema import read_schema
+from sparkgpu.core.words import seconds_text
 from sparkgpu.present.terminal.display import Display, open_display
-from sparkgpu.rundir.events import Event, EventReader
-from sparkgpu.rundir.files import read_json, read_record
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import read_results
-from sparkgpu.table.schema import read_schema
-from sparkgpu.words import seconds_text
 
 SILENT_S = 15.0
 """After so long without a sign of life it is said."""

@@ -23,12 +23,12 @@ from sparkgpu.present.terminal.facts import facts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sparkgpu.config.registry.engines import Branch
-    from sparkgpu.host.telemetry import Sample
-    from sparkgpu.plan.plan import Plan
-    from sparkgpu.rundir.events import Event
-    from sparkgpu.rundir.paths import RunPaths
-    from sparkgpu.rundir.results import Results
+    from sparkgpu.core.config.registry.engines import Branch
+    from sparkgpu.core.host.telemetry import Sample
+    from sparkgpu.core.plan.plan import Plan
+    from sparkgpu.core.rundir.events import Event
+    from sparkgpu.core.rundir.paths import RunPaths
+    from sparkgpu.core.rundir.results import Results
 
 _WIDTH = 84  # as many characters as a cell shows beside JupyterLab's side bar
 _TALL = 1_000

@@ -16,14 +16,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sparkgpu.host.telemetry import idle_percent
-from sparkgpu.words import clean, clock_text, gibibytes, metric_title, number_text
+from sparkgpu.core.host.telemetry import idle_percent
+from sparkgpu.core.words import clean, clock_text, gibibytes, metric_title, number_text
 
 if TYPE_CHECKING:
-    from sparkgpu.config.registry.engines import Branch
-    from sparkgpu.host.telemetry import GpuSample, Sample
-    from sparkgpu.plan.plan import LanePlan
-    from sparkgpu.rundir.events import Event
+    from sparkgpu.core.config.registry.engines import Branch
+    from sparkgpu.core.host.telemetry import GpuSample, Sample
+    from sparkgpu.core.plan.plan import LanePlan
+    from sparkgpu.core.rundir.events import Event
 
 BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 _WATCHED = 30  # samples, one a second

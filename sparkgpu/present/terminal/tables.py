@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sparkgpu.errors import ConfigError
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.results import Results, finished_results
+from sparkgpu.core.words import clean, listed, metric_title
 from sparkgpu.present.compare import short_names
 from sparkgpu.present.entries import contestants, entries, ranked
 from sparkgpu.present.leaderboard import of_runs
 from sparkgpu.present.table import Table, rich_table
-from sparkgpu.rundir.paths import RunPaths
-from sparkgpu.rundir.results import Results, finished_results
-from sparkgpu.words import clean, listed, metric_title
 
 _WIDE = 160  # where no terminal limits it
 

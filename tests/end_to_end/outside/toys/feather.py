@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow.feather
 from pyspark.sql import DataFrame, SparkSession
 
-from sparkgpu.table.source import Source
+from sparkgpu.core.table.source import Source
 
 
 def open_feather(session: SparkSession, source: Source) -> DataFrame:

@@ -11,9 +11,9 @@ import pandas as pd
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.metrics import log_loss, root_mean_squared_error
 
-from sparkgpu.engines.engine import TreesTrial
-from sparkgpu.engines.trees.boosting import BoostingEngine, BoostingModel, Fitted, Split
-from sparkgpu.table.schema import SplitName, TableSchema
+from sparkgpu.core.table.schema import SplitName, TableSchema
+from sparkgpu.trees.boosting import BoostingEngine, BoostingModel, Fitted, Split
+from sparkgpu.trials.engine import TreesTrial
 
 _FILE = "model.pickle"
 

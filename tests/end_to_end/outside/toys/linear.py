@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from sparkgpu.config.parameters import NeuralParameters
-from sparkgpu.engines.neural.nets.inputs import InputLayer
-from sparkgpu.engines.neural.nets.network import Network
-from sparkgpu.engines.neural.nets.shape import InputShape
-from sparkgpu.engines.neural.nets.tabular_net import Members, TabularNet
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.neural.nets.inputs import InputLayer
+from sparkgpu.neural.nets.network import Network
+from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.tabular_net import Members, TabularNet
 
 
 def build(shape: InputShape, parameters: NeuralParameters) -> TabularNet:

@@ -1,0 +1,1 @@
+"""What every room stands on: configuration, plan, run directory, table and this machine."""

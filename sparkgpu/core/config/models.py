@@ -1,0 +1,275 @@
+"""The configuration of models: ``[trees]``, ``[neural]``, and the further models of ``[[models]]``.
+
+A further model is one engine or one network under a name of its own. It takes every value that its own table
+leaves out from ``[trees]`` or ``[neural]``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+
+from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.config.registry.networks import NETWORKS
+from sparkgpu.core.config.registry.strategies import STRATEGIES
+from sparkgpu.core.config.values import (
+    CategoricalEncoding,
+    Count,
+    Fraction,
+    GrowPolicy,
+    NotNegative,
+    NumberEmbedding,
+    Positive,
+    Precision,
+    Schedule,
+    Section,
+    TreeMethod,
+)
+from sparkgpu.core.words import nearest
+
+
+def _tree_engine(name: str) -> str:
+    if name == "auto":
+        return name
+    return ENGINES.find(name, lambda entry: entry.branch == "trees").name
+
+
+def _known_or_auto(name: str) -> str:
+    return name if name == "auto" else STRATEGIES.find(name).name
+
+
+def _ours(*names: str) -> WithJsonSchema:
+    """For editors: our own names to choose from, and any other name, which a package may add."""
+    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string"}]})
+
+
+AUTO_ENGINE = "h2o-xgboost"
+TreeEngine = Annotated[
+    str,
+    AfterValidator(_tree_engine),
+    _ours("auto", *(entry.name for entry in ENGINES.own() if entry.branch == "trees")),
+]
+Architecture = Annotated[
+    str,
+    AfterValidator(lambda name: NETWORKS.find(name).name),
+    _ours(*(entry.name for entry in NETWORKS.own())),
+]
+Strategy = Annotated[
+    str, AfterValidator(_known_or_auto), _ours("auto", *(entry.name for entry in STRATEGIES.own()))
+]
+
+
+class TreesConfig(Section):
+    """``[trees]``, with H2O's names. `tree_method="gpu_hist"` means hist on the lane's GPU.
+
+    `max_depth` 0 means no limit, as in the engines' documentation. `engine` "auto" is H2O's XGBoost; on a GPU
+    where that does not train it is the package xgboost, if that is installed with CUDA. With `try_smaller`
+    trees of at most eight leaves grow as well, and the validation rows choose between the two sizes.
+    """
+
+    engine: TreeEngine = "auto"
+    ntrees: Count | None = None
+    grow_policy: GrowPolicy | None = None
+    max_depth: Annotated[int, Field(ge=0)] | None = None
+    max_leaves: Annotated[int, Field(ge=0)] | None = None
+    categorical_encoding: CategoricalEncoding | None = None
+    learn_rate: Positive | None = None
+    tree_method: TreeMethod = "auto"
+    early_stopping_rounds: Annotated[int, Field(ge=0)] | None = None
+    score_tree_interval: Count = 10
+    min_rows: NotNegative | None = None
+    sample_rate: Fraction | None = None
+    col_sample_rate: Fraction | None = None
+    col_sample_rate_per_tree: Fraction | None = None
+    reg_lambda: NotNegative | None = None
+    reg_alpha: NotNegative | None = None
+    max_bins: Annotated[int, Field(ge=2)] | None = None
+    try_smaller: bool | None = None
+
+    @property
+    def engine_name(self) -> str:
+        """The engine, or the one with which "auto" begins."""
+        return AUTO_ENGINE if self.engine == "auto" else self.engine
+
+
+class DataLoaderConfig(Section):
+    """``[neural.dataloader]``, with torch's names."""
+
+    num_workers: Annotated[int, Field(ge=0)] = 0
+    pin_memory: bool = True
+    persistent_workers: bool = True
+    prefetch_factor: Count = 2
+
+
+class NetworkConfig(Section):
+    """What one network is and how it learns; every key can differ between the networks of a run.
+
+    `hidden` are the widths of the blocks. For tabm, `members` is the number of predictions per row (k in its
+    paper); `number_embedding` says how it reads a number, as `embedding_dim` values: on lines within at most
+    `num_bins` bins, or as cosines of it (one bin: plainly, in both cases). Its hidden matrices learn by Muon
+    at `muon_learning_rate` (0: by AdamW like the rest). `schedule` is how the learning rates change over
+    `epochs`; `patience` is the number of epochs without gain before early stopping (0: none). `batch_size` is
+    that of a whole step, under every strategy; a device computes `micro_batch_size` rows of it at once (None:
+    all). `compile` is torch.compile; it is off because on the CPU compiling takes longer than it saves.
+    `cuda_graph` lets a GPU repeat a captured step.
+    """
+
+    architecture: Architecture = "tabm"
+    hidden: tuple[Count, ...] | None = None
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    members: Count | None = None
+    num_bins: Annotated[int, Field(ge=1)] | None = None
+    number_embedding: NumberEmbedding | None = None
+    embedding_dim: Count | None = None
+    epochs: Count | None = None
+    batch_size: Count | None = None
+    micro_batch_size: Count | None = None
+    learning_rate: Positive | None = None
+    muon_learning_rate: NotNegative | None = None
+    schedule: Schedule | None = None
+    weight_decay: NotNegative | None = None
+    patience: Annotated[int, Field(ge=0)] | None = None
+    precision: Precision = "auto"
+    activation_checkpointing: bool = False
+    compile: bool = False
+    cuda_graph: bool = True
+
+
+class NeuralConfig(NetworkConfig):
+    """``[neural]``: the network, and how networks use devices and survive faults.
+
+    `data` is the place of the training rows: on the device, in the table's files, or behind a DataLoader for
+    comparison. With tp, pp and their hybrids, one copy of the network is cut over `model_parallel` devices
+    (None: all, or 2 in a hybrid). `checkpoint_minutes` is the time between two checkpoints within an epoch;
+    an epoch ends with a checkpoint if the last one is 10 seconds old. A rank without progress for
+    `rank_timeout_s` seconds counts as hung. After a lost rank, training starts again from its checkpoint, at
+    most `max_restarts` times.
+    """
+
+    data: Literal["auto", "resident", "stream", "dataloader"] = "auto"
+    dataloader: DataLoaderConfig = DataLoaderConfig()
+    strategy: Strategy = "auto"
+    model_parallel: Count | None = None
+    checkpoint_minutes: Positive = 10.0
+    rank_timeout_s: Annotated[float, Field(ge=5.0)] = 40.0
+    max_restarts: Annotated[int, Field(ge=0)] = 2
+
+
+OWN: tuple[str, str] = ("trees", "neural")
+"""The models of every run that does not say otherwise; their sections bear their names."""
+
+_NOT_A_NAME = ("best", "blend", "all")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_TAKEN = re.compile(r".*-s\d+(-f\d+)?|.*-tuned")  # trials, and models whose settings were searched
+
+
+def _model_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("a model's name has up to 40 small letters, digits, hyphens and underscores")
+    if name in _NOT_A_NAME or name in OWN or _TAKEN.fullmatch(name):
+        raise ValueError(f"{name!r} already means something else; choose another name")
+    return name
+
+
+ModelName = Annotated[str, AfterValidator(_model_name)]
+
+
+class TreesModel(TreesConfig):
+    """One of ``[[models]]``: trees of `engine`, with the keys of ``[trees]``."""
+
+    name: ModelName
+    engine: TreeEngine
+
+
+class NetworkModel(NetworkConfig):
+    """One of ``[[models]]``: a network of `architecture`, with the keys of ``[neural]`` that describe one."""
+
+    name: ModelName
+    architecture: Architecture
+
+
+def _as_tables(value: Any) -> Any:
+    """`models` with a table for each name but our own; tables alone are added to our own models."""
+    if not isinstance(value, tuple):
+        return value
+    added = bool(value) and not any(isinstance(entry, str) for entry in value)
+    return (*(OWN if added else ()), *(_table_of(entry) for entry in value))
+
+
+def _table_of(entry: Any) -> Any:
+    if isinstance(entry, Mapping):
+        _check_table(entry)
+        return entry
+    if not isinstance(entry, str):
+        raise ValueError(f"{entry!r} is no model; give a name, or a table with a name and an engine")
+    if entry in OWN:
+        return entry
+    trees = [found.name for found in ENGINES.all() if found.branch == "trees"]
+    if entry in trees:
+        return {"name": entry, "engine": entry}
+    if entry in NETWORKS.names():
+        return {"name": entry, "architecture": entry}
+    names = [*OWN, *trees, *NETWORKS.names()]
+    raise ValueError(f"{entry!r} is no model.{nearest(entry, names)} Choose from {', '.join(names)}")
+
+
+def _check_table(table: Mapping[str, Any]) -> None:
+    """Check what makes a table of ``[[models]]`` one of trees or of a network."""
+    name, both = table.get("name", ""), {"engine", "architecture"} & table.keys()
+    if len(both) != 1:
+        found = "has both" if both else "has neither"
+        raise ValueError(f"model {name!r} needs an engine (trees) or an architecture (a network); it {found}")
+    (kind,) = both
+    if name in (*ENGINES.names(), *NETWORKS.names()) and name != table[kind]:
+        raise ValueError(
+            f"model {name!r} has {kind} {table[kind]!r}; that name would mislead, choose another"
+        )
+
+
+def _kind(entry: Any) -> str:
+    if isinstance(entry, str):
+        return "own"
+    has_network = "architecture" in entry if isinstance(entry, Mapping) else isinstance(entry, NetworkModel)
+    return "network" if has_network else "trees"
+
+
+def _different(models: tuple[Any, ...]) -> tuple[Any, ...]:
+    names = [model_name(model) for model in models]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise ValueError(f"{twice[0]!r} is there twice; each model needs a name of its own")
+    return models
+
+
+Model = Annotated[
+    Annotated[Literal["trees", "neural"], Tag("own")]
+    | Annotated[TreesModel, Tag("trees")]
+    | Annotated[NetworkModel, Tag("network")],
+    Discriminator(_kind),
+]
+Models = Annotated[
+    tuple[Model, ...], BeforeValidator(_as_tables), Field(min_length=1), AfterValidator(_different)
+]
+
+
+def model_name(model: str | TreesModel | NetworkModel) -> str:
+    """The name of one of a run's models."""
+    return model if isinstance(model, str) else model.name
+
+
+def with_models(models: Any, also: Any) -> tuple[Any, ...]:
+    """The entries of `models` as a configuration gives them (None: our own), and those of `also`.
+
+    `also` is a name, several with commas between them, a table, or a list of these.
+    """
+    given = OWN if models is None else tuple(models)
+    tables_alone = bool(given) and not any(isinstance(entry, str) for entry in given)
+    asked = also if isinstance(also, list | tuple) else (also,)
+    more = [
+        name
+        for entry in asked
+        for name in (map(str.strip, entry.split(",")) if isinstance(entry, str) else [entry])
+    ]
+    return (*(OWN if tables_alone else ()), *given, *more)

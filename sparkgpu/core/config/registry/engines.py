@@ -1,0 +1,137 @@
+"""The engines, with one entry each. One of them, `torch`, trains all networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Literal
+
+from sparkgpu.core.config.registry.entries import Entry, Range, Registry, SearchSpace
+
+Branch = Literal["trees", "neural"]
+"""The kinds of models; each trains in a worker of its own in every lane."""
+
+BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineEntry(Entry):
+    """An engine; `load` names its class (`sparkgpu.trials.engine.Engine`), `branch` its kind of model.
+
+    `on_gpu` tells whether it trains on GPUs; with trees deeper than `most_gpu_depth`, or with trees that grow
+    leaf by leaf unless `leafwise_on_gpu`, it would leave the GPU. `grows` are the ways in which its trees can
+    grow. With `needs_h2o` its worker starts Spark and H2O first. `package` is the package that pip must
+    install for it, and `module` is what it brings. `fitted` names the function that loads a fitted
+    model, as the engine's own `load` does, where that needs less than the engine itself. `on_cluster` names
+    the class that trains one model over the executors of a Spark cluster (None: the engine cannot), and
+    `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before those of
+    `sparkgpu.core.plan.tree_defaults`, with the keys of ``[trees]``, and `round_cost` is the time of a round
+    in times that of XGBoost. `search` holds the settings that ``--search`` tries.
+    """
+
+    branch: Branch = "trees"
+    on_gpu: bool = False
+    most_gpu_depth: int | None = None
+    leafwise_on_gpu: bool = True
+    grows: tuple[str, ...] = ("depthwise", "lossguide")
+    needs_h2o: bool = False
+    package: str | None = None
+    module: str | None = None
+    fitted: str | None = None
+    on_cluster: str | None = None
+    gpu_in_cluster: bool = False
+    defaults: Mapping[str, float | str] = field(default_factory=dict)
+    round_cost: float = 1.0
+    search: SearchSpace = field(default_factory=dict)
+
+    @property
+    def missing(self) -> str | None:
+        """The command that installs its library, if that is not here."""
+        if self.module is None or find_spec(self.module) is not None:
+            return None
+        return f"pip install '{self.package}'"
+
+
+_SEARCH: SearchSpace = {
+    "learn_rate": Range(low=0.01, high=0.3, log=True),
+    "max_leaves": Range(low=8, high=256, log=True, whole=True),
+    "max_depth": Range(low=3, high=12, whole=True),
+    "min_rows": Range(low=0.1, high=30.0, log=True),
+    "sample_rate": Range(low=0.5, high=1.0),
+    "col_sample_rate_per_tree": Range(low=0.4, high=1.0),
+    "reg_lambda": Range(low=0.05, high=30.0, log=True),
+}
+_SEARCH_SYMMETRIC: SearchSpace = {
+    "learn_rate": Range(low=0.02, high=0.3, log=True),
+    "max_depth": Range(low=3, high=10, whole=True),
+    "sample_rate": Range(low=0.5, high=1.0),
+    "reg_lambda": Range(low=0.5, high=30.0, log=True),
+}
+
+ENGINES: Registry[EngineEntry] = Registry(
+    "sparkgpu.engines",
+    EngineEntry,
+    (
+        EngineEntry(
+            name="h2o-xgboost",
+            load="sparkgpu.h2o.engine:H2OXGBoost",
+            on_gpu=True,
+            most_gpu_depth=15,
+            leafwise_on_gpu=False,
+            needs_h2o=True,
+            fitted="sparkgpu.h2o.mojo:load_mojo",
+            search=_SEARCH,
+            on_cluster="sparkgpu.h2o.engine:H2OXGBoost",
+        ),
+        EngineEntry(
+            name="xgboost",
+            load="sparkgpu.trees.xgboost_library:XGBoost",
+            on_gpu=True,
+            package="sparkgpu[xgboost]",
+            module="xgboost",
+            search=_SEARCH,
+            on_cluster="sparkgpu.trees.spark_xgboost:SparkXGBoost",
+            gpu_in_cluster=True,
+        ),
+        EngineEntry(
+            name="lightgbm",
+            load="sparkgpu.trees.lightgbm_library:LightGBM",
+            package="sparkgpu[lightgbm]",
+            module="lightgbm",
+            search=_SEARCH,
+        ),
+        EngineEntry(
+            name="catboost",
+            load="sparkgpu.trees.catboost_library:CatBoost",
+            on_gpu=True,
+            package="sparkgpu[catboost]",
+            module="catboost",
+            search=_SEARCH_SYMMETRIC,
+            grows=("symmetric", "depthwise", "lossguide"),
+            defaults={
+                "grow_policy": "symmetric",
+                "max_depth": 6,
+                "max_leaves": 0,
+                "reg_lambda": 3.0,
+                "col_sample_rate_per_tree": 1.0,
+                "max_bins": 255,
+            },
+            round_cost=2.0,
+        ),
+        EngineEntry(
+            name="torch",
+            load="sparkgpu.neural.engine:Torch",
+            branch="neural",
+            on_gpu=True,
+        ),
+    ),
+)
+
+
+def branch_of(engine: str) -> Branch:
+    """The kind of models that an engine makes, also if the package that added the engine is gone."""
+    try:
+        return ENGINES.find(engine).branch
+    except ValueError:
+        return "trees"

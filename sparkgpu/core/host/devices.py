@@ -1,0 +1,242 @@
+"""The devices of this machine, and the choice of those for a run.
+
+An index counts the usable GPUs and MIG slices in the order of ``nvidia-smi`` (by PCI bus) or, if
+``CUDA_VISIBLE_DEVICES`` is set, the entries of that list. A GPU that is here but cannot be used is never
+taken for none: the run ends with the reason, unless CPU lanes are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.gpus import DENIED, Gpu, find_gpus
+from sparkgpu.core.host.processor import has_amx, usable_cores
+from sparkgpu.core.words import listed
+
+_CGROUP = Path("/sys/fs/cgroup")
+_VISIBLE, _ORDER, _BY_PLACE = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+_HIDES_ALL = ("", "-1", "NoDevFiles")
+_SLURM = "SLURM_JOB_GPUS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The cores and the memory that this process may use, the GPUs, and the driver's version.
+
+    `gpus` holds those that cannot be used as well; `gpu_problem` tells why the driver does not answer.
+    `has_amx` means that the processor has a unit for bfloat16 matrix products.
+    """
+
+    cores: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+    driver: str | None = None
+    gpu_problem: str | None = None
+    has_amx: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device chosen for a lane.
+
+    `name` is ``cuda:<index>`` or ``cpu``. `visible` is the value of the lane's ``CUDA_VISIBLE_DEVICES`` (an
+    empty string hides every GPU from a CPU lane). `memory_bytes` is the GPU's, if the driver tells it, and
+    `alone` means that it takes one process at a time.
+    """
+
+    kind: Literal["cuda", "cpu"]
+    name: str
+    title: str
+    visible: str
+    memory_bytes: int | None = None
+    alone: bool = False
+
+
+def find_machine() -> Machine:
+    """Inspect the machine."""
+    found = find_gpus()
+    return Machine(
+        cores=_cgroup_cores(usable_cores()),
+        memory_bytes=_memory_bytes(),
+        gpus=found.gpus,
+        driver=found.driver,
+        gpu_problem=found.problem,
+        has_amx=has_amx(),
+    )
+
+
+def _cgroup_cores(cores: int) -> int:
+    """The number of cores that a container's CPU quota allows (cgroup v2); the affinity mask ignores it."""
+    try:
+        quota, period = (_CGROUP / "cpu.max").read_text(encoding="ascii").split()
+        return min(cores, max(1, int(quota) // int(period))) if quota != "max" else cores
+    except (OSError, ValueError):
+        return cores
+
+
+def _memory_bytes() -> int:
+    """The memory available now: that of the host, or less under a container's limit."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
+        used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
+        return min(available, int(limit) - used) if limit != "max" else available
+    except (OSError, ValueError):
+        return available
+
+
+def choose_devices(
+    machine: Machine,
+    *,
+    gpus: Literal["all"] | Sequence[str] | None,
+    cpu_lanes: int | None,
+    environ: Mapping[str, str],
+) -> tuple[Device, ...]:
+    """One device per lane, in the requested order.
+
+    `gpus` are indices, UUIDs (or their unambiguous beginnings) or ``"all"``. None means every visible GPU, or
+    one CPU lane if there is none. Raises `DeviceError` with the devices that exist; the CPU never replaces a
+    GPU that was asked for.
+    """
+    if cpu_lanes is not None:
+        if cpu_lanes > machine.cores:
+            raise DeviceError(
+                f"--cpu-lanes {cpu_lanes}: {machine.cores} cores are usable here and each lane needs at "
+                f"least one; ask for at most {machine.cores}."
+            )
+        return tuple(_cpu() for _ in range(cpu_lanes))
+    visible = _visible(machine, environ)
+    if gpus is None:
+        if not visible and (why := _why_none(machine, environ)):
+            raise DeviceError(f"{why}. To train on the CPU, ask for it with --cpu-lanes 1.")
+        return tuple(_cuda(index, gpu) for index, gpu in enumerate(visible)) or (_cpu(),)
+    if gpus == "all":
+        if not visible:
+            raise DeviceError(
+                f"--gpus all: {_what_is_there(machine, visible, environ)}. {_instead(machine, environ)}"
+            )
+        return tuple(_cuda(index, gpu) for index, gpu in enumerate(visible))
+    asked = ",".join(gpus)
+    chosen: dict[str, Device] = {}
+    for name in gpus:
+        index = _find(name, visible)
+        if index is None:
+            choose = f"Choose from {listed(range(len(visible)))}." if visible else _instead(machine, environ)
+            raise DeviceError(
+                f"--gpus {asked}: no device {name}; {_what_is_there(machine, visible, environ)}. {choose}"
+            )
+        gpu = visible[index]
+        if gpu.uuid in chosen:
+            raise DeviceError(f"--gpus {asked}: device {name} is named twice; name each device once.")
+        chosen[gpu.uuid] = _cuda(index, gpu)
+    if not chosen:
+        raise DeviceError("--gpus: no device is named; give indices such as 0,1 or all.")
+    return tuple(chosen.values())
+
+
+def _find(name: str, visible: Sequence[Gpu]) -> int | None:
+    if name.isdecimal():
+        return int(name) if int(name) < len(visible) else None
+    found = [index for index, gpu in enumerate(visible) if gpu.uuid.startswith(name)]
+    return found[0] if len(found) == 1 and name else None
+
+
+def _visible(machine: Machine, environ: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA shows; as in CUDA, the list ends at its first invalid or repeated entry.
+
+    Raises `DeviceError` if a number in the list may mean one GPU to CUDA and another one to ``nvidia-smi``.
+    """
+    usable = tuple(gpu for gpu in machine.gpus if gpu.problem is None)
+    value = environ.get(_VISIBLE)
+    if value is None:
+        return usable
+    found: list[Gpu] = []
+    for entry in value.split(","):
+        gpu = _listed(entry.strip(), machine, environ)
+        if gpu is None or gpu in found or gpu not in usable:
+            break
+        found.append(gpu)
+    return tuple(found)
+
+
+def _listed(entry: str, machine: Machine, environ: Mapping[str, str]) -> Gpu | None:
+    """What one entry of ``CUDA_VISIBLE_DEVICES`` names."""
+    if not entry.isdecimal():
+        index = _find(entry, machine.gpus)
+        old = (gpu for gpu in machine.gpus if gpu.older_name and gpu.older_name == entry)
+        return machine.gpus[index] if index is not None else next(old, None)
+    # CUDA numbers the cards that this process may use, and of one that MIG has cut it takes the first slice.
+    cards: dict[int, Gpu] = {}
+    for gpu in machine.gpus:
+        if gpu.problem != DENIED:
+            cards.setdefault(gpu.index, gpu)
+    kinds = list(dict.fromkeys(gpu.title for gpu in cards.values() if not gpu.is_slice))
+    if len(kinds) > 1 and environ.get(_ORDER) != _BY_PLACE:
+        raise DeviceError(
+            f"{_VISIBLE}={environ[_VISIBLE]}: this machine has different GPUs ({listed(kinds)}), which CUDA "
+            f"numbers by their speed and nvidia-smi by their place. Set {_ORDER}={_BY_PLACE}, or name them "
+            "by UUID (`nvidia-smi -L`)."
+        )
+    number = int(entry)
+    return list(cards.values())[number] if number < len(cards) else None
+
+
+def _what_is_there(machine: Machine, visible: Sequence[Gpu], environ: Mapping[str, str]) -> str:
+    value = environ.get(_VISIBLE)
+    limit = f" ({_VISIBLE}={value})" if value is not None else ""
+    if visible:
+        return f"visible devices are {listed(range(len(visible)))}{limit}"
+    return _why_none(machine, environ) or f"no GPU is visible here{limit}"
+
+
+def _instead(machine: Machine, environ: Mapping[str, str]) -> str:
+    """What to do where no GPU can be used."""
+    if _why_none(machine, environ):
+        return "To train on the CPU, ask for it with --cpu-lanes 1."
+    return "Leave --gpus out to use the CPU."
+
+
+def _why_none(machine: Machine, environ: Mapping[str, str]) -> str | None:
+    """Why no GPU can be used although one is here; None if there is none, or if all are hidden on purpose."""
+    value = environ.get(_VISIBLE)
+    if value is not None and value.split(",")[0].strip() in _HIDES_ALL:
+        return None
+    if machine.gpu_problem:
+        return machine.gpu_problem
+    if value is not None:
+        first = value.split(",")[0].strip()
+        slices = [gpu.uuid for gpu in machine.gpus if gpu.older_name.startswith(f"MIG-{first}")]
+        if slices:
+            return (
+                f"{_VISIBLE}={value} names a card that MIG has cut into slices ({listed(slices)}); name these"
+            )
+        what = "no GPU of this machine" if machine.gpus else "a GPU, and NVIDIA's driver is not here"
+        return f"{_VISIBLE}={value} names {what}"
+    if machine.gpus:
+        reasons = dict.fromkeys(f"GPU {gpu.index}: {gpu.problem}" for gpu in machine.gpus)
+        return "no GPU of this machine can be used (" + "; ".join(reasons) + ")"
+    if given := environ.get(_SLURM):
+        return f"Slurm gave this job GPUs ({_SLURM}={given}), but NVIDIA's driver is not here"
+    return None
+
+
+def _cuda(index: int, gpu: Gpu) -> Device:
+    # The UUID, not the index: it names the same device for any order or list of devices in the child.
+    return Device(
+        kind="cuda",
+        name=f"cuda:{index}",
+        title=gpu.title,
+        visible=gpu.uuid,
+        memory_bytes=gpu.memory_bytes,
+        alone=gpu.alone,
+    )
+
+
+def _cpu() -> Device:
+    return Device(kind="cpu", name="cpu", title="CPU", visible="")

@@ -1,0 +1,287 @@
+"""What telemetry measures: the processes of a run, the whole machine, and the GPUs through NVML.
+
+Limits: memory is the resident set (RSS) summed over the processes, so a page that two of them share counts
+twice; PSS would count it once, but costs tens of milliseconds per process. A process that lives only
+between two looks is not seen. GPUs are asked without a CUDA context and without torch; what a driver does
+not tell stays None. PCIe and NVLink come from counters. Drivers without PCIe's counter measure it over 20
+milliseconds on request, during which the sampling thread waits.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from sparkgpu.core.host.gpus import handles
+from sparkgpu.core.host.telemetry import GpuSample
+
+DISTURBING_SHARE = 0.1
+"""Of the cores: timings on cores of which other work took more are not to be believed."""
+
+_KIB = 1024
+_ALL_LINKS = 0xFFFFFFFF
+_RATES = ("pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx")
+_WALK_SHARE = 1 / 200  # share of the time for finding descendants, which reads all of /proc
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """Resident bytes now; CPU seconds and bytes read from and written to disks since the processes began."""
+
+    rss_bytes: int
+    cpu_s: float
+    read_bytes: int
+    written_bytes: int
+
+
+class ProcessTree:
+    """`roots` is called for the process ids from which all others descend, with a name for each."""
+
+    def __init__(self, roots: Callable[[], Mapping[int, str]]) -> None:
+        self._asked = roots
+        self._roots: dict[int, str] = {}
+        self._known: dict[int, psutil.Process] = {}
+        # These include ended processes, so that the sums never fall.
+        self._cpu_s: dict[psutil.Process, float] = {}
+        self._disk: dict[psutil.Process, tuple[int, int]] = {}
+        self._next_walk = 0.0
+
+    def measure(self) -> Use:
+        try:
+            roots = dict(self._asked())
+        except Exception:  # the caller's list may change while it is read; that must not end the sampling
+            roots = {}
+        if time.monotonic() >= self._next_walk or roots.keys() - self._roots.keys():
+            self._walk(roots)
+        rss_bytes = 0
+        for pid, process in list(self._known.items()):
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    rss_bytes += process.memory_info().rss
+                self._cpu_s[process] = times.user + times.system
+            except psutil.Error:
+                del self._known[pid]
+                continue
+            with suppress(psutil.Error, OSError, AttributeError):  # not every system tells it
+                disk = process.io_counters()
+                self._disk[process] = disk.read_bytes, disk.write_bytes
+        return Use(
+            rss_bytes=rss_bytes,
+            cpu_s=sum(self._cpu_s.values()),
+            read_bytes=sum(read for read, _ in self._disk.values()),
+            written_bytes=sum(written for _, written in self._disk.values()),
+        )
+
+    def owner(self, pid: int) -> str | None:
+        """The name of the nearest root above a process; None if it is not one of the run's."""
+        if pid in self._roots:
+            return self._roots[pid]
+        with suppress(psutil.Error):
+            for parent in psutil.Process(pid).parents():
+                if parent.pid in self._roots:
+                    return self._roots[parent.pid]
+        return None
+
+    def _walk(self, roots: dict[int, str]) -> None:
+        start = time.monotonic()
+        for pid in roots.keys() - self._known.keys():
+            with suppress(psutil.Error):
+                self._known[pid] = psutil.Process(pid)
+        for pid in roots.keys() & self._known.keys():
+            with suppress(psutil.Error):
+                for child in self._known[pid].children(recursive=True):
+                    self._known.setdefault(child.pid, child)
+        self._roots = roots
+        end = time.monotonic()
+        self._next_walk = end + (end - start) / _WALK_SHARE
+
+
+class Rate:
+    """The growth per second of one counter between two looks."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, float] | None = None
+
+    def of(self, value: float | None, at_s: float) -> float | None:
+        """None at the first look, without a value, and where the counter began again."""
+        before, self._last = self._last, None if value is None else (value, at_s)
+        if value is None or before is None or value < before[0] or at_s <= before[1]:
+            return None
+        return (value - before[0]) / (at_s - before[1])
+
+
+class MachineMeter:
+    """Measures what the whole machine does between two looks of one thread: the first has no rates."""
+
+    def __init__(self) -> None:
+        self._received, self._sent = Rate(), Rate()
+        self._is_first = True
+
+    def measure(self, at_s: float) -> dict[str, float | None]:
+        """Fields of a `Sample`; None where the system does not tell. The network is without loopback."""
+        cpu = used = available = received = sent = None
+        with suppress(OSError, RuntimeError, psutil.Error):
+            busy = psutil.cpu_percent(interval=None)
+            cpu, self._is_first = None if self._is_first else busy, False
+        with suppress(OSError, RuntimeError, psutil.Error):
+            memory = psutil.virtual_memory()
+            used, available = memory.total - memory.available, memory.available
+        with suppress(OSError, RuntimeError, psutil.Error):
+            links = [found for name, found in psutil.net_io_counters(pernic=True).items() if name != "lo"]
+            received, sent = sum(one.bytes_recv for one in links), sum(one.bytes_sent for one in links)
+        return {
+            "cpu_percent": cpu,
+            "mem_used_bytes": used,
+            "mem_available_bytes": available,
+            "net_rx_bytes_per_s": self._received.of(received, at_s),
+            "net_tx_bytes_per_s": self._sent.of(sent, at_s),
+        }
+
+
+@dataclass
+class _Gpu:
+    index: int
+    handle: Any
+    uuid: str = ""
+    power_w: float | None = None
+    at: float = 0.0
+    rates: dict[str, Rate] = field(default_factory=lambda: {name: Rate() for name in _RATES})
+
+
+class GpuMeter:
+    """The GPUs with these UUIDs: None for all, empty for none. `energy_wh` is None until one tells its power.
+
+    `owner` names the part of the run to which a process belongs, None if it is not of the run.
+    """
+
+    def __init__(self, uuids: Iterable[str] | None, owner: Callable[[int], str | None]) -> None:
+        self._uuids = None if uuids is None else frozenset(uuids)
+        self._owner = owner
+        self._gpus: list[_Gpu] = []
+        self._opened = False
+        self._nvml: Any = None
+        if self._uuids is None or self._uuids:
+            import pynvml  # import in the caller's thread, not in the sampling thread
+
+            self._nvml = pynvml
+        self.energy_wh: float | None = None
+
+    def open(self) -> None:
+        if self._nvml is None:
+            return
+        nvml = self._nvml
+        with suppress(nvml.NVMLError):
+            nvml.nvmlInit()
+            self._opened = True
+            self._gpus = [
+                _Gpu(index=gpu.index, handle=handle, uuid=gpu.uuid)
+                for gpu, handle in handles(nvml)
+                if self._uuids is None or gpu.uuid in self._uuids
+            ]
+
+    def close(self) -> None:
+        if self._opened:
+            with suppress(self._nvml.NVMLError):
+                self._nvml.nvmlShutdown()
+
+    def measure(self) -> tuple[GpuSample, ...]:
+        return tuple(self._measure(gpu, self._nvml) for gpu in self._gpus)
+
+    def _measure(self, gpu: _Gpu, nvml: Any) -> GpuSample:
+        busy = used = total = power_w = None
+        # Try each reading separately: drivers and virtual GPUs lack different ones.
+        with suppress(nvml.NVMLError):
+            busy = nvml.nvmlDeviceGetUtilizationRates(gpu.handle).gpu
+        with suppress(nvml.NVMLError):
+            memory = nvml.nvmlDeviceGetMemoryInfo(gpu.handle)
+            used, total = memory.used, memory.total
+        with suppress(nvml.NVMLError):
+            power_w = nvml.nvmlDeviceGetPowerUsage(gpu.handle) / 1000
+        now = time.monotonic()
+        if power_w is not None and gpu.power_w is not None:
+            # Trapezoidal rule between two samples; a gap in the readings adds nothing.
+            joule = (power_w + gpu.power_w) / 2 * (now - gpu.at)
+            self.energy_wh = (self.energy_wh or 0.0) + joule / 3600
+        gpu.power_w, gpu.at = power_w, now
+        ours, others = self._processes(gpu, nvml)
+        return GpuSample(
+            gpu=gpu.index,
+            gpu_util=busy,
+            gpu_mem_bytes=used,
+            gpu_power_w=power_w,
+            gpu_uuid=gpu.uuid,
+            gpu_mem_total_bytes=total,
+            **{f"gpu_{name}_bytes_per_s": value for name, value in _traffic(gpu, nvml).items()},
+            gpu_processes=ours,
+            gpu_other_processes=others,
+        )
+
+    def _processes(self, gpu: _Gpu, nvml: Any) -> tuple[tuple[str, ...], int | None]:
+        """The run's processes on the GPU, and the number of others."""
+        try:
+            pids = sorted({process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)})
+        except nvml.NVMLError:
+            return (), None
+        owners = {pid: self._owner(pid) for pid in pids}
+        ours = tuple(f"{owner}:{pid}" for pid, owner in owners.items() if owner is not None)
+        return ours, len(pids) - len(ours)
+
+
+def _traffic(gpu: _Gpu, nvml: Any) -> dict[str, float | None]:
+    """Bytes per second over PCIe and NVLink, by name."""
+    fields = {
+        "pcie_rx": (nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0, 1),
+        "pcie_tx": (nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0, 1),
+        "nvlink_rx": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS, _KIB),
+        "nvlink_tx": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS, _KIB),
+    }
+    counters: dict[str, float] = {}
+    with suppress(nvml.NVMLError):
+        asked = [(number, scope) for number, scope, _ in fields.values()]
+        answers = nvml.nvmlDeviceGetFieldValues(gpu.handle, asked)
+        for (name, (_, _, unit)), answer in zip(fields.items(), answers, strict=True):
+            if answer.nvmlReturn == nvml.NVML_SUCCESS:
+                counters[name] = float(answer.value.ullVal * unit)
+    now = time.monotonic()
+    found = {name: rate.of(counters.get(name), now) for name, rate in gpu.rates.items()}
+    for name, counter in (
+        ("pcie_rx", nvml.NVML_PCIE_UTIL_RX_BYTES), ("pcie_tx", nvml.NVML_PCIE_UTIL_TX_BYTES),
+    ):  # fmt: skip
+        if name not in counters:
+            with suppress(nvml.NVMLError):
+                found[name] = float(nvml.nvmlDeviceGetPcieThroughput(gpu.handle, counter) * _KIB)
+    return found
+
+
+class OtherWork:
+    """How much of the processors other work takes while something is timed here, from its creation on.
+
+    Limits: it is the time that the system counts as busy or stolen, without that of this process and of its
+    children that have ended, so a child that goes on counts as other work. In a container the system's
+    figures are those of the whole machine.
+    """
+
+    def __init__(self) -> None:
+        self._busy_s, self._own_s, self._at = _busy_s(), _own_s(), time.monotonic()
+
+    def cores(self) -> float:
+        """How many cores other work has taken on average; never negative."""
+        elapsed = max(1e-9, time.monotonic() - self._at)
+        return max(0.0, (_busy_s() - self._busy_s - (_own_s() - self._own_s)) / elapsed)
+
+
+def _busy_s() -> float:
+    found = psutil.cpu_times()
+    return sum(getattr(found, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal"))
+
+
+def _own_s() -> float:
+    found = os.times()
+    return found.user + found.system + found.children_user + found.children_system

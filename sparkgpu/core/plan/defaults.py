@@ -1,0 +1,217 @@
+"""Fills the engine parameters that a configuration leaves open, by preset, task, rows and device.
+
+Defaults are the published ones if they exist; the preset sets what determines a run's time (sizes, epochs,
+trees).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.models import NetworkModel, NeuralConfig, TreesConfig, TreesModel
+from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.registry.engines import ENGINES, Branch
+from sparkgpu.core.config.registry.networks import NETWORKS, Value
+from sparkgpu.core.config.values import Preset
+from sparkgpu.core.plan.tree_defaults import TableSize, tree_defaults
+from sparkgpu.core.plan.trials import TUNED, free_keys
+
+SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
+
+_MANY_ROWS = 100_000
+_SMALL_REGRESSION = 32_000  # training rows; on diamonds cosines and Muon win with 7,000 and lose with 38,000
+# Steps of TabM with preset "fast" on a smaller table without early stopping: 30 epochs are too few for tables
+# of 14,000 to 40,000 rows (benchmarks/results/2026-11-networks.md).
+_FAST_STEPS = 6_500
+_MUON_SHARE = 0.75  # a step of Muon takes longer, and brings more
+_FAST_EPOCHS = (30, 120)
+# A table of so many columns is wide: its first layer takes most of the time, so its width decides the epochs.
+# Two cores compute this many operations in about a minute.
+_WIDE = 200
+_FAST_FLOP = 2.5e12
+# A large table's few epochs are made for about so many seconds. A time limit may give it more, not endlessly:
+# the learning rate falls with the time, and what is left goes to further seeds.
+_FAST_S = 80.0
+_MOST_TIMES = 4.0
+# Batch size by training rows, as in the TabM paper (Gorishniy et al., ICLR 2025).
+_BATCH_SIZES = ((32_000, 256), (108_000, 512))
+_MOST_BATCH = 1024
+_UNKNOWN = TableSize(task="binary", train_rows=0, num_features=1, num_classes=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """A configuration in which every key has a value: for ``run.toml``, and for the engines."""
+
+    config: RunConfig
+    trees: TreesParameters
+    neural: NeuralParameters
+    others: Mapping[str, TreesParameters | NeuralParameters]
+
+    def of(self, model: str) -> TreesParameters | NeuralParameters:
+        """The parameters of one model of the run; a search begins with those of the model it is for."""
+        model = model.removesuffix(TUNED)
+        return self.trees if model == "trees" else self.neural if model == "neural" else self.others[model]
+
+
+def resolve(
+    config: RunConfig,
+    *,
+    preset: Preset,
+    strategy: str,
+    size: TableSize,
+    device: str,
+    tree_device: Callable[[str], str],
+    seconds: Mapping[Branch, float | None] | None = None,
+) -> Resolved:
+    """Fill in every open parameter of the models. It never changes the user's values.
+
+    `tree_device` gives the device on which a tree engine trains, `seconds` the time that a model of a branch
+    has if time is limited.
+    """
+    limits = seconds or {}
+
+    def trees(section: TreesConfig) -> TreesConfig:
+        return _filled_trees(section, preset, size, tree_device(section.engine_name), limits.get("trees"))
+
+    def neural(section: NeuralConfig) -> NeuralConfig:
+        return _filled_neural(section, preset, strategy, size, device, limits.get("neural"))
+
+    further = [model for model in config.models if not isinstance(model, str)]
+    sections = {model.name: config.section(model.name) for model in further}
+    others = {
+        name: _parameters(trees(section) if isinstance(section, TreesConfig) else neural(section))
+        for name, section in sections.items()
+    }
+    own_trees, own_neural = trees(config.trees), neural(config.neural)
+    update = {
+        "preset": preset,
+        "data": config.data.model_copy(update={"task": size.task}),
+        "calibrate": config.calibrates(size.task),
+        "trees": _searchable(config, config.trees, own_trees),
+        "neural": _searchable(config, config.neural, own_neural),
+        "models": tuple(
+            model if isinstance(model, str) else _resolved(config, model, others[model.name])
+            for model in config.models
+        ),
+    }
+    return Resolved(
+        config=config.model_copy(update=update),
+        trees=TreesParameters.model_validate(own_trees.model_dump(exclude_none=True)),
+        neural=NeuralParameters.model_validate(own_neural.model_dump(exclude_none=True)),
+        others=others,
+    )
+
+
+def _parameters(filled: TreesConfig | NeuralConfig) -> TreesParameters | NeuralParameters:
+    kind = TreesParameters if isinstance(filled, TreesConfig) else NeuralParameters
+    return kind.model_validate(filled.model_dump(exclude_none=True))
+
+
+def _filled_trees(
+    config: TreesConfig, preset: Preset, size: TableSize, device: str, seconds: float | None
+) -> TreesConfig:
+    trees = fill(config, tree_defaults(config, preset, size, device, seconds))
+    if trees.tree_method == "auto":
+        on_gpu = device.startswith("cuda") and ENGINES.find(trees.engine_name).on_gpu
+        trees = trees.model_copy(update={"tree_method": "gpu_hist" if on_gpu else "hist"})
+    return trees.model_copy(update={"engine": trees.engine_name})
+
+
+def _filled_neural(
+    config: NeuralConfig, preset: Preset, strategy: str, size: TableSize, device: str, seconds: float | None
+) -> NeuralConfig:
+    neural = fill(config, neural_defaults(config, preset, device, size, seconds))
+    if neural.micro_batch_size is None:
+        neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
+    if neural.strategy == "auto":
+        neural = neural.model_copy(update={"strategy": strategy})
+    return neural
+
+
+def _searchable(config: RunConfig, before: SectionT, filled: SectionT) -> SectionT:
+    """`filled`, but what a search may change stays open, so that the written run can be repeated."""
+    return filled.model_copy(update=dict.fromkeys(free_keys(before) if config.search else ()))
+
+
+def _resolved(
+    config: RunConfig, model: TreesModel | NetworkModel, found: TreesParameters | NeuralParameters
+) -> TreesModel | NetworkModel:
+    """The model's own table with every value."""
+    open_keys = free_keys(config.section(model.name)) if config.search else ()
+    values = {
+        key: value
+        for key, value in dict(found).items()
+        if key in type(model).model_fields and key not in open_keys
+    }
+    return type(model)(name=model.name, **values)
+
+
+def neural_defaults(
+    config: NeuralConfig,
+    preset: Preset,
+    device: str,
+    size: TableSize = _UNKNOWN,
+    seconds: float | None = None,
+) -> dict[str, Value]:
+    """The network's parameters by architecture, preset and table (until it is known, for a small one).
+
+    If time is limited to `seconds`, a large table gets as many epochs as they may hold.
+    """
+    network = NETWORKS.find(config.architecture)
+    task, train_rows = size.task, size.train_rows
+    found: dict[str, Value] = {**network.learning, **network.presets[preset]}
+    if train_rows >= _MANY_ROWS:
+        found |= network.on_many_rows
+        if preset == "fast":
+            found |= network.fast_on_many_rows
+    if preset == "balanced" and not device.startswith("cuda"):
+        found |= network.balanced_on_cpu
+    if preset == "fast" and train_rows >= _MANY_ROWS and seconds is not None and "epochs" in found:
+        times = min(max(seconds / _FAST_S, 1.0), _MOST_TIMES)
+        few = found["epochs"]
+        assert isinstance(few, int)
+        found["epochs"] = round(times * few)
+    is_wide = preset == "fast" and size.num_features >= _WIDE
+    if is_wide:
+        found |= network.fast_on_many_columns
+    if preset != "fast" and task == "regression" and train_rows < _SMALL_REGRESSION:
+        found |= network.thorough_on_small_regression
+    if task == "regression":
+        found |= network.on_regression
+    if task == "multiclass":
+        found |= network.on_multiclass
+    found.setdefault(
+        "batch_size", next((size for rows, size in _BATCH_SIZES if train_rows < rows), _MOST_BATCH)
+    )
+    if "epochs" not in found:
+        filled = fill(config, found)
+        assert filled.batch_size is not None
+        steps = max(1, -(-train_rows // filled.batch_size))
+        least, most = _FAST_EPOCHS
+        share = _MUON_SHARE if filled.muon_learning_rate else 1.0
+        found["epochs"] = round(share * min(max(round(_FAST_STEPS / steps), least), most))
+    if is_wide:
+        epoch_flop = max(1, train_rows) * row_flop(fill(config, found), size.num_features)
+        epochs = found["epochs"]
+        assert isinstance(epochs, int)
+        found["epochs"] = max(1, min(epochs, int(_FAST_FLOP / epoch_flop)))
+    return found
+
+
+def row_flop(config: NeuralConfig, num_features: int) -> float:
+    """Floating-point operations to train on one row: forward, and twice as many backward."""
+    hidden, members = config.hidden or (1,), config.members or 1
+    each = config.embedding_dim or 1 if (config.num_bins or 1) > 1 else 1
+    return 6.0 * members * sum(a * b for a, b in pairwise((num_features * each, *hidden)))
+
+
+def fill(section: SectionT, values: Mapping[str, Value]) -> SectionT:
+    """A copy of `section` with `values` for the keys that are still open."""
+    return section.model_copy(
+        update={key: value for key, value in values.items() if getattr(section, key) is None}
+    )

@@ -1,0 +1,362 @@
+"""The plan of a run: lanes, their share of the machine, the trials on each, and every automatic choice.
+
+`make_plan` is a pure function of the configuration and the machine. `Plan.resolved` fills the open keys of
+the configuration when the task and the number of rows are known. Both give the same result in every process,
+so the parent and the workers need not exchange it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.models import AUTO_ENGINE, NeuralConfig, TreesConfig
+from sparkgpu.core.config.parameters import TreesParameters
+from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
+from sparkgpu.core.config.registry.strategies import STRATEGIES
+from sparkgpu.core.config.values import Preset
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.devices import Device, Machine
+from sparkgpu.core.plan.defaults import Resolved, neural_defaults, resolve
+from sparkgpu.core.plan.devices import (
+    check_precision,
+    check_strategy,
+    check_tree_device,
+    choose_strategy,
+    reduces_on_cpu,
+    weight_bytes,
+)
+from sparkgpu.core.plan.gpu_memory import tree_bytes
+from sparkgpu.core.plan.preparation import Context, PreparedBy, choose_preparation
+from sparkgpu.core.plan.time_limit import MOST_REPEATS, explained_s, planned_s, training_ends
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.plan.trials import TrialSpec, base_model, lay_out_trials
+from sparkgpu.core.rundir.files import Record
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.table.source import Source
+from sparkgpu.core.words import seconds_text
+
+GIB = 2**30
+
+_BEST_REPEATS = 3
+
+
+class LanePlan(Record):
+    """One lane: a device and its share of the machine.
+
+    `threads` are its cores (Spark and H2O use all of them). The two branches train at the same time with
+    `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
+    cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap.
+    `port_base` is the first port of the lane's own block. `context` tells what is in its JVM.
+    `in_turn` means that its device takes one process
+    at a time, so the network waits until the trees' process has ended.
+    """
+
+    index: int
+    device: str
+    cuda_visible_devices: str | None
+    device_name: str
+    threads: int
+    tree_threads: int
+    neural_threads: int
+    heap_bytes: int
+    port_base: int
+    in_turn: bool = False
+    context: Context = "none"
+
+
+class Plan(Record):
+    """``plan.json``. `reasons` gives the reason of each automatic choice in words.
+
+    On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
+    processes that train a network spread over them, and `h2o_gpus` lets an H2O cloud of several nodes use
+    their GPUs. The result of a run with a `time_limit` (in seconds) has to be
+    there at `deadline` (since the epoch); a full report takes the rest of the time. The table is
+    `prepared_by` Spark's pipeline, or by Arrow without a JVM.
+    """
+
+    preset: Preset
+    lanes: tuple[LanePlan, ...]
+    trials: tuple[TrialSpec, ...]
+    reasons: dict[str, str]
+    master: str | None = None
+    prepared_by: PreparedBy = "spark"
+    num_ranks: int = 1
+    h2o_gpus: bool = False
+    time_limit: float | None = None
+    deadline: float | None = None
+
+    def training_ends(self, schema: TableSchema) -> float | None:
+        """When all trials have to be done, in seconds since the epoch."""
+        models = len({trial.model for trial in self.trials})
+        return None if self.deadline is None else training_ends(self.deadline, schema, models)
+
+    def _seconds(self, branch: Branch) -> float | None:
+        """The seconds for one model of a branch, if time is limited."""
+        if self.time_limit is None:
+            return None
+        per_lane = [len({trial.model for trial in self.of(lane.index, branch)}) for lane in self.lanes]
+        return planned_s(self.time_limit, max(per_lane))
+
+    def tree_device(self, engine: str) -> str:
+        """Where a tree engine trains: some cannot use GPUs, and H2O cannot in a cloud of several nodes."""
+        entry = ENGINES.find(engine)
+        in_cloud = (
+            self.master is not None
+            and not self.h2o_gpus
+            and not entry.gpu_in_cluster
+            and any(len(trial.gang) > 1 for trial in self.trials if trial.branch == "trees")
+        )
+        return self.lanes[0].device if entry.on_gpu and not in_cloud else "cpu"
+
+    def bytes_of_trees(self, network: TrialSpec, resolved: Resolved, schema: TableSchema) -> int:
+        """What trees take of a network's GPU at the same time."""
+        if network.branch != "neural":
+            return 0
+        lanes = [lane for lane in network.gang if not self.lanes[lane].in_turn]
+        beside = {trial.model: trial.engine for lane in lanes for trial in self.of(lane, "trees")}
+        taken = [
+            tree_bytes(schema, parameters)
+            for model, engine in beside.items()
+            if self.tree_device(engine).startswith("cuda")
+            and isinstance(parameters := resolved.of(model), TreesParameters)
+        ]
+        return max(taken, default=0)
+
+    def devices(self, trial: TrialSpec) -> tuple[str, ...]:
+        """The devices on which a trial is planned."""
+        return tuple(self.lanes[lane].device for lane in trial.gang)
+
+    @property
+    def strategy(self) -> str:
+        """How each network is spread."""
+        return next((trial.strategy for trial in self.trials if trial.branch == "neural"), "single")
+
+    def visible_devices(self, lane: int, branch: Branch) -> str:
+        """The devices that CUDA may see in a lane's worker: the lane's own, or all of its gang, in order."""
+        lanes = sorted({member for trial in self.of(lane, branch) for member in trial.gang} | {lane})
+        return ",".join(self.lanes[member].cuda_visible_devices or "" for member in lanes).strip(",")
+
+    def resolved(self, config: RunConfig, size: TableSize) -> Resolved:
+        """`config` with every open parameter filled in, now that the table is known."""
+        return resolve(
+            config,
+            preset=self.preset,
+            strategy=self.strategy,
+            size=size,
+            device=self.lanes[0].device,
+            tree_device=self.tree_device,
+            seconds={branch: self._seconds(branch) for branch in BRANCHES},
+        )
+
+    def of(self, lane: int, branch: Branch) -> tuple[TrialSpec, ...]:
+        """The trials of one branch of one lane, in the order in which they run."""
+        return tuple(trial for trial in self.trials if trial.lane == lane and trial.branch == branch)
+
+
+def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
+    """Whether this worker makes the table: the first lane's trees, unless it exists."""
+    return branch == "trees" and lane == 0 and not paths.schema.exists()
+
+
+def make_plan(
+    config: RunConfig,
+    machine: Machine,
+    devices: tuple[Device, ...],
+    ports: tuple[int, ...],
+    *,
+    cuda_engine: str | None = None,
+    started: float = 0.0,
+    source: Source | None = None,
+) -> Plan:
+    """Plan the run over `devices`, one lane each.
+
+    `ports` holds one base per device, and `cuda_engine` names an installed tree engine with CUDA of its own.
+    `started` is the start of the run in seconds since the epoch, from which a time limit counts. `source` is
+    the run's table (None: files of this machine).
+    Raises `DeviceError` if the machine is too small for that many lanes.
+    """
+    reasons: dict[str, str] = {}
+    on_gpu = devices[0].kind == "cuda"
+    if config.devices.gpus is None and config.devices.cpu_lanes is None:
+        reasons["devices"] = "every visible GPU" if on_gpu else "the CPU, since no GPU is visible here"
+    preset = choose_preset(config, reasons, on_gpu=on_gpu)
+    check_tree_device(config, reasons, on_gpu=on_gpu)
+    threads = max(1, machine.cores // len(devices))
+    heap = heap_bytes(machine, len(devices))
+    reasons["memory"] = (
+        f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
+        f"{machine.memory_bytes / GIB:.0f} GiB"
+    )
+    alone = on_gpu or len(config.branches) == 1  # no branch has to share the cores
+    engines = {section.engine_name for section in config.sections() if isinstance(section, TreesConfig)}
+    both_on_gpu = len(config.branches) > 1 and any(ENGINES.find(engine).on_gpu for engine in engines)
+    if both_on_gpu and any(device.alone for device in devices):
+        reasons["turns"] = (
+            "the network waits for the trees: the GPU takes one process at a time (compute mode "
+            "EXCLUSIVE_PROCESS; `nvidia-smi -c 0` lets both train at once)"
+        )
+    lanes = tuple(
+        LanePlan(
+            index=index,
+            device=device.name,
+            cuda_visible_devices=device.visible,
+            device_name=device.title,
+            threads=threads,
+            tree_threads=threads if alone else max(1, threads - threads // 2),
+            neural_threads=threads if alone else max(1, threads // 2),
+            heap_bytes=heap,
+            port_base=port,
+            in_turn=device.alone and both_on_gpu,
+        )
+        for index, (device, port) in enumerate(zip(devices, ports, strict=True))
+    )
+    networks = [section for section in config.sections() if isinstance(section, NeuralConfig)]
+    if not on_gpu and any(reduces_on_cpu(network, has_amx=machine.has_amx) for network in networks):
+        reasons["precision"] = (
+            "bfloat16 matrix products in TabM, for which this processor has a unit (AMX); its weights stay "
+            "float32"
+        )
+    nodes = config.cluster.nodes
+    strategy = spread(
+        config,
+        preset,
+        reasons,
+        device=devices[0].name,
+        num_devices=nodes * len(lanes),
+        nodes=nodes,
+        trials=(config.repeats or len(lanes)) * (config.split.folds or 1) * _num_networks(config),
+        memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
+    )
+    probed = tuple(name for name in config.model_names if on_gpu and _is_probed(config.section(name)))
+    if probed:
+        reasons["engine"] = f"{AUTO_ENGINE}, after a probe of its library on the GPU" + (
+            f"; where that fails, {cuda_engine}" if cuda_engine else ""
+        )
+    repeats, reason = _repeats(config, preset, strategy, len(lanes))
+    if config.repeats is None:
+        reasons["repeats"] = reason
+    trials = lay_out_trials(config, repeats, len(lanes), strategy, nodes=nodes)
+    if probed:
+        trials = tuple(
+            trial.model_copy(update={"probed": True, "otherwise": cuda_engine})
+            if base_model(trial.model) in probed
+            else trial
+            for trial in trials
+        )
+    has_session = any(ENGINES.find(trial.engine).needs_h2o for trial in trials)
+    prepared_by = choose_preparation(config, source, has_session=has_session, reasons=reasons)
+    limit = config.time_limit
+    if limit is not None:
+        reasons["time limit"] = (
+            f"{seconds_text(limit)}: each model trains once, then with further seeds while they fit"
+            if config.repeats is None and not config.split.folds
+            else f"{seconds_text(limit)}: training ends in time for scores and report"
+        )
+    kept_s = explained_s(limit) if limit is not None and config.report.level == "full" else 0.0
+    return Plan(
+        preset=preset,
+        lanes=with_contexts(lanes, trials, prepared_by),
+        trials=trials,
+        reasons=reasons,
+        prepared_by=prepared_by,
+        time_limit=limit,
+        deadline=None if limit is None else started + limit - kept_s,
+    )
+
+
+def with_contexts(
+    lanes: Iterable[LanePlan], trials: Iterable[TrialSpec], prepared_by: PreparedBy
+) -> tuple[LanePlan, ...]:
+    """The lanes with what is in the JVM of each: where H2O grows trees, it is inside a Spark session."""
+    by_h2o = {lane for trial in trials if ENGINES.find(trial.engine).needs_h2o for lane in trial.gang}
+
+    def context(lane: int) -> Context:
+        if lane in by_h2o:
+            return "spark + h2o"
+        return "spark" if lane == 0 and prepared_by == "spark" else "none"
+
+    return tuple(lane.model_copy(update={"context": context(lane.index)}) for lane in lanes)
+
+
+def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> Preset:
+    """The preset; adds the reason if it was left open."""
+    if config.preset is not None:
+        return config.preset
+    preset: Preset = "balanced" if on_gpu else "fast"
+    reasons["preset"] = f"{preset}, the default on {'GPUs' if on_gpu else 'CPU'}"
+    return preset
+
+
+def spread(
+    config: RunConfig,
+    preset: Preset,
+    reasons: dict[str, str],
+    *,
+    device: str,
+    num_devices: int,
+    nodes: int = 1,
+    trials: int,
+    memory_bytes: int | None,
+) -> str:
+    """How the networks are spread (see `choose_strategy`), checked; adds the reason if it was left open.
+
+    All networks of a run are spread in the same way, which the largest decides.
+    """
+    networks = [found for found in config.sections() if isinstance(found, NeuralConfig)] or [config.neural]
+    hidden = [_hidden(network, preset, device) for network in networks]
+    strategy, reason = choose_strategy(
+        config.neural, max(hidden, key=weight_bytes), num_devices=num_devices, nodes=nodes, trials=trials,
+        memory_bytes=memory_bytes,
+    )  # fmt: skip
+    if config.neural.strategy == "auto":
+        reasons["strategy"] = reason
+    for network, layers in zip(networks, hidden, strict=True):
+        check_strategy(network, layers, strategy, num_devices, nodes=nodes)
+        check_precision(network, device)
+    return strategy
+
+
+def _hidden(network: NeuralConfig, preset: Preset, device: str) -> tuple[int, ...]:
+    hidden = network.hidden or neural_defaults(network, preset, device)["hidden"]
+    assert isinstance(hidden, tuple)
+    return hidden
+
+
+def _num_networks(config: RunConfig) -> int:
+    return max(1, sum(config.branch(name) == "neural" for name in config.model_names))
+
+
+def _is_probed(section: TreesConfig | NeuralConfig) -> bool:
+    """Whether it is tried on the GPU first which engine trains these trees."""
+    return (
+        isinstance(section, TreesConfig)
+        and section.engine == "auto"
+        and section.tree_method in ("auto", "gpu_hist")
+    )
+
+
+def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int) -> tuple[int, str]:
+    """The number of seeds, and the reason if it was left open."""
+    if config.repeats is not None:
+        return config.repeats, "asked for"
+    if config.time_limit is not None and not config.split.folds:
+        return MOST_REPEATS, f"up to {MOST_REPEATS}, as many as fit in the time"
+    if STRATEGIES.find(strategy).is_gang:
+        return 1, "1: all devices train one network"
+    if preset == "best" and lanes < _BEST_REPEATS:
+        return _BEST_REPEATS, f"{_BEST_REPEATS}, whose predictions the blend averages, by the best preset"
+    return lanes, f"{lanes}, one for each lane"
+
+
+def heap_bytes(machine: Machine, lanes: int) -> int:
+    """The Java heap of each of `lanes` lanes on a machine. Raises `DeviceError` if it is too small."""
+    # XGBoost and torch keep their data outside the Java heap, so the heap gets the smaller part of the share.
+    heap = min(machine.memory_bytes // 4 // lanes, 64 * GIB)
+    if heap < 0.75 * GIB:
+        raise DeviceError(
+            f"{lanes} lanes: {machine.memory_bytes / GIB:.1f} GiB of memory leave {heap / GIB:.2f} GiB of "
+            "Java heap for each, and H2O needs at least 0.75; ask for fewer lanes."
+        )
+    return heap

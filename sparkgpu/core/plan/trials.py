@@ -1,0 +1,146 @@
+"""The trials of a run: models, seeds and folds, settings that a search may change, and their lanes."""
+
+from __future__ import annotations
+
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.models import NeuralConfig, TreesConfig
+from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.registry.engines import ENGINES, Branch, branch_of
+from sparkgpu.core.config.registry.entries import Choice, Range, SearchSpace
+from sparkgpu.core.config.registry.networks import NETWORKS
+from sparkgpu.core.config.registry.strategies import STRATEGIES
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.rundir.files import Record
+
+
+class TrialSpec(Record):
+    """One model with one seed and one fold, on one lane or, as a gang, on the devices of several lanes.
+
+    `lane` runs it; `gang` are the lanes whose devices it uses, on each of `nodes` machines. If it is
+    `probed`, its engine is tried on the device first, and where that does not train there, `otherwise` takes
+    its place. It may search: it tries that many `settings`, which differ in the `free` keys.
+    """
+
+    name: str
+    model: str
+    engine: str
+    seed: int
+    fold: int | None
+    lane: int
+    gang: tuple[int, ...]
+    strategy: str = "single"
+    nodes: int = 1
+    probed: bool = False
+    otherwise: str | None = None
+    settings: int = 0
+    free: tuple[str, ...] = ()
+
+    @property
+    def branch(self) -> Branch:
+        """The kind of its model."""
+        return branch_of(self.engine)
+
+    @property
+    def num_ranks(self) -> int:
+        """The number of processes that train it together, if its strategy uses several."""
+        return self.nodes * len(self.gang)
+
+
+TUNED = "-tuned"
+"""What the name of a model has at its end if a search chose its settings."""
+
+
+def free_keys(section: TreesConfig | NeuralConfig) -> tuple[str, ...]:
+    """The keys that a search may change: those of the model's space that the user left open."""
+    return tuple(key for key in _space(section) if getattr(section, key) is None)
+
+
+def search_space(parameters: TreesParameters | NeuralParameters, free: tuple[str, ...]) -> SearchSpace:
+    """The ranges of the `free` keys, wide enough for the default values in `parameters`."""
+    found: dict[str, Range | Choice] = {}
+    for key, values in _space(parameters).items():
+        default = getattr(parameters, key)
+        if key not in free or not _counts(key, parameters):
+            continue
+        if isinstance(values, Choice):
+            more = () if default in values.values else (default,)
+            found[key] = Choice((*values.values, *more))
+        elif not (values.log and default <= 0):
+            low, high = min(values.low, default), max(values.high, default)
+            found[key] = Range(low=low, high=high, log=values.log, whole=values.whole)
+    return found
+
+
+def _space(section: TreesConfig | NeuralConfig) -> SearchSpace:
+    if isinstance(section, TreesConfig):
+        return ENGINES.find(section.engine_name).search
+    return NETWORKS.find(section.architecture).search
+
+
+def _counts(key: str, parameters: TreesParameters | NeuralParameters) -> bool:
+    """Whether a key has a meaning beside the others: a limit of 0 is none, and few leaves are few levels."""
+    if isinstance(parameters, NeuralParameters):
+        return key != "num_bins" or parameters.number_embedding == "piecewise"
+    if key == "max_leaves":
+        return parameters.grow_policy == "lossguide" and parameters.max_leaves > 0
+    return key != "max_depth" or parameters.max_depth > 0
+
+
+def lay_out_trials(
+    config: RunConfig, repeats: int, lanes: int, strategy: str, *, nodes: int = 1, cloud: bool = False
+) -> tuple[TrialSpec, ...]:
+    """The trials of each seed and fold, spread over the lanes; in a `cloud` each trial uses all lanes.
+
+    The trials of a branch go to the lanes in turn, so that several lanes train several models at once.
+    """
+    folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
+    next_lane: dict[Branch, int] = {"trees": 0, "neural": 0}
+    lane_of_search: dict[tuple[str, int], int] = {}
+    trials = []
+    for repeat, fold in ((r, f) for r in range(repeats) for f in folds):
+        seed = config.seed + repeat
+        suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
+        for model, settings in _to_train(config):
+            section, branch = config.section(base_model(model)), config.branch(base_model(model))
+            is_gang = cloud or (branch == "neural" and STRATEGIES.find(strategy).is_gang)
+            if settings and fold:  # one search covers all folds
+                lane = lane_of_search[model, seed]
+            else:
+                lane = 0 if is_gang else next_lane[branch] % lanes
+                next_lane[branch] += 1
+            lane_of_search[model, seed] = lane
+            trials.append(
+                TrialSpec(
+                    name=f"{model}-{suffix}",
+                    model=model,
+                    engine=section.engine_name if isinstance(section, TreesConfig) else "torch",
+                    seed=seed,
+                    fold=fold,
+                    lane=lane,
+                    gang=tuple(range(lanes)) if is_gang else (lane,),
+                    strategy=strategy if branch == "neural" else "single",
+                    nodes=nodes if is_gang else 1,
+                    settings=settings,
+                    free=free_keys(section) if settings else (),
+                )
+            )
+    return tuple(trials)
+
+
+def _to_train(config: RunConfig) -> list[tuple[str, int]]:
+    """The models of a run by name, those whose settings are searched after them, with how many to try."""
+    names = [(name, 0) for name in config.model_names]
+    if config.search is None:
+        return names
+    searched = [name for name in config.model_names if free_keys(config.section(name))]
+    if not searched:
+        raise ConfigError(
+            f"search = {config.search}: every setting that a search may change is set, so there is nothing "
+            "to try. Leave some of them out; a run.toml that a run without a search wrote sets them all."
+        )
+    return names + [(f"{name}{TUNED}", config.search) for name in searched]
+
+
+def base_model(model: str) -> str:
+    """The model whose settings a model's search began with, or itself."""
+    return model.removesuffix(TUNED)

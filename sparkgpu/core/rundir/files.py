@@ -1,0 +1,77 @@
+"""Writes and reads the files of a run.
+
+Files are the interface between processes, so a file is complete or absent: it is written under a temporary
+name in the same folder and then renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sparkgpu.core.errors import ConfigError
+
+
+class Record(BaseModel):
+    """Base of the records that pass between processes as JSON: immutable; refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+class Part(Record):
+    """Base of the records of files that outlive their version: keys that a later one may add are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+UNREADABLE = (OSError, ValueError, KeyError)
+"""What reading a file that is gone, cut or of another version may raise."""
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` so that a reader sees the whole file or no file."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """As `write_text`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def write_json(path: Path, value: Record | dict[str, Any]) -> None:
+    """Write a record or a dictionary as JSON, complete or not at all. Refuses NaN, which is not JSON."""
+    data = value.model_dump(mode="json") if isinstance(value, Record) else value
+    write_text(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return data
+
+
+def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
+    """Read a record that `write_json` wrote."""
+    return kind.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def read_part(path: Path, kind: type[AnyRecord], otherwise: str) -> AnyRecord:
+    """Read a record that another version may have written.
+
+    Raises `ConfigError` with the first fault and with `otherwise`, a sentence on what to do.
+    """
+    try:
+        return read_record(path, kind)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise ConfigError(f"{path}: {place}: {first['msg']}. {otherwise}") from None

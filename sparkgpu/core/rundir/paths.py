@@ -1,0 +1,143 @@
+"""The paths of every file in a run directory, and the removal of half-finished ones.
+
+``DONE`` is the last file of a trial.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkgpu.core.rundir.files import read_json
+
+
+class _Below:
+    """The path of a file, or of a folder, below the root of what it belongs to."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: TrialPaths | LanePaths | RunPaths, owner: type) -> Path:
+        return folder.root / self._name
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialPaths:
+    """``trials/<name>/``: all files of one trial."""
+
+    root: Path
+
+    predictions = _Below("predictions.parquet")
+    fit = _Below("fit.json")
+    learning_curve = _Below("learning_curve.csv")
+    checkpoints = _Below("checkpoints")
+    rank_logs = _Below("ranks")
+    gang = _Below("gang")
+    """Files of ranks on several machines for each other and for the worker, during training."""
+    error = _Below("error.json")
+    done = _Below("DONE")
+    search = _Below("search.csv")
+    """The history of a search: a line for each setting that was tried."""
+    left_out = _Below("LEFT_OUT")
+    """Is there if the trial did not begin, for lack of time."""
+
+    def move_to(self, trial: TrialPaths) -> None:
+        """Make these files those of another trial."""
+        trial.root.mkdir(parents=True, exist_ok=True)
+        for path in self.root.iterdir():
+            path.replace(trial.root / path.name)
+        self.root.rmdir()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanePaths:
+    """``lanes/<i>/``: settings, log and events of one lane."""
+
+    root: Path
+
+    lane = _Below("lane.json")
+    log = _Below("lane.log")
+    network_waits = _Below("network.waits")
+    """Is there while the lane's network waits for the end of the trees."""
+
+    def events(self, branch: str) -> Path:
+        return self.root / f"{branch}.events.jsonl"
+
+    def phases(self, branch: str) -> Path:
+        return self.root / f"{branch}.phases.json"
+
+    def error(self, branch: str) -> Path:
+        return self.root / f"{branch}.error.json"
+
+    def ended(self, branch: str) -> Path:
+        """Appears when the process of a branch has ended, and with it its use of the device."""
+        return self.root / f"{branch}.ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPaths:
+    """The run directory; docs/run-directory.md describes each file."""
+
+    root: Path
+
+    config = _Below("run.toml")
+    config_schema = _Below("run.schema.json")
+    """The JSON Schema that the first line of ``run.toml`` names."""
+    plan = _Below("plan.json")
+    env = _Below("env.json")
+    table = _Below("table")
+    schema = _Below("table/schema.json")
+    pipeline = _Below("pipeline")
+    telemetry = _Below("telemetry.csv")
+    hang_log = _Below("hang.log")
+    """The stacks of the run's own process, if it hung in its last steps."""
+    stopped = _Below("stopped.json")
+    """What stopped the run before its end, and its exit code; a run that was killed leaves none."""
+    checkpoint_request = _Below("checkpoint-request")
+    """While this file exists, every network in training writes one checkpoint as soon as it can."""
+    metrics = _Below("metrics.json")
+    profile = _Below("profile.json")
+    """What is in the table, and checks of it."""
+    explanations = _Below("explanations.json")
+    """Importance and partial dependence of the models."""
+    advice = _Below("advice.json")
+    """What was predicted of the run before it began, if that was asked for."""
+    bench = _Below("bench")
+    """What ``sparkgpu bench scaling --out RUN/bench`` measured for the run."""
+    report = _Below("report")
+
+    def split(self, split: str) -> Path:
+        return self.table / f"split={split}"
+
+    def lanes(self) -> list[int]:
+        """The indices of the lanes that have begun."""
+        return sorted(int(folder.name) for folder in self.root.glob("lanes/*") if folder.name.isdecimal())
+
+    def lane(self, index: int) -> LanePaths:
+        return LanePaths(root=self.root / "lanes" / str(index))
+
+    def trial(self, name: str) -> TrialPaths:
+        return TrialPaths(root=self.root / "trials" / name)
+
+
+def has_table(paths: RunPaths) -> bool:
+    """Whether the run has its prepared table and, if Spark made it, the pipeline, which is saved after it."""
+    if not paths.schema.exists():
+        return False
+    by_spark = paths.plan.exists() and read_json(paths.plan).get("prepared_by") == "spark"
+    return paths.pipeline.exists() or not by_spark
+
+
+def clear_unfinished(paths: RunPaths) -> None:
+    """Remove the half-finished files of a stopped run, so that nothing reads them as results."""
+    if not has_table(paths):
+        for folder in (paths.table, paths.pipeline):
+            shutil.rmtree(folder, ignore_errors=True)
+    for pattern in ("lanes/*/*.events.jsonl", "lanes/*/*error.json", "trials/*/error.json"):
+        for file in paths.root.glob(pattern):
+            file.unlink()
+    shutil.rmtree(paths.report, ignore_errors=True)
+    paths.metrics.unlink(missing_ok=True)
+    paths.stopped.unlink(missing_ok=True)
+    paths.checkpoint_request.unlink(missing_ok=True)

@@ -1,0 +1,112 @@
+"""``profile.json``: what is in the prepared table, as typed records, and the checks of it.
+
+Columns have the user's titles. Numbers are of the rows that were looked at, which `SplitProfile` counts.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sparkgpu.core.rundir.files import Record
+
+CheckName = Literal[
+    "leakage",
+    "duplicates across splits",
+    "repeated rows",
+    "drift between splits",
+    "id-like columns",
+    "gaps",
+    "constant columns",
+    "rare classes",
+]
+
+
+class SplitProfile(Record):
+    """A split's rows, and how many of them, evenly spaced, the figures of columns are of.
+
+    Copies of rows are searched among more: those that were `read`.
+    """
+
+    rows: int
+    read: int
+    looked_at: int
+
+
+class NumberProfile(Record):
+    """The distribution of a number over the training rows that have one; infinite values are left out.
+
+    `counts` are of equally wide bins from `low` to `high`: the 1st and the 99th percentile (the extremes if
+    those are equal), or for a few whole numbers a bin each. The first and last bin also hold what lies
+    beyond. `std` is the sample's.
+    """
+
+    least: float
+    quartile_1: float
+    median: float
+    quartile_3: float
+    greatest: float
+    mean: float
+    std: float
+    low: float
+    high: float
+    counts: tuple[int, ...]
+
+
+class LevelProfile(Record):
+    """A level of a category and its share of the training rows that have one."""
+
+    level: str
+    share: float
+
+
+class ColumnProfile(Record):
+    """One column over the training rows.
+
+    `missing` is the share of rows without a value, `distinct` the number of different values. `numbers` is
+    None for categories and for columns without values; `levels` are a category's most frequent ones.
+    `with_target` is the association with the target (`Associations` says which). `alone` is how much of the
+    target this column explains alone: fitted on training rows, on test rows, 1 for all and 0 for nothing; the
+    share of the log loss of classes, or of the squared error, that is gone. Both are None for the target.
+    """
+
+    column: str
+    kind: Literal["numeric", "categorical"]
+    missing: float
+    distinct: int
+    numbers: NumberProfile | None = None
+    levels: tuple[LevelProfile, ...] = ()
+    with_target: float | None = None
+    alone: float | None = None
+
+
+class Associations(Record):
+    """How strongly each pair of `columns` belongs together, between 0 and 1, over `rows` training rows.
+
+    Numbers: Spearman's rank correlation without its sign. Categories: Cramér's V, corrected for chance. A
+    number and a category: the correlation ratio of the number's ranks, corrected for chance. The last column
+    is the target; the others are those that belong to it most. None where a pair has too few values.
+    """
+
+    columns: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    rows: int
+
+
+class CheckResult(Record):
+    """A check, what it found in one sentence, and the columns concerned, the clearest first."""
+
+    name: CheckName
+    passed: bool
+    evidence: str
+    columns: tuple[str, ...] = ()
+
+
+class TableProfile(Record):
+    """The whole of ``profile.json``; `profile_s` is how long it took."""
+
+    splits: dict[str, SplitProfile]
+    target: ColumnProfile
+    columns: tuple[ColumnProfile, ...]
+    associations: Associations
+    checks: tuple[CheckResult, ...]
+    profile_s: float

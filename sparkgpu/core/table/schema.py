@@ -1,0 +1,114 @@
+"""The content of the prepared table: task, classes, features with their levels, and dropped columns.
+
+One `TableSchema` is written as ``table/schema.json``, after the table itself: its presence means that the
+table is complete. Engines read the levels, the label order and the column kinds from here and never derive
+them again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from sparkgpu.core.rundir.files import Record, read_record
+from sparkgpu.core.rundir.paths import RunPaths
+
+Task = Literal["binary", "multiclass", "regression"]
+FeatureKind = Literal["numeric", "categorical"]
+Reading = Literal["number", "boolean", "category", "timestamp"]
+SplitName = Literal["train", "valid", "test"]
+
+_OLD_READINGS = {"truth": "boolean", "words": "category", "moment": "timestamp"}
+"""Names in tables of earlier versions."""
+
+ROW_ID = "row_id"
+LABEL = "label"
+WEIGHT = "weight"
+FOLD = "fold"
+SPLIT = "split"
+RESERVED_COLUMNS = (ROW_ID, LABEL, WEIGHT, FOLD, SPLIT, "features", "prediction", "probability")
+OTHER_LEVEL = "(other)"
+"""The level that replaces all categories except the most frequent ones."""
+
+
+class Feature(Record):
+    """One feature column of the prepared table.
+
+    `name` is the column in ``table/`` (only letters, digits and underscores, which every engine accepts),
+    `source` the user's column, `part` the part of an expanded column (``hour``), `pipeline` the column inside
+    the Spark pipeline (the user's own where its numbers need no reading). `levels` are the categories in code
+    order; the table holds their codes as numbers. NaN in the table is a missing value, and so is a category
+    that the training split does not contain. `means_of` names the feature whose levels' mean targets this one
+    holds.
+
+    `reading` tells how the source's values, of Spark's type `type`, became this feature's: as numbers,
+    booleans or categories, or as parts of timestamps. Both are None in tables of earlier versions.
+    """
+
+    name: str
+    source: str
+    kind: FeatureKind
+    pipeline: str
+    part: str | None = None
+    levels: tuple[str, ...] = ()
+    means_of: str | None = None
+    reading: Annotated[Reading | None, BeforeValidator(lambda name: _OLD_READINGS.get(name, name))] = None
+    type: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The feature's name for the user."""
+        return f"{self.source} ({self.part})" if self.part else self.source
+
+
+class DroppedColumn(Record):
+    """An unused column of the source, and the reason."""
+
+    column: str
+    reason: str
+
+
+class TableSchema(Record):
+    """The prepared table. Row counts are of usable rows; `rows_refused` had no target value.
+
+    `weighted` says that the table holds weights to train with: those of the user's column `weight`, times
+    `class_weights` in the order of `classes` where classes were balanced. Only the former count rows in
+    metrics: balanced classes are a way to train, and no one's rows were more than one row. `target_type` is
+    the target's type in Spark's spelling; None in tables of earlier versions.
+    """
+
+    source: str
+    target: str
+    target_type: str | None = None
+    task: Task
+    classes: tuple[str, ...] = ()
+    features: tuple[Feature, ...]
+    dropped: tuple[DroppedColumn, ...] = ()
+    notes: tuple[str, ...] = ()
+    weighted: bool = False
+    weight: str | None = None
+    class_weights: tuple[float, ...] = ()
+    folds: int | None = None
+    rows: int
+    rows_refused: int = 0
+    splits: dict[str, int]
+    fingerprint: str
+
+    @property
+    def num_outputs(self) -> int:
+        """The columns of a prediction: one probability per class, or one value."""
+        return len(self.classes) or 1
+
+    @property
+    def numeric(self) -> tuple[Feature, ...]:
+        return tuple(feature for feature in self.features if feature.kind == "numeric")
+
+    @property
+    def categorical(self) -> tuple[Feature, ...]:
+        return tuple(feature for feature in self.features if feature.kind == "categorical")
+
+
+def read_schema(paths: RunPaths) -> TableSchema:
+    """Read ``table/schema.json``, which exists when the table is complete."""
+    return read_record(paths.schema, TableSchema)

@@ -1,0 +1,136 @@
+"""Finds the table that SOURCE names, and its format, before Spark starts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from sparkgpu.core.config.registry.formats import FORMATS
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.rundir.files import Record
+from sparkgpu.core.words import listed, nearest
+
+TABLE_PREFIX = "table:"
+COMPRESSED = (".gz", ".bz2")
+_ARCHIVES = (".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
+TEXT_FORMATS = ("csv", "json")
+_LOCAL = ("parquet", "orc", *TEXT_FORMATS)
+_READABLE = "Parquet, CSV (plain or .gz/.bz2), ORC, JSON lines, or table:NAME"
+
+
+class Source(Record):
+    """Where a table lies and how it is stored: found once, by the parent, and handed on as it is.
+
+    `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
+    """
+
+    name: str
+    location: str
+    format: str | None
+
+    @property
+    def is_catalog_table(self) -> bool:
+        return self.format is None
+
+    @property
+    def is_far(self) -> bool:
+        """Whether reading it is more than reading files of this machine."""
+        return self.is_catalog_table or "://" in self.location
+
+    @property
+    def is_opened_by_spark(self) -> bool:
+        """Whether it is far, in another package's format, or in folders such as ``year=2024``."""
+        path = Path(self.location)
+        is_far = self.is_far or self.format not in _LOCAL
+        return is_far or (
+            path.is_dir() and any("=" in item.name and item.is_dir() for item in path.iterdir())
+        )
+
+    @property
+    def lasting(self) -> str:
+        """The text of SOURCE that names it from any folder."""
+        return TABLE_PREFIX + self.location if self.is_catalog_table else self.location
+
+
+def find_source(text: str) -> Source:
+    """Recognise a table from the text of SOURCE and the files there. Needs no Spark.
+
+    Raises `DataError` if nothing is there, or nothing readable.
+    """
+    if text.startswith(TABLE_PREFIX):
+        name = text.removeprefix(TABLE_PREFIX)
+        if not name:
+            raise DataError("table: names no table; write table:NAME, such as table:sales.orders.")
+        return Source(name=text, location=name, format=None)
+    if re.match(r"[a-z0-9]+://", text) and not text.startswith("file://"):
+        return Source(name=text, location=text, format=_format(text, Path(text.rstrip("/"))))
+    path = Path(text.removeprefix("file://")).expanduser()
+    if path.is_dir():
+        return Source(name=text, location=str(path.resolve()), format=_folder_format(text, path))
+    if not path.exists():
+        parent = path.parent
+        names = [item.name for item in parent.iterdir()] if parent.is_dir() else []
+        hint = nearest(path.name, names) if parent.is_dir() else f" There is no folder {parent} either."
+        raise DataError(f"{text}: there is no such file.{hint} Give {_READABLE}.")
+    if not path.is_file():
+        raise DataError(f"{text}: it is neither a file nor a folder. Write the table to a file first.")
+    if path.stat().st_size == 0:
+        raise DataError(f"{text}: the file is empty (0 bytes). Give a table with a header and rows.")
+    return Source(name=text, location=str(path.resolve()), format=_format(text, path))
+
+
+def _format(text: str, path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compressed = False
+    while suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+        compressed = True
+    if suffixes and suffixes[-1] in _ARCHIVES:
+        raise DataError(
+            f"{text}: {suffixes[-1]} archives cannot be read. Unpack it, or compress the table with gzip."
+        )
+    found = next((entry for entry in FORMATS.all() if suffixes and suffixes[-1] in entry.endings), None)
+    if compressed and found is not None and found.name not in TEXT_FORMATS:
+        raise DataError(
+            f"{text}: {suffixes[-1]} files are compressed inside, not as a whole. Unpack it, and give that "
+            "file."
+        )
+    if found is None:
+        ending = path.suffix or "no ending"
+        raise DataError(f"{text}: its format is unknown ({ending}). Give {_READABLE}.")
+    return found.name
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether Spark ignores files and folders of this name (``_x=1`` is a partition, not hidden)."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def table_files(folder: Path) -> list[Path]:
+    """The files of a table in a folder that Spark reads, sorted by name."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(map(_is_hidden, path.relative_to(folder).parts))
+    )
+
+
+def _folder_format(text: str, folder: Path) -> str:
+    files = table_files(folder)
+    if not files:
+        raise DataError(f"{text}: the folder holds no files. Give a folder of {_READABLE}.")
+    if not any(path.stat().st_size for path in files):
+        raise DataError(f"{text}: every file in the folder is empty (0 bytes). Give a table with rows.")
+    formats = Counter(_format(str(path), path) for path in files)
+    if len(formats) > 1:
+        raise DataError(
+            f"{text}: the folder mixes {listed(formats)} files; keep one format in it, or give a single file."
+        )
+    found = next(iter(formats))
+    empty = [path.name for path in files if not path.stat().st_size]
+    if empty and found == "parquet":
+        raise DataError(
+            f"{text}: {listed(empty)} in this folder is empty (0 bytes), not a Parquet file. Remove it."
+        )
+    return found

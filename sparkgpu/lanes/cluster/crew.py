@@ -1,0 +1,225 @@
+"""Follows a run on a Spark cluster: starts the application's driver, and again when an executor is lost.
+
+Finished work is kept, a network continues from its checkpoint, and trees start again on a new H2O cloud over
+the remaining executors.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.registry.engines import BRANCHES, Branch
+from sparkgpu.core.errors import ExecutorLostError, SparkgpuError, TrialError, error_of_kind
+from sparkgpu.core.host.processes import end_groups
+from sparkgpu.core.host.watchdog import Vitals, leave_stacks
+from sparkgpu.core.plan.plan import Plan, prepares_table
+from sparkgpu.core.rundir.events import Event, EventReader
+from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished
+from sparkgpu.core.table.source import Source
+from sparkgpu.lanes.cluster.settings import ClusterSettings
+from sparkgpu.lanes.crew import LaneCrew, Outcome
+from sparkgpu.lanes.launch import FAR, Worker, outside_environment
+
+_POLL_S = 0.1
+_CLOSING_S = 15.0
+_MOST_STARTS = 2
+
+
+class ClusterCrew:
+    """The Spark application of a run, while it runs; `plan` is its layout over the executors it got."""
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        settings: ClusterSettings,
+        patience_s: float,
+        command: list[str],
+        environment: dict[str, str],
+        wanted: Path,
+    ) -> None:
+        self._paths = paths
+        self._wanted = wanted
+        self._patience_s = patience_s
+        self._master = settings.master
+        self._command = command
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._followed: LaneCrew | None = None
+        self.plan = self._start()
+
+    def processes(self) -> dict[int, str]:
+        """The driver's process id while it is alive."""
+        process = self._process
+        return {process.pid: "driver"} if process is not None and process.poll() is None else {}
+
+    def follow(
+        self,
+        on_event: Callable[[int, Branch, Event], None],
+        on_table: Callable[[], None],
+        beside: Iterator[None],
+    ) -> Outcome:
+        """Wait until every trial is done or failed, and pass on their reports (see `Crew.follow`)."""
+        lost: list[str] = []
+        tables = 0
+
+        def on_first_table() -> None:
+            nonlocal tables
+            tables += 1
+            if tables == 1:
+                on_table()
+
+        while True:
+            try:
+                self._followed = self._crew()
+                return self._followed.follow(on_event, on_first_table, beside)
+            except ExecutorLostError as error:
+                lost.append(str(error))
+            self.end()
+            if len(lost) == _MOST_STARTS:
+                return self._given_up("; then ".join(lost))
+            on_event(0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; once more"))
+            clear_unfinished(self._paths)
+            # With one lost there may be fewer than were asked for: take those that come.
+            write_json(self._wanted, {**read_json(self._wanted), "executors": None})
+            try:
+                self.plan = self._start()
+            except SparkgpuError as error:
+                write_json(self._paths.plan, self.plan)  # what finished is scored and reported by it
+                return self._given_up(f"{lost[-1]}; then {error}")
+
+    def leave_stacks_of_silent(self) -> None:
+        """Before an interruption: let a driver that may hang write its stacks."""
+        if self._followed is not None:
+            self._followed.leave_stacks_of_silent()
+
+    def close(self) -> None:
+        """Give the driver time to stop Spark cleanly."""
+        deadline = time.monotonic() + _CLOSING_S
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def end(self) -> None:
+        """End every process of the application on this machine; its executors end with the driver."""
+        if self._process is not None:
+            end_groups([self._process])
+
+    def _start(self) -> Plan:
+        """Start the driver and wait for its plan. Raises the driver's error if it ends without one."""
+        self._paths.plan.unlink(missing_ok=True)
+        lane = self._paths.lane(0)
+        lane.root.mkdir(parents=True, exist_ok=True)
+        scratch = Path(self._environment["TMPDIR"])
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+        with lane.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C reaches only the parent, and the whole group can be ended
+            )
+        vitals = Vitals(self._process.pid)
+        while not self._paths.plan.exists():
+            if vitals.look() >= self._patience_s:
+                leave_stacks(self._process.pid)
+                raise TrialError(
+                    f"{self._master}: the driver hung before it had executors, nothing done for "
+                    f"{vitals.idle_s:.0f} s; the stacks of its threads are in {lane.log}."
+                )
+            if self._process.poll() is not None:
+                if not lane.error("trees").exists():
+                    lines = lane.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                    last = f"its last output: {lines[-1].strip()!r}" if lines else "it wrote nothing"
+                    raise TrialError(
+                        f"{self._master}: the driver ended with status {self._process.returncode} before it "
+                        f"had executors; {last}."
+                    )
+                found = read_json(lane.error("trees"))
+                raise error_of_kind(found["kind"], found["message"])
+            time.sleep(_POLL_S)
+        return Plan.model_validate(read_json(self._paths.plan))
+
+    def _crew(self) -> LaneCrew:
+        assert self._process is not None
+        vitals = Vitals(self._process.pid)
+        workers = [
+            Worker(
+                lane=lane,
+                branch=branch,
+                process=self._process,
+                reader=EventReader(self._paths.lane(lane.index).events(branch)),
+                prepares=prepares_table(self._paths, lane.index, branch),
+                vitals=vitals,
+                patience_s=self._patience_s,
+            )
+            for lane in self.plan.lanes
+            for branch in BRANCHES
+            if prepares_table(self._paths, lane.index, branch) or self._is_left(lane.index, branch)
+        ]
+        return LaneCrew(self._paths, self.plan, workers)
+
+    def _is_left(self, lane: int, branch: Branch) -> bool:
+        return any(not self._paths.trial(spec.name).done.exists() for spec in self.plan.of(lane, branch))
+
+    def _given_up(self, reason: str) -> Outcome:
+        names = [trial.name for trial in self.plan.trials]
+        done = frozenset(name for name in names if self._paths.trial(name).done.exists())
+        if not self._paths.schema.exists():
+            raise TrialError(f"{reason}. Nothing had been trained yet.")
+        return Outcome(done=done, failed={name: reason for name in names if name not in done})
+
+
+@contextmanager
+def cluster_crew(
+    paths: RunPaths,
+    settings: ClusterSettings,
+    config: RunConfig,
+    *,
+    scratch: Path,
+    source: Source,
+    dry_run: bool,
+    environ: Mapping[str, str],
+) -> Iterator[ClusterCrew]:
+    """Start the application of a run; all its processes on this machine end with the block.
+
+    Executors must see the source where it lies. Raises what the driver refuses.
+    """
+    own = scratch / "driver"
+    # The scratch folder is private, and Spark settings can hold secrets.
+    file = scratch / "cluster.json"
+    write_json(file, {**asdict(settings), "executors": config.cluster.executors})
+    # The configuration as asked for: values filled in since then fit only the executors of the first start.
+    asked = scratch / "run.toml"
+    shutil.copy(paths.config, asked)
+    shared = paths.root / "exchange"
+    shared.mkdir(exist_ok=True)
+    command = [
+        sys.executable, "-m", "sparkgpu.lanes.cluster.driver", "--run", str(paths.root),
+        "--config", str(asked), "--settings", str(file),
+        "--scratch", str(own), "--shared", str(shared), "--source", source.model_dump_json(),
+        "--parent", str(os.getpid()), *(["--plan-only"] if dry_run else []),
+    ]  # fmt: skip
+    environment = {**outside_environment(environ), "TMPDIR": str(own), "PYTHONUNBUFFERED": "1"}
+    crew: ClusterCrew | None = None
+    try:
+        patience_s = config.hang_after_s * FAR or math.inf
+        crew = ClusterCrew(paths, settings, patience_s, command, environment, wanted=file)
+        yield crew
+        crew.close()
+    finally:
+        if crew is not None:
+            crew.end()
+        shutil.rmtree(shared, ignore_errors=True)

@@ -1,0 +1,290 @@
+"""The driver of a run's Spark application: ``python -m sparkgpu.lanes.cluster.driver --run DIR ...``.
+
+It prepares the table on the executors and trains the trees on an H2O cloud across them and, at the same time,
+the networks as gangs of ranks in their slots. It writes the plan, since only this process knows the
+executors. If an executor is lost, everything in executors is lost, too: this process then ends with that
+reason, and the parent starts another driver, which keeps finished work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkgpu.core.config import toml
+from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
+from sparkgpu.core.errors import ExecutorLostError, TrialError, described
+from sparkgpu.core.plan.defaults import Resolved
+from sparkgpu.core.plan.executors import Executor, make_cluster_plan
+from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import Event, EventWriter
+from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.demo_table import resolve_demo
+from sparkgpu.core.table.schema import TableSchema, read_schema
+from sparkgpu.core.table.source import Source
+from sparkgpu.core.words import counted
+from sparkgpu.lanes.cluster import barrier
+from sparkgpu.lanes.cluster.executor_lanes import run_lanes
+from sparkgpu.lanes.cluster.signs_of_life import SignsOfLife
+from sparkgpu.lanes.process import begin, end, give_up, import_for_threads, in_background
+from sparkgpu.neural.launchers.base import Launcher
+from sparkgpu.prepare.prepare import prepare_in_session
+from sparkgpu.trials.engine import NeuralTrial, Platform, Trial, make_cluster_engine
+from sparkgpu.trials.loop import run_trials
+from sparkgpu.trials.two_sizes import run_sizes
+
+if TYPE_CHECKING:
+    from ai.h2o.sparkling.H2OContext import H2OContext
+    from pyspark.sql import SparkSession
+
+_LOOK_EVERY_S = 0.5
+
+
+class _Application:
+    """The state and the work of the driver."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        arguments: argparse.Namespace,
+        config: RunConfig,
+        events: Mapping[Branch, EventWriter],
+        signs: SignsOfLife,
+    ) -> None:
+        self.session = session
+        self.paths = RunPaths(root=arguments.run)
+        self.config = config
+        self.source: Source = arguments.source
+        self.scratch: Path = arguments.scratch
+        self.shared: Path = arguments.shared
+        self.events = events
+        self.signs = signs
+        self.failed = False
+
+    def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
+        """Prepare the table if it does not exist yet, then train the unfinished trials."""
+        if self.config.cluster.lanes == "executors":
+            self._table()
+            self.failed = not run_lanes(self.session, self.paths, [found.host for found in executors])
+        else:
+            self._run_cloud(plan, executors)
+
+    def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
+        """One model over all executors: trees and, at the same time, a gang of ranks."""
+        trials = {branch: plan.of(0, branch) for branch in BRANCHES}
+        trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
+        # Made in this thread, which owns the session.
+        distributor = barrier.make_distributor(
+            plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
+        )
+        # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
+        # while the table is prepared.
+        by_h2o = any(ENGINES.find(spec.engine).needs_h2o for spec in trials["trees"])
+        cloud = in_background(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
+        schema = self._table()
+        resolved = plan.resolved(self.config, TableSize.of(schema))
+        self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
+        context = None
+        if cloud:
+            with self.events["trees"].phase("starting H2O"):
+                context = cloud.result()
+        launcher = barrier.Barrier(distributor)
+        networks = in_background(
+            lambda: self._run_trials("neural", plan, schema, resolved, self._starting(launcher))
+        )
+        if trees_left:
+            from sparkgpu.h2o.context import stopping
+
+            with stopping(context) if context is not None else nullcontext():
+                workers = sum(executor.slots for executor in executors)
+                platform = Platform(session=self.session, on_cluster=True, num_workers=workers)
+                engines = {
+                    name: make_cluster_engine(name, platform)
+                    for name in dict.fromkeys(spec.engine for spec in trials["trees"])
+                }
+                with self.signs.of(lambda: any(engine.made_progress() for engine in engines.values())):
+                    self._run_trials(
+                        "trees",
+                        plan,
+                        schema,
+                        resolved,
+                        lambda trial: run_sizes(engines[trial.spec.engine], trial),
+                    )
+        networks.result()
+
+    def _table(self) -> TableSchema:
+        if self.paths.schema.exists():
+            return read_schema(self.paths)
+        return prepare_in_session(
+            self.session,
+            resolve_demo(self.source, self.shared),
+            config=self.config,
+            scratch=self.shared,
+            paths=self.paths,
+            events=self.events["trees"],
+        )
+
+    def _starting(self, launcher: Launcher) -> Callable[[NeuralTrial], FitRecord]:
+        """The launcher's `run` with an announcement; the leading rank reports the seconds."""
+
+        def run(trial: NeuralTrial) -> FitRecord:
+            trial.events.emit(
+                Event(at=time.time(), kind="phase", text="starting the ranks", trial=trial.name)
+            )
+            return launcher.run(trial)
+
+        return run
+
+    def _start_cloud(self, executors: tuple[Executor, ...]) -> H2OContext:
+        from sparkgpu.h2o.context import start_cloud
+
+        return start_cloud(
+            self.session,
+            name=self.scratch.parent.name,
+            scratch=self.scratch,
+            num_nodes=len(executors),
+            threads=min(executor.cores for executor in executors),
+            loopback=all(executor.host == "127.0.0.1" for executor in executors),
+        )
+
+    def _run_trials(
+        self,
+        branch: Branch,
+        plan: Plan,
+        schema: TableSchema,
+        resolved: Resolved,
+        run: Callable[[Trial[Any]], FitRecord],
+    ) -> None:
+        def run_unless_lost(spec: TrialSpec) -> FitRecord:
+            trial: Trial[Any] = Trial(
+                spec=spec,
+                parameters=resolved.of(spec.model),
+                schema=schema,
+                run=self.paths,
+                lane=plan.lanes[0],
+                events=self.events[branch],
+                scratch=self.shared,
+            )
+            try:
+                return run(trial)
+            except Exception:
+                # This may be the first sign of a lost executor; in that case the watcher ends this process.
+                time.sleep(barrier.RESTART_S)
+                raise
+
+        if not run_trials(
+            plan, plan.of(0, branch), self.paths, self.events[branch], run_unless_lost,
+            calibrates=self.config.calibrates(schema.task),
+        ):  # fmt: skip
+            self.failed = True
+
+
+def _watch(
+    session: SparkSession,
+    executors: tuple[Executor, ...],
+    ended: threading.Event,
+    give_up: Callable[[Exception], Any],
+) -> None:
+    """Call `give_up` when an executor is lost: the H2O cloud would hang, and Spark may hang, too."""
+    from sparkgpu.lanes.cluster.session import executors_of
+
+    known = {executor.id: executor for executor in executors}
+    while not ended.wait(_LOOK_EVERY_S):
+        if lost := known.keys() - {executor.id for executor in executors_of(session)}:
+            first = known[min(lost)]
+            give_up(
+                ExecutorLostError(
+                    f"executor {first.id} on {first.host} was lost, one of {counted(len(known), 'executor')}"
+                )
+            )
+
+
+def main() -> None:
+    """Run the application. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--settings", type=Path, required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--shared", type=Path, required=True)
+    parser.add_argument("--source", type=Source.model_validate_json, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--plan-only", action="store_true")
+    arguments = parser.parse_args()
+    begin(arguments.parent)
+    paths = RunPaths(root=arguments.run)
+    try:
+        status = _main(arguments, paths)
+    except BaseException as error:
+        give_up(error, _error_files(paths))
+    end(status)
+
+
+def _error_files(paths: RunPaths) -> list[Path]:
+    """Both branches fail with the driver."""
+    return [paths.lane(0).error(branch) for branch in BRANCHES]
+
+
+def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
+    from py4j.protocol import Py4JError
+
+    from sparkgpu.lanes.cluster.session import await_executors, check_executors, cluster_session
+    from sparkgpu.lanes.cluster.signs_of_life import ExecutorWork
+
+    config = toml.load(file=arguments.config)
+    settings = read_json(arguments.settings)
+    lane = paths.lane(0)
+    events = {branch: EventWriter(lane.events(branch), lane.phases(branch)) for branch in BRANCHES}
+    with ExitStack() as stack:
+        with events["trees"].phase("starting Spark"):
+            session = stack.enter_context(
+                cluster_session(
+                    name=f"sparkgpu {paths.root.name}",
+                    master=settings["master"],
+                    spark=settings["spark"],
+                    scratch=arguments.scratch,
+                    meanwhile=lambda: import_for_threads(
+                        h2o=ENGINES.find(config.trees.engine_name).needs_h2o
+                    ),
+                )
+            )
+            executors = await_executors(session, wanted=settings["executors"])
+            check_executors(session, executors, paths.root)
+        plan = make_cluster_plan(config, executors, master=settings["master"])
+        write_json(paths.plan, plan)
+        if arguments.plan_only:
+            return 0
+        ended = threading.Event()
+        watcher = threading.Thread(
+            target=_watch,
+            args=(session, executors, ended, lambda error: give_up(error, _error_files(paths))),
+            daemon=True,
+        )
+        watcher.start()
+        signs = SignsOfLife(events.values())
+        application = _Application(session, arguments, config, events, signs)
+        try:
+            with signs.of(ExecutorWork(session).made_progress), signs.told():
+                application.run(plan, executors)
+        except Py4JError as error:  # while the JVM can still describe the error
+            traceback.print_exc()
+            raise TrialError(described(error)["message"]) from None
+        finally:
+            ended.set()
+        watcher.join()
+        return 5 if application.failed else 0
+
+
+if __name__ == "__main__":
+    main()

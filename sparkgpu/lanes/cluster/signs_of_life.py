@@ -1,0 +1,96 @@
+"""Tells the parent that a cluster makes progress, which no process on the parent's machine shows.
+
+Executors are not children of the driver, so the parent sees none of their work. A thread asks every few
+seconds and writes an event if there was progress. If there was none, no event comes, and the parent notices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.prepare.pyspark_internals import scala_context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ASK_EVERY_S = 5.0
+
+MadeProgress = Callable[[], bool]
+"""Tells whether work was done since the last question."""
+
+
+class SignsOfLife:
+    """Writes ``alive`` to all of `events` whenever one of its sources made progress."""
+
+    def __init__(self, events: Collection[EventWriter]) -> None:
+        self._events = events
+        self._asked: list[MadeProgress] = []
+        self._ended = threading.Event()
+
+    @contextmanager
+    def of(self, made_progress: MadeProgress) -> Iterator[None]:
+        """Also ask `made_progress` within the block. It must not raise."""
+        self._asked.append(made_progress)
+        try:
+            yield
+        finally:
+            self._asked.remove(made_progress)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Ask and report within the block, in a separate thread."""
+        thread = threading.Thread(target=self._tell, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            # Not joined, since a source may never answer.
+            self._ended.set()
+
+    def _tell(self) -> None:
+        while not self._ended.wait(ASK_EVERY_S):
+            # Ask all of them, since each measures from one question to the next.
+            answers = [made_progress() for made_progress in list(self._asked)]
+            if any(answers):
+                for writer in self._events:
+                    writer.alive()
+
+
+class ExecutorWork:
+    """Tells whether executors made progress since the last question: tasks ended, rows were read.
+
+    Executors report the rows of a running task every 10 seconds. The work of their Python workers between two
+    rows is invisible.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._store = scala_context(session).statusStore()
+        self._seen: tuple[int, ...] = ()
+
+    def made_progress(self) -> bool:
+        from py4j.protocol import Py4JError, Py4JNetworkError
+
+        try:
+            now = self._counted()
+        except (Py4JError, Py4JNetworkError, OSError):
+            return False  # Spark is stopping, or its JVM is gone; others notice that
+        moved = now != self._seen
+        self._seen = now
+        return moved
+
+    def _counted(self) -> tuple[int, ...]:
+        counts: list[int] = []
+        executors = self._store.executorList(True)
+        for position in range(executors.size()):
+            executor = executors.apply(position)
+            counts += [executor.completedTasks(), executor.failedTasks(), executor.totalInputBytes()]
+        stages = self._store.activeStages()
+        for position in range(stages.size()):
+            stage = stages.apply(position)
+            counts += [stage.stageId(), stage.inputRecords(), stage.shuffleReadRecords()]
+            counts += [stage.shuffleWriteRecords(), stage.outputRecords()]
+        return tuple(counts)

@@ -1,0 +1,92 @@
+"""Uses Slurm's own commands to submit scripts and show jobs. Works without job accounting."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from sparkgpu.core.errors import ConfigError, DeviceError
+
+_ANSWER_S = 120.0  # longer than the timeout of Slurm's own commands for their controller
+_FIELD = re.compile(r"(?:^| )([A-Za-z:]+)=(\S*)")
+_NO_CONTROLLER = re.compile(
+    r"unable to contact|establish a configuration source|connection refused", re.IGNORECASE
+)
+
+
+def submit(script: Path) -> str:
+    """Submit a script with sbatch. Returns the job's number. Raises `ConfigError` with sbatch's message."""
+    found = _answer("sbatch", "--parsable", str(script))
+    if found.returncode:
+        raise ConfigError(f"{script}: sbatch refused it: {_last_line(found.stderr)}")
+    return found.stdout.strip().partition(";")[0]
+
+
+def objection(script: Path) -> str | None:
+    """Slurm's objection to a script, without submitting it; None without objection or without Slurm."""
+    if shutil.which("sbatch") is None:
+        return None
+    found = _ask("sbatch", "--test-only", str(script))
+    if found.returncode == 0 or _NO_CONTROLLER.search(found.stderr):
+        return None
+    return _last_line(found.stderr)
+
+
+def own_jobs() -> list[str]:
+    """The numbers of this user's waiting and running jobs that come from our scripts."""
+    found = _answer("squeue", "--me", "--noheader", "--format=%A %j")
+    if found.returncode:
+        raise DeviceError(f"squeue: {_last_line(found.stderr)}")
+    lines = (line.split(maxsplit=1) for line in found.stdout.splitlines())
+    return [number for number, name in lines if name.startswith("sparkgpu-")]
+
+
+def state_of(number: str) -> str:
+    """A job's state in one line. Raises `ConfigError` for a job that Slurm does not know (any more)."""
+    answer = _answer("scontrol", "show", "job", "--oneliner", number)
+    if answer.returncode:
+        raise ConfigError(
+            f"job {number}: {_last_line(answer.stderr)}. Slurm forgets a job some minutes after its end; "
+            "its log and its run directory remain."
+        )
+    job = dict(_FIELD.findall(answer.stdout))
+    why = f" ({job['Reason']})" if job.get("Reason") not in (None, "", "None") else ""
+    where = f" on {job['NodeList']}" if job.get("NodeList") not in (None, "", "(null)") else ""
+    has_ended = job["JobState"] not in ("PENDING", "RUNNING")
+    ended = f", exit code {job['ExitCode'].partition(':')[0]}" if has_ended else ""
+    again = f", started again {job['Restarts']} times" if job["Restarts"] != "0" else ""
+    state = f"{job['JobState']}{why}{where}, {job['RunTime']}{ended}{again}"
+    return f"{job['JobId']} {job['JobName']}: {state}; log {job.get('StdOut', '')}"
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    if shutil.which(command[0]) is None:
+        raise DeviceError(
+            f"{command[0]}: not found here. Run this on a login node, where Slurm's commands are."
+        )
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_S
+        )
+    except subprocess.TimeoutExpired:
+        raise DeviceError(
+            f"{command[0]}: no answer within {_ANSWER_S:.0f} s. Check that Slurm is up, then try again."
+        ) from None
+
+
+def _answer(*command: str) -> subprocess.CompletedProcess[str]:
+    """The answer of Slurm's controller. Raises `DeviceError` if there is none."""
+    found = _ask(*command)
+    if found.returncode and _NO_CONTROLLER.search(found.stderr):
+        raise DeviceError(
+            f"{command[0]}: no Slurm controller answers here ({_last_line(found.stderr)}). Run this on a "
+            "login node of the cluster; if this is one, check that Slurm is up."
+        )
+    return found
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines() or ["it gave no reason"]
+    return re.sub(r"^\w+:? (fatal|error): ", "", lines[-1].strip()).rstrip(".")

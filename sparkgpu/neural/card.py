@@ -1,0 +1,102 @@
+"""The share of a GPU that a network may use, and what it plans to do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.plan.gpu_memory import network_budget
+from sparkgpu.core.rundir.records import MemoryRecord
+from sparkgpu.neural.memory_plan import plan_memory
+from sparkgpu.neural.model import TabularModel
+from sparkgpu.neural.nets.network import find_network
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.cuda_graph import reason_against
+
+_LEAST_ROWS = 32
+"""If the trees leave less than micro-batches of so many rows, the network waits for their end."""
+
+
+_NO_ROOM = (
+    "the GPU's memory does not hold the network beside the trees, and on a cluster neither waits for the "
+    "other: train one of them with `models`, or give the executors larger GPUs."
+)
+
+
+class Card:
+    """One GPU: `budget_bytes` are for the network's tensors, `beside_bytes` for trees at the same time."""
+
+    def __init__(self, device: torch.device, beside_bytes: int) -> None:
+        _, self._total = torch.cuda.mem_get_info(device)
+        self._device = device
+        self.beside_bytes = beside_bytes
+        self.budget_bytes = network_budget(self._total, beside_bytes)
+        self.plan: MemoryRecord | None = None
+        self.notes: list[str] = []
+
+    def plan_for(
+        self,
+        model: TabularModel,
+        num_codes: int,
+        config: NeuralParameters,
+        strategy: Strategy,
+        *,
+        table_bytes: int,
+        evaluated_rows: int,
+        wait: Callable[[], None] | None,
+    ) -> MemoryRecord:
+        """Plan, and hold torch to the budget. Where the trees leave too little, `wait` for their end first.
+
+        Raises `TrialError` if the network does not fit the card alone, or if nobody tells when the trees end.
+        """
+
+        def planned() -> MemoryRecord:
+            return plan_memory(
+                model,
+                num_codes,
+                config,
+                find_network(config).recipe,
+                dtype=strategy.precision.dtype,
+                table_bytes=table_bytes,
+                evaluated_rows=evaluated_rows,
+                budget_bytes=self.budget_bytes,
+                beside_bytes=self.beside_bytes,
+                shards=strategy.shards,
+                captures=reason_against(strategy, config, None) is None,
+            )
+
+        try:
+            plan = planned()
+        except TrialError:
+            if not self.beside_bytes:
+                raise
+            plan = None
+        least = min(_LEAST_ROWS, config.micro_batch_size)
+        if self.beside_bytes and self._any(strategy, plan is None or plan.micro_rows < least):
+            if wait is None:
+                raise TrialError(_NO_ROOM)
+            wait()
+            self.notes.append("trained after the trees: the GPU's memory does not hold both at once")
+            self.beside_bytes, self.budget_bytes = 0, network_budget(self._total, 0)
+            plan = planned()
+        assert plan is not None
+        if strategy.num_ranks > 1:
+            # Every rank must cut its part of a batch alike.
+            rows = torch.tensor(plan.micro_rows, device=self._device)
+            dist.all_reduce(rows, op=dist.ReduceOp.MIN)
+            plan = plan.model_copy(update={"micro_rows": int(rows)})
+        torch.cuda.set_per_process_memory_fraction(min(self.budget_bytes / self._total, 1.0), self._device)
+        self.plan = plan
+        return plan
+
+    def _any(self, strategy: Strategy, here: bool) -> bool:
+        """Whether it is so on any rank."""
+        if strategy.num_ranks == 1:
+            return here
+        found = torch.tensor(int(here), device=self._device)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        return bool(found)

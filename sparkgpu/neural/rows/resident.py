@@ -1,0 +1,183 @@
+"""The table on the device: it is prepared once, kept there, and cut into batches there.
+
+It uses no DataLoader, whose workers and copies take several times as long as the arithmetic of a small
+network. Limit: the table must fit the device.
+
+N rows, B of a batch, F raw and G prepared numeric columns, K categorical columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.neural.nets.dropout import derived_seed
+from sparkgpu.neural.preprocess import NumericTransform
+from sparkgpu.neural.training.objective import Objective
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidentRows:
+    """Prepared rows on one device. Weights, if any, have a mean of 1."""
+
+    numeric_NG: Tensor
+    codes_NK: Tensor
+    target_N: Tensor
+    weight_N: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.target_N)
+
+    @property
+    def num_bytes(self) -> int:
+        found = (self.numeric_NG, self.codes_NK, self.target_N, self.weight_N)
+        return sum(tensor.nbytes for tensor in found if tensor is not None)
+
+    def take(self, index_B: Tensor) -> ResidentRows:
+        return ResidentRows(
+            numeric_NG=self.numeric_NG.index_select(0, index_B),
+            codes_NK=self.codes_NK.index_select(0, index_B) if self.codes_NK.shape[1] else self.codes_NK,
+            target_N=self.target_N.index_select(0, index_B),
+            weight_N=None if self.weight_N is None else self.weight_N.index_select(0, index_B),
+        )
+
+    def part(self, rows: slice) -> ResidentRows:
+        """A slice of consecutive rows, as views."""
+        return ResidentRows(
+            numeric_NG=self.numeric_NG[rows],
+            codes_NK=self.codes_NK[rows],
+            target_N=self.target_N[rows],
+            weight_N=None if self.weight_N is None else self.weight_N[rows],
+        )
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> ResidentRows:
+        return ResidentRows(
+            numeric_NG=change(self.numeric_NG),
+            codes_NK=change(self.codes_NK),
+            target_N=change(self.target_N),
+            weight_N=None if self.weight_N is None else change(self.weight_N),
+        )
+
+    def copied(self) -> ResidentRows:
+        """The same rows in memory of their own."""
+        return self._each(torch.Tensor.clone)
+
+    def overwrite(self, rows: ResidentRows) -> None:
+        """Write as many other rows of this kind to the memory of these."""
+        self.numeric_NG.copy_(rows.numeric_NG)
+        self.codes_NK.copy_(rows.codes_NK)
+        self.target_N.copy_(rows.target_N)
+        if self.weight_N is not None and rows.weight_N is not None:
+            self.weight_N.copy_(rows.weight_N)
+
+    def rolled(self) -> ResidentRows:
+        """Rows with the numbers of these and the targets of their neighbours."""
+        return replace(self, target_N=self.target_N.roll(1))
+
+    def to(self, device: torch.device) -> ResidentRows:
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> ResidentRows:
+        """A copy in pinned memory, from which a GPU can copy while it computes."""
+        return self._each(torch.Tensor.pin_memory)
+
+    def used_on(self, stream: torch.cuda.Stream) -> None:
+        """Tell the allocator of a GPU that this stream reads the rows, too."""
+        for tensor in (self.numeric_NG, self.codes_NK, self.target_N, self.weight_N):
+            if tensor is not None:
+                tensor.record_stream(stream)
+
+    def prepared(self, transform: NumericTransform) -> ResidentRows:
+        """The same rows with transformed numbers, in the same memory if they fit."""
+        return replace(self, numeric_NG=transform.transform(self.numeric_NG, in_place=True))
+
+    def followed_by(self, other: ResidentRows) -> ResidentRows:
+        assert (self.weight_N is None) == (other.weight_N is None)
+        return ResidentRows(
+            numeric_NG=torch.cat([self.numeric_NG, other.numeric_NG]),
+            codes_NK=torch.cat([self.codes_NK, other.codes_NK]),
+            target_N=torch.cat([self.target_N, other.target_N]),
+            weight_N=None
+            if self.weight_N is None or other.weight_N is None
+            else torch.cat([self.weight_N, other.weight_N]),
+        )
+
+    def weighted(self, loss_N: Tensor) -> Tensor:
+        """The losses of these rows, multiplied by their weights if there are any."""
+        return loss_N if self.weight_N is None else loss_N * self.weight_N
+
+
+def raw_tensors(rows: Rows, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Raw numbers (N, F) and codes (N, K) on the device; on the CPU they share the arrays' memory."""
+    return torch.from_numpy(rows.numeric_NF).to(device), torch.from_numpy(rows.codes_NK).to(device)
+
+
+def raw_rows(rows: Rows, objective: Objective, *, mean_weight: float) -> ResidentRows:
+    """Rows on the CPU in the form that the loss takes, with raw numbers."""
+    weight_N = None
+    if rows.weight_N is not None and mean_weight > 0:
+        weight_N = torch.from_numpy(rows.weight_N / mean_weight).float()
+    return ResidentRows(
+        numeric_NG=torch.from_numpy(rows.numeric_NF),
+        codes_NK=torch.from_numpy(rows.codes_NK),
+        target_N=objective.targets(rows.label_N),
+        weight_N=weight_N,
+    )
+
+
+def mean_weight(weight_N: NDArray[np.float32] | None) -> float:
+    """The mean of the weights, by which they are divided; 0 if there are none."""
+    return float(weight_N.mean(dtype="float64")) if weight_N is not None and weight_N.any() else 0.0
+
+
+class BatchSource(Protocol):
+    """Training rows from any place: one epoch cut into batches, each epoch in another order."""
+
+    def __len__(self) -> int: ...
+
+    def batches(
+        self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
+    ) -> Iterator[tuple[ResidentRows, int]]:
+        """For each batch from number `first` on: the rows that `part` selects, and the whole batch's size.
+
+        The order depends only on seed and epoch, so a restart and every rank see the same batches.
+        """
+        ...
+
+
+def row_order(rows: int, *, seed: int, epoch: int, device: torch.device) -> Tensor:
+    """Every row once (N,), in an order that depends only on seed and epoch.
+
+    Drawn on the CPU: cards of different kinds draw different orders, and the ranks of a gang must agree.
+    """
+    generator = torch.Generator().manual_seed(derived_seed(seed, epoch))
+    return sent(torch.randperm(rows, generator=generator), device)
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on the device. A GPU copies it while the host goes on."""
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidentSource:
+    """Rows on the device, where a permutation is drawn and batches are gathered by it."""
+
+    rows: ResidentRows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batches(
+        self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
+    ) -> Iterator[tuple[ResidentRows, int]]:
+        order_N = row_order(len(self), seed=seed, epoch=epoch, device=self.rows.target_N.device)
+        for index_B in torch.split(order_N, batch_size)[first:]:
+            yield self.rows.take(index_B[part(len(index_B))]), len(index_B)

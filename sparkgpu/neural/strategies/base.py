@@ -1,0 +1,188 @@
+"""One network on one device, and the methods that the other strategies override.
+
+The training loop gives a strategy a network and batches, and asks it for gradients, steps, validation losses
+and weights; it never sees a rank. All strategies compute the gradient of the mean loss over the whole batch,
+so they differ only in speed and memory.
+
+B rows of this process's part of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
+from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.rows.resident import ResidentRows
+from sparkgpu.neural.training.memory import copied, retried
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.precision import Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlace:
+    """Where a process stands that trains a network, alone or as a rank of the default group.
+
+    `num_devices` are those of this process, `copies` how many copies of the network all ranks hold, each of
+    which computes `micro_rows` of the `batch_size` rows of a step at once.
+    """
+
+    device: torch.device
+    precision: Precision
+    num_devices: int = 1
+    copies: int = 1
+    batch_size: int = 1
+    micro_rows: int = 1
+
+
+class Strategy:
+    """`single`: the whole network and all of each batch in this process.
+
+    This process computes part `data_rank` of the `data_size` parts of each batch.
+    """
+
+    name = "single"
+    data_rank = 0
+    data_size = 1
+    num_ranks = 1
+    leads = True
+    """Whether this process writes the trial's files."""
+    cuts_batches = False
+    """Whether `backward` itself cuts a batch into micro-batches."""
+    forward_communicates = False
+    """Whether a forward pass waits for other ranks, so that none may repeat it alone."""
+    shards = 1
+    """The number of ranks over which weights and moments are cut."""
+    gradient_scale = 1.0
+    """A part's gradient is multiplied by this before the parts are combined."""
+
+    def __init__(self, device: torch.device, precision: Precision) -> None:
+        self.device = device
+        self.precision = precision
+        self.scaler = precision.scaler()
+        self.eval_rows = eval_rows(device)
+        """The rows of one chunk of an evaluation."""
+        self.beat: Callable[[], None] = lambda: None
+        """Called between pieces of work, so that a long one does not look like a hang."""
+        self.slow_work: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Surrounds work without such pieces, which may take long: a checkpoint, the reading of rows."""
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        """The strategy of this process."""
+        return cls(place.device, place.precision)
+
+    def spread(self, net: TabularNet, objective: Objective) -> None:
+        """Move the network to its devices; it holds the trained weights only after `gather`."""
+        self.objective = objective
+        self.net = net
+        self.module: nn.Module = self._placed(net)
+        self._dropouts = dropouts(self.module)
+        self._clipped = self.parameters()
+
+    def _placed(self, net: TabularNet) -> nn.Module:
+        return net.to(self.device)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self.module.parameters())
+
+    def scale_dropout(self, factor: float) -> None:
+        """Multiply the dropout rates of all layers by a factor."""
+        for dropout in self._dropouts:
+            dropout.scale_to(factor)
+
+    def part(self, rows: int) -> slice:
+        """The rows of a batch of `rows` that this process computes: equal shares, the last may be smaller."""
+        share = -(-rows // self.data_size)
+        return slice(min(self.data_rank * share, rows), min((self.data_rank + 1) * share, rows))
+
+    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
+        """Add the gradient of a micro-batch to the parameters. Returns its summed loss, on the device.
+
+        `batch` holds the rows from `place.first_row` on of the step's batch. `last` means that no other
+        micro-batch of the step follows, so the gradients may be combined.
+        """
+        set_place(self._dropouts, place)
+        with self.precision.autocast():
+            outputs_BMC = self.module(batch.numeric_NG, batch.codes_NK)
+        loss_B = batch.weighted(self.objective.loss(outputs_BMC, batch.target_N))
+        total = loss_B.sum()
+        # To give `backward` the factor would save three small operations, but torch then loads sympy (0.4 s).
+        mean = total * (self.gradient_scale / place.batch_rows)
+        torch.autograd.backward(mean if self.scaler is None else self.scaler.scale(mean))
+        return total.detach()
+
+    def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:
+        """Clip the norm of the whole gradient to `most_norm` and take one step."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+        if most_norm is not None:
+            self._clip(most_norm)
+        # Ranks exchange parts of the matrices of Muon, so none may repeat its step alone.
+        if self.num_ranks == 1:
+            retried(lambda: self._step(optimizer), self.device)
+        else:
+            self._step(optimizer)
+        if self.scaler is not None:
+            self.scaler.update()
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        matrices = [p for group in optimizer.param_groups if group["muon"] for p in group["params"]]
+        with self.precision.in_steps(matrices):
+            if self.scaler is None:
+                optimizer.step()
+            else:
+                self.scaler.step(optimizer)
+
+    def _clip(self, most_norm: float) -> None:
+        nn.utils.clip_grad_norm_(self._clipped, most_norm)
+
+    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
+        """The mean loss of all rows, or the share of wrong classes if `errors`; in evaluation mode, float32.
+
+        It is weighted if there are weights.
+        """
+        self.module.eval()
+        measure = self.objective.error_of_mean if errors else self.objective.loss_of_mean
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        with torch.no_grad():
+            for part in self._evaluated(rows):
+                self.beat()
+                outputs_BMC = self.module(part.numeric_NG, part.codes_NK)
+                loss_B = part.weighted(measure(outputs_BMC, part.target_N))
+                total += loss_B.sum(dtype=torch.float64)
+        return self.sum_over_parts(total) / len(rows)
+
+    def _evaluated(self, rows: ResidentRows) -> Iterator[ResidentRows]:
+        """This process's rows in chunks, equally many on all ranks: a forward pass may communicate."""
+        share = -(-len(rows) // self.data_size)
+        own = rows.part(self.part(len(rows)))
+        for begin in range(0, share, self.eval_rows):
+            yield own.part(slice(begin, begin + self.eval_rows))
+
+    def sum_over_parts(self, value: Tensor) -> float:
+        """The sum over the processes that compute different rows."""
+        return float(value)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of this process's present weights."""
+        return copied(self.net.state_dict(), self.device)
+
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Restore this process's weights from a snapshot."""
+        self.net.load_state_dict(weights)
+
+    def gather(self) -> dict[str, Tensor]:
+        """All weights under the whole network's names on the leading process; empty on the others."""
+        return self.net.state_dict()
+
+
+def eval_rows(device: torch.device) -> int:
+    """Rows of one evaluation chunk: as many as a CPU's cache holds, or enough to fill a GPU."""
+    return 2_048 if device.type == "cpu" else 131_072

@@ -1,0 +1,178 @@
+"""`pp` and `dp_pp`: each rank holds consecutive blocks, and micro-batches pass through the ranks (1F1B).
+
+A pipeline computes batches of one shape only, so the last batch of an epoch is padded with rows of weight 0.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.nn import functional
+
+from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
+from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.rows.resident import ResidentRows
+from sparkgpu.neural.strategies.base import RankPlace
+from sparkgpu.neural.strategies.data_parallel import Distributed
+from sparkgpu.neural.training.precision import Precision
+
+
+class PipelineParallel(Distributed):
+    """`pp`, and `dp_pp` if `data_size` > 1: that many pipelines, each with its part of a batch."""
+
+    cuts_batches = True
+    forward_communicates = True
+
+    def __init__(
+        self,
+        device: torch.device,
+        precision: Precision,
+        *,
+        batch_size: int,
+        micro_rows: int,
+        data_size: int = 1,
+    ) -> None:
+        super().__init__(device, precision)
+        self.name = "pp" if data_size == 1 else "dp_pp"
+        self.num_stages = self.num_ranks // data_size
+        self.shards = self.num_stages
+        mesh = init_device_mesh(device.type, (data_size, self.num_stages), mesh_dim_names=("dp", "pp"))
+        self.data_rank, self.data_size = mesh.get_local_rank("dp"), data_size
+        self.stage = mesh.get_local_rank("pp")
+        self._replicas = mesh["dp"].get_group()
+        self._pipeline = mesh["pp"].get_group()
+        share = -(-batch_size // data_size)
+        # Enough micro-batches to keep every stage busy most of the time, each with a whole number of rows.
+        count = max(2 * self.num_stages, -(-share // micro_rows))
+        self._micro_rows = -(-share // count)
+        self._num_micro = count
+
+    @classmethod
+    def at(cls, place: RankPlace) -> Self:
+        return cls(
+            place.device,
+            place.precision,
+            batch_size=place.batch_size,
+            micro_rows=place.micro_rows,
+            data_size=place.copies,
+        )
+
+    @property
+    def _is_first(self) -> bool:
+        return self.stage == 0
+
+    @property
+    def _is_last(self) -> bool:
+        return self.stage == self.num_stages - 1
+
+    def _placed(self, net: TabularNet) -> nn.Module:
+        stage = cut(net, self.stage, self.num_stages).to(self.device)
+        self._pipe = _PlacedStage(
+            stage, self.stage, self.num_stages, self.device, group=self._pipeline, micro_rows=self._micro_rows
+        )
+        self._schedule = Schedule1F1B(
+            self._pipe, self._num_micro, loss_fn=self._micro_loss, scale_grads=False
+        )
+        return stage
+
+    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
+        self._denominator = place.batch_rows
+        self._pipe.place = place
+        set_place(self._dropouts, place)  # for the passes that determine shapes
+        total = self._pass(batch, self._schedule.step) * place.batch_rows
+        if self.data_size > 1:
+            gradients = [p.grad for p in self.parameters() if p.grad is not None]
+            flat = torch.nn.utils.parameters_to_vector(gradients)
+            dist.all_reduce(flat, group=self._replicas)
+            torch.nn.utils.vector_to_parameters(flat, gradients)
+        return total
+
+    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
+        self.module.eval()
+        self._measure = self.objective.error_of_mean if errors else self.objective.loss_of_mean
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        size = self._micro_rows * self._num_micro
+        share = -(-len(rows) // self.data_size)
+        own = rows.part(self.part(len(rows)))
+        self._denominator = 1
+        with torch.no_grad():
+            for begin in range(0, share, size):
+                self.beat()
+                total += self._pass(own.part(slice(begin, begin + size)), self._schedule.eval)
+        return self.sum_over_parts(total) / len(rows)
+
+    def _pass(self, batch: ResidentRows, schedule: Any) -> Tensor:
+        """Send a batch through the pipeline. Returns its summed loss on the last stage, 0 on the others."""
+        missing = self._micro_rows * self._num_micro - len(batch)
+        inputs: tuple[Tensor, ...] = ()
+        if self._is_first:
+            inputs = tuple(functional.pad(x, (0, 0, 0, missing)) for x in (batch.numeric_NG, batch.codes_NK))
+        losses: list[Tensor] = []
+        # Evaluation is in float32, as everywhere.
+        with self.precision.autocast() if self.module.training else nullcontext():
+            if self._is_last:
+                weight_B = batch.weighted(torch.ones_like(batch.target_N, dtype=torch.float64))
+                target_B2 = torch.stack([batch.target_N.double(), weight_B], dim=1)
+                schedule(*inputs, target=functional.pad(target_B2, (0, 0, 0, missing)), losses=losses)
+            else:
+                schedule(*inputs)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        return total + sum(loss.detach().double() for loss in losses)
+
+    def _micro_loss(self, outputs_BMC: Tensor, target_B2: Tensor) -> Tensor:
+        objective = self.objective
+        target_B = target_B2[:, 0].float() if objective.task == "regression" else target_B2[:, 0].long()
+        measure = objective.loss if self.module.training else self._measure
+        return (measure(outputs_BMC, target_B) * target_B2[:, 1].float()).sum() / self._denominator
+
+    def copies(self, parameter: nn.Parameter) -> int:
+        return self.data_size
+
+    def gather(self) -> dict[str, Tensor]:
+        own = {name: value.cpu() for name, value in self.module.state_dict().items()}
+        parts: list[Any] | None = [None] * self.num_ranks if self.leads else None
+        dist.gather_object(own, parts, dst=0)
+        return {name: value for part in parts or [] for name, value in part.items()}
+
+
+class _PlacedStage(PipelineStage):
+    """A stage that tells its dropouts which rows of the batch each micro-batch holds.
+
+    It uses the schedule's number of the micro-batch. Counting forward passes would be wrong, since some of
+    them only determine shapes.
+    """
+
+    def __init__(self, *arguments: Any, micro_rows: int, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.place: Place | None = None
+        self._micro_rows = micro_rows
+        self._dropouts = dropouts(self.submod)
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
+        if self.place is not None:
+            first = self.place.first_row + fwd_chunk_id * self._micro_rows
+            set_place(self._dropouts, replace(self.place, first_row=first))
+        return super().forward_one_chunk(fwd_chunk_id, *arguments, **named)
+
+
+def cut(net: TabularNet, stage: int, num_stages: int) -> TabularNet:
+    """Reduce a whole network, in place, to the blocks of one stage; stages get equal numbers of blocks."""
+    numbers = list(net.blocks)
+    share, more = divmod(len(numbers), num_stages)
+    first = stage * share + min(stage, more)
+    kept = numbers[first : first + share + (stage < more)]
+    for number in numbers:
+        if number not in kept:
+            del net.blocks[number]
+    if stage > 0:
+        net.input = None
+    if stage < num_stages - 1:
+        net.output = None
+    return net

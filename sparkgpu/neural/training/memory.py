@@ -1,0 +1,93 @@
+"""Handles what does not fit a device's memory: smaller micro-batches, and smaller chunks to evaluate.
+
+A step's gradient is the sum over its micro-batches. So halving them changes only memory, speed and rounding.
+Weights change only after the last micro-batch, so a step can be tried again.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from sparkgpu.core.errors import TrialError
+
+_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+"""In errors that are no `torch.OutOfMemoryError`: the libraries of CUDA allocate for themselves."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or torch on the host, ran out of memory."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
+    )
+
+
+def release(device: torch.device) -> None:
+    """Free the memory of the failed step."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def retried(work: Callable[[], None], device: torch.device) -> None:
+    """Do `work`, and once more on freed memory if it did not suffice; what `work` has done, it must not redo.
+
+    Raises `TrialError` if it does not suffice then either.
+    """
+    for is_last in (False, True):
+        try:
+            work()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if is_last:
+                raise TrialError(TOO_LARGE) from None
+        else:
+            return
+        release(device)
+
+
+def copied(values: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """A copy on the same device or, if its memory does not suffice, on the host."""
+    try:
+        return {name: value.detach().clone() for name, value in values.items()}
+    except RuntimeError as error:
+        if device.type == "cpu" or not is_out_of_memory(error):
+            raise
+    release(device)
+    return {name: value.detach().to("cpu", copy=True) for name, value in values.items()}
+
+
+TOO_LARGE = (
+    "the network and its optimizer do not fit the device's memory: lower neural.hidden, or spread it with "
+    'neural.strategy = "fsdp".'
+)
+
+
+def halved(micro_rows: int) -> int:
+    """The next smaller micro-batch or chunk. Raises `TrialError` if a single row does not fit."""
+    if micro_rows <= 1:
+        raise TrialError(
+            "the network does not fit the device's memory, even with one row at a time: lower neural.hidden, "
+            'or spread it with neural.strategy = "fsdp".'
+        )
+    return -(-micro_rows // 2)
+
+
+class NeedsSmallerBatches(Exception):
+    """One of several ranks ran out of memory, so all must start again from the checkpoint."""
+
+    def __init__(self, micro_rows: int, note: str) -> None:
+        super().__init__(note)
+        self.micro_rows = micro_rows
+        self.note = note

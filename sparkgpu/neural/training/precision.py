@@ -1,0 +1,113 @@
+"""The number format in which a network computes: from the configuration, or chosen by the device.
+
+Weights, losses, evaluation and predictions are always float32; the format applies to the forward and backward
+passes of training and, on a CPU, to the products inside a step of Muon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.registry.strategies import STRATEGIES
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.processor import has_amx
+from sparkgpu.core.plan.devices import check_precision, reduces_on_cpu
+
+_SMALL = 128  # rows and columns; a product of such matrices takes as long in float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """`dtype` None means float32 throughout. float16 needs scaled losses, or small gradients vanish."""
+
+    device_type: str
+    dtype: torch.dtype | None
+    tf32: bool = False
+
+    def __str__(self) -> str:
+        if self.dtype is None:
+            return "float32" + (", TF32 matrix products" if self.tf32 else "")
+        return f"{str(self.dtype).removeprefix('torch.')} autocast, float32 weights"
+
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """The context for forward passes of training."""
+        if self.dtype is None:
+            yield
+            return
+        with torch.autocast(self.device_type, dtype=self.dtype):
+            yield
+
+    @contextmanager
+    def in_steps(self, matrices: Sequence[Tensor]) -> Iterator[None]:
+        """The context in which an optimizer multiplies these float32 matrices: on a CPU in this format.
+
+        Small ones gain nothing. On a GPU products stay as they are.
+        """
+        reduces = self.device_type == "cpu" and self.dtype is torch.bfloat16
+        if not (reduces and any(min(matrix.shape) > _SMALL for matrix in matrices)):
+            yield
+            return
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("medium")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    @property
+    def keeps_threads(self) -> bool:
+        """Whether more threads would change digits: oneDNN sums products in another order then."""
+        return self.device_type == "cpu" and self.dtype is not None
+
+    def scaler(self) -> torch.amp.GradScaler | None:
+        return torch.amp.GradScaler(self.device_type) if self.dtype is torch.float16 else None
+
+
+def choose_precision(
+    config: NeuralConfig, device: torch.device, device_name: str, strategy: str = "single"
+) -> Precision:
+    """What `neural.precision` means on this device. Switches TF32 on or off for the whole process.
+
+    "auto" is bfloat16 on a GPU that supports it, else float16 (float32 for a strategy that cannot scale
+    losses). On a CPU it is bfloat16 for a network that gains by it if the processor has AMX, else float32.
+    Where ranks share a network, `agreed` follows. Raises `DeviceError` if the device does not support the
+    format.
+    """
+    asked = config.precision
+    if device.type == "cpu":
+        check_precision(config, device.type)
+        reduces = asked == "bfloat16" or reduces_on_cpu(config, has_amx=has_amx())
+        return Precision(device_type="cpu", dtype=torch.bfloat16 if reduces else None)
+    supported = torch.cuda.is_bf16_supported(including_emulation=False)
+    if asked == "bfloat16" and not supported:
+        raise DeviceError(
+            f'neural.precision = "bfloat16": {device} ({device_name}) does not support bfloat16; '
+            'set it to "float16", "float32" or "auto".'
+        )
+    # Set explicitly for every kind of product, since the default differs between torch versions.
+    torch.backends.cuda.matmul.allow_tf32 = asked == "tf32"
+    torch.backends.cudnn.allow_tf32 = asked == "tf32"
+    scales = STRATEGIES.find(strategy).scales_losses
+    dtype = {
+        "auto": torch.bfloat16 if supported else torch.float16 if scales else None,
+        "bfloat16": torch.bfloat16,
+        "float16": torch.float16,
+    }.get(asked)
+    return Precision(device_type="cuda", dtype=dtype, tf32=asked == "tf32")
+
+
+def agreed(precision: Precision) -> Precision:
+    """The precision of all ranks of the default group: on CPUs float32 if one of them has to compute so."""
+    if precision.device_type != "cpu" or not dist.is_initialized():
+        return precision
+    reduces = torch.tensor(int(precision.dtype is not None))
+    dist.all_reduce(reduces, op=dist.ReduceOp.MIN)
+    return precision if reduces else replace(precision, dtype=None)

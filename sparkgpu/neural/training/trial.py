@@ -1,0 +1,279 @@
+"""One trial on one of its ranks: table to device, training, predictions, and the trial's files.
+
+With one device there is one rank, the lane's worker itself. With several, only the leading rank writes files;
+the others send it their facts at the end. On a GPU lane everything runs on the GPU or the trial fails;
+nothing here falls back to the CPU.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.plan.plan import LanePlan
+from sparkgpu.core.rundir import curve
+from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.predictions import write_predictions
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import SplitName
+from sparkgpu.neural.model import TabularModel, save_model
+from sparkgpu.neural.nets.network import build_net, find_network
+from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint
+from sparkgpu.neural.training.cuda_graph import CudaGraph, reason_against
+from sparkgpu.neural.training.fitted_rows import FittedRows
+from sparkgpu.neural.training.memory import is_out_of_memory, release
+from sparkgpu.neural.training.time_limit import TimeLimit
+from sparkgpu.neural.training.train import Report, Training, train
+from sparkgpu.trials.engine import NeuralTrial, PrunedError
+from sparkgpu.trials.turns import wait_for_trees
+
+if TYPE_CHECKING:
+    from sparkgpu.neural.card import Card
+
+_START_ROWS = 10_000
+_PREDICTED: tuple[SplitName, ...] = ("valid", "test")
+
+
+def run_rank(
+    trial: NeuralTrial,
+    strategy: Strategy,
+    report: Callable[[str], Report],
+    on_trained: Callable[[], None] = lambda: None,
+) -> FitRecord | None:
+    """Train with the other ranks, if any; the leading rank writes the trial's files and returns a record.
+
+    `report` makes the training loop's reporter for a metric; `on_trained` is called when no other rank is
+    needed any more. Sets torch's seed for the whole process. Raises `TrialError` when training diverges.
+    """
+    parameters, schema, events, paths = trial.parameters, trial.schema, trial.events, trial.paths
+    torch.manual_seed(trial.spec.seed)
+    card = _card(strategy.device, trial.beside_bytes)
+    if strategy.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(strategy.device)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    checkpoints = Checkpoints(
+        paths.checkpoints, minutes=parameters.checkpoint_minutes, request=trial.run.checkpoint_request
+    )
+    with events.phase("reading the table", trial.name):
+        fitted = FittedRows(trial, strategy, card)
+    with events.phase("training", trial.name):
+        start = time.perf_counter()
+        model, training = _train(trial, fitted, strategy, report, checkpoints, card)
+        fit_s = time.perf_counter() - start
+    num_train_rows, notes = fitted.num_train_rows, fitted.notes
+    del fitted  # frees the table's memory for the rows to predict
+    resources = _resources(strategy)
+    on_trained()
+    if model is None:
+        return None
+    save_model(model, paths.root, parameters, schema)
+    write_text(paths.learning_curve, curve.curve_as_csv(model.objective.metric, map(_line, training.curve)))
+    predictions: dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    predict_s = 0.0
+    with events.phase("predicting", trial.name):
+        for split in _PREDICTED:
+            asked = read_rows(trial.run, schema, split, fold=trial.spec.fold)
+            start = time.perf_counter()
+            values = model.predict(asked)
+            predict_s += time.perf_counter() - start
+            predictions[split] = (asked.row_id_N, values)
+        write_predictions(paths.predictions, predictions, schema)
+    checkpoints.remove()
+    on_gpu = strategy.device.type == "cuda"
+    return FitRecord(
+        trial=trial.name,
+        engine=trial.spec.engine,
+        fit_s=fit_s,
+        predict_s=predict_s,
+        train_rows=num_train_rows,
+        train_rows_per_s=num_train_rows * len(training.curve) / fit_s,
+        peak_host_bytes=sum(found["host_bytes"] for found in resources),
+        peak_device_bytes=max(found["device_bytes"] for found in resources) if on_gpu else None,
+        best_iteration=training.best_epoch,
+        most_steps=parameters.epochs,
+        out_of_time=training.out_of_time,
+        native_parameters=_native_parameters(model, training),
+        device_proof=_device_proof(strategy, trial.lane, resources, training.plain_steps),
+        on_gpu=all(name.startswith("cuda") for found in resources for name in found["parameters_device"]),
+        parameters=parameters.model_dump(mode="json"),
+        memory_plan=card.plan if card is not None else None,
+        notes=(*notes, *(card.notes if card is not None else ()), *training.notes),
+    )
+
+
+def _card(device: torch.device, beside_bytes: int) -> Card | None:
+    if device.type != "cuda":
+        return None
+    from sparkgpu.neural.card import Card  # loads torch's fake tensors, which takes a second
+
+    return Card(device, beside_bytes)
+
+
+def _train(
+    trial: NeuralTrial,
+    fitted: FittedRows,
+    strategy: Strategy,
+    report: Callable[[str], Report],
+    checkpoints: Checkpoints,
+    card: Card | None,
+) -> tuple[TabularModel | None, Training]:
+    """Train. Returns the finished model on the leading rank, None on the others."""
+    config = trial.parameters
+    net = build_net(config, fitted.shape)
+    _start_at_rows(net, trial, fitted)
+    if card is not None:
+        config = _planned(trial, fitted, strategy, net, card)
+    strategy.spread(net, fitted.objective)
+    if config.compile:
+        strategy.module.compile()
+    plain = reason_against(strategy, config, card.plan if card is not None else None)
+    try:
+        training = train(
+            strategy,
+            fitted.source,
+            fitted.valid,
+            config=config,
+            recipe=find_network(config).recipe,
+            seed=trial.spec.seed,
+            report=report(fitted.objective.metric),
+            checkpoints=checkpoints,
+            limit=TimeLimit(
+                trial.until,
+                valid_rows=len(fitted.valid),
+                predicted_rows=len(fitted.valid) + trial.schema.splits["test"],
+            ),
+            repeat=CudaGraph(strategy.device) if plain is None else None,
+        )
+    except PrunedError:
+        raise
+    except TrialError as error:
+        raise TrialError(f"{trial.name}: {error}") from None
+    training = replace(training, plain_steps=plain or training.plain_steps)
+    with strategy.slow_work():
+        weights = strategy.gather()
+    if not strategy.leads:
+        return None, training
+    if strategy.num_ranks > 1:
+        net = build_net(config, fitted.shape)
+        net.load_state_dict(weights)
+        try:
+            net.to(strategy.device)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            release(strategy.device)
+            net.to("cpu")
+            fitted.transform.to("cpu")
+            note = "predicted on the CPU: one device does not hold the whole network"
+            training = replace(training, notes=(*training.notes, note))
+    return TabularModel(fitted.transform, net, fitted.objective), training
+
+
+def _planned(
+    trial: NeuralTrial, fitted: FittedRows, strategy: Strategy, net: TabularNet, card: Card
+) -> NeuralParameters:
+    """The parameters with micro-batches that fit the card; the strategy gets its chunks of evaluation."""
+    config = trial.parameters
+
+    def wait() -> None:
+        wait_for_trees(trial.run, trial.spec.gang, trial.events, strategy.beat)
+
+    plan = card.plan_for(
+        TabularModel(copy.deepcopy(fitted.transform).cpu(), net, fitted.objective),
+        len(fitted.shape.num_levels),
+        config,
+        strategy,
+        table_bytes=fitted.bytes_on_device(),
+        evaluated_rows=max(len(fitted.valid), trial.schema.splits["test"]),
+        wait=wait if trial.may_wait else None,
+    )
+    strategy.eval_rows = plan.eval_rows
+    return config.model_copy(update={"micro_batch_size": plan.micro_rows})
+
+
+def _start_at_rows(net: TabularNet, trial: NeuralTrial, fitted: FittedRows) -> None:
+    """Let a network whose initial weights depend on training rows see some: the same ones on each rank."""
+    start = find_network(trial.parameters).start
+    if start is None:
+        return
+    drawn = fitted.source.batches(seed=trial.spec.seed, epoch=0, batch_size=_START_ROWS, first=0, part=slice)
+    rows, _ = next(drawn)
+    net.eval()
+    with torch.no_grad():
+        start(net, rows.numeric_NG.cpu(), rows.codes_NK.cpu())
+    net.train()
+
+
+def _resources(strategy: Strategy) -> list[dict[str, Any]]:
+    """Collect on the leading rank what each rank used and where its part of the network is."""
+    on_gpu = strategy.device.type == "cuda"
+    own = {
+        "rank": dist.get_rank() if strategy.num_ranks > 1 else 0,
+        "host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "device_bytes": torch.cuda.max_memory_allocated(strategy.device) if on_gpu else 0,
+        "device_name": torch.cuda.get_device_name(strategy.device) if on_gpu else None,
+        "parameters_device": sorted({str(parameter.device) for parameter in strategy.parameters()}),
+    }
+    if strategy.num_ranks == 1:
+        return [own]
+    found: list[Any] | None = [None] * strategy.num_ranks if strategy.leads else None
+    dist.gather_object(own, found, dst=0)
+    return found or []
+
+
+def _line(point: CurvePoint) -> curve.CurvePoint:
+    """As the file has it, without the digits that float32 does not have."""
+    return curve.CurvePoint(
+        step=point.epoch,
+        elapsed_s=round(point.elapsed_s, 3),
+        train=float(f"{point.train:.8g}"),
+        valid=float(f"{point.valid:.8g}"),
+    )
+
+
+def _native_parameters(model: TabularModel, training: Training) -> dict[str, str]:
+    """The settings that torch really got, in words."""
+    return {
+        "network": " ".join(str(model.net).split()),
+        "num_parameters": str(sum(parameter.numel() for parameter in model.net.parameters())),
+        "num_inputs": str(model.transform.num_outputs),
+        "num_knots": str(model.transform.knots_FQ.shape[1]),
+        "optimizer": training.optimizer,
+        "epochs_run": str(len(training.curve)),
+        "kept_epoch": str(training.kept_epoch),
+    }
+
+
+def _device_proof(
+    strategy: Strategy, lane: LanePlan, ranks: list[dict[str, Any]], plain_steps: str | None
+) -> dict[str, Any]:
+    steps = "one CUDA graph each" if plain_steps is None else f"operation by operation: {plain_steps}"
+    on_gpu = strategy.device.type == "cuda"
+    return {
+        "device": lane.device,
+        "device_name": ranks[0]["device_name"] or lane.device_name,
+        "parameters_device": sorted({name for rank in ranks for name in rank["parameters_device"]}),
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES") if on_gpu else None,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "precision": str(strategy.precision),
+        "strategy": strategy.name,
+        "num_ranks": strategy.num_ranks,
+        **({"steps": steps} if on_gpu else {}),
+        **({"ranks": ranks} if len(ranks) > 1 else {}),
+    }

@@ -1,0 +1,130 @@
+"""The command ``sparkgpu advise``: it reads options and prints; other modules do the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparkgpu.core.config.command_options import (
+    Assignments,
+    ConfigFile,
+    CpuLanes,
+    Gpus,
+    Preset,
+    SourceAsInRun,
+    Target,
+    Task,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from sparkgpu.core.config.keys import RunConfig
+    from sparkgpu.core.rundir.advice import AdviceRecord
+    from sparkgpu.ops.advise.advice import Advice
+
+
+def advise(
+    source: SourceAsInRun = None,
+    target: Target = None,
+    task: Task = None,
+    gpus: Gpus = None,
+    cpu_lanes: CpuLanes = None,
+    strategy: Annotated[str | None, typer.Option(help="How one network uses several devices.")] = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the advice as JSON.")] = False,
+) -> None:
+    """Say which way suits this table here, how long it takes and how much memory it needs."""
+    from sparkgpu.core.config import toml
+    from sparkgpu.core.config.toml import keyed
+    from sparkgpu.ops.advise.advice import advise as ask
+    from sparkgpu.present.terminal.commands import telling
+
+    named = {
+        "target": target, "task": task, "gpus": gpus, "cpu_lanes": cpu_lanes, "strategy": strategy,
+        "preset": preset,
+    }  # fmt: skip
+    found = toml.load(file=config, options=keyed(source=source, **named), assignments=assignments or ())
+    with telling() as tell:
+        advice = ask(found, _words(source, named, config, assignments), tell)
+    if as_json:
+        typer.echo(advice.record.model_dump_json(indent=2))
+    else:
+        _show(advice, found)
+
+
+def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceRecord | str:
+    """What the run of `config` is predicted to take, or why there is no prediction; shown unless `quiet`.
+
+    Advice never ends a run: whatever makes it fail becomes a sentence.
+    """
+    from sparkgpu.core.errors import described
+    from sparkgpu.core.words import gibibytes, seconds_text
+    from sparkgpu.ops.advise.advice import advise as ask
+    from sparkgpu.present.terminal.commands import telling
+    from sparkgpu.runs.folder import check_folder
+
+    check_folder(out)  # before the seconds of the advice
+    found: AdviceRecord | str
+    try:
+        with telling() as tell:
+            found = ask(config, (), (lambda text: None) if quiet else tell).record
+        memory = gibibytes(found.peak_rss_bytes)
+        text = f"predicted: about {seconds_text(found.wall_s)} and {memory} of memory"
+    except Exception as error:
+        text = found = f"no prediction of this run: {described(error)['message'].rstrip('.')}"
+    if not quiet:
+        typer.echo(text)
+    return found
+
+
+def _words(
+    source: str | None, named: dict[str, Any], config: Path | None, assignments: list[str] | None
+) -> list[str]:
+    """The options of this call, for the command to copy."""
+    words = [source] if source else []
+    for name, value in (*named.items(), ("config", config)):
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    for text in assignments or ():
+        words += ["--set", text]
+    return words
+
+
+def _show(advice: Advice, config: RunConfig) -> None:
+    from sparkgpu.core.words import gibibytes, number_text, seconds_text
+    from sparkgpu.present.terminal.commands import show_lines, show_table
+
+    record = advice.record
+    lanes = f"{record.lanes} × {record.device}"
+    show_lines(
+        [
+            f"table     {record.source}: {record.rows:,} rows, {record.num_features} features, {record.task}",
+            f"place     {record.place}",
+            f"run       {lanes}, strategy {record.strategy}, preset {advice.plan.preset}",
+            f"time      about {seconds_text(record.wall_s)} (the table is ready after "
+            f"{seconds_text(record.ready_s)})",
+            f"memory    about {gibibytes(record.peak_rss_bytes)}"
+            + (f", {gibibytes(record.peak_device_bytes)} on each GPU" if record.peak_device_bytes else ""),
+            f"cost      {number_text(record.device_hours, 3)} device-hours"
+            + (f", {number_text(record.price, 3)}" if record.price is not None else ""),
+            "",
+        ]
+    )
+    rows = [
+        (
+            one.name,
+            one.standing,
+            "" if one.wall_s is None else seconds_text(one.wall_s),
+            "" if one.efficiency is None else f"{one.efficiency:.0%}",
+            "" if one.price is None else number_text(one.price, 3),
+            one.why,
+        )
+        for one in record.options
+    ]
+    show_table("Ways", ("way", "", "time", "efficiency", "cost", "why"), rows, (2, 3, 4))
+    show_lines(
+        ["", *(f"- {line}" for line in record.assumptions), "", f"{record.command}"],
+    )

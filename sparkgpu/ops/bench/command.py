@@ -1,0 +1,145 @@
+"""The commands of ``sparkgpu bench``. They read options and print; other modules do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparkgpu.core.config.command_options import (
+    Assignments,
+    ConfigFile,
+    CpuLanes,
+    Gpus,
+    Preset,
+    SourceAsInRun,
+    Target,
+)  # fmt: skip
+from sparkgpu.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparkgpu.core.rundir.advice import BenchRecord
+    from sparkgpu.ops.bench.bench import Asked, Tell
+
+bench = typer.Typer(
+    help="Time the network alone: over several devices, and from several places of its rows.",
+    no_args_is_help=True,
+)
+
+_Rows = Annotated[int, typer.Option(min=200, help="At most so many rows of the table.")]
+_Epochs = Annotated[
+    int | None, typer.Option(min=2, help="Passes over the rows for each figure; default: some seconds.")
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="A new folder for bench.md, bench.csv and bench.png; RUN/bench shows it in that run's report."
+    ),
+]
+
+
+@bench.command()
+def scaling(
+    source: SourceAsInRun = None,
+    devices: Annotated[str, typer.Option(help="Numbers of devices, such as 1,2,4.")] = "1,2",
+    strategies: Annotated[
+        str, typer.Option(help="How one network is spread, such as dp,ddp,fsdp.")
+    ] = "dp,ddp,fsdp",
+    simulate: Annotated[
+        str | None, typer.Option(metavar="COUNTS", help="Go on by a model to so many devices: 8,64,512.")
+    ] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="For --simulate: GB/s between two devices; default: measured.")
+    ] = None,
+    latency: Annotated[
+        float | None, typer.Option(help="For --simulate: its microseconds; default: measured.")
+    ] = None,
+    target: Target = None,
+    preset: Preset = None,
+    gpus: Gpus = None,
+    cpu_lanes: CpuLanes = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    rows: _Rows = 30_000,
+    epochs: _Epochs = None,
+    out: _Out = None,
+) -> None:
+    """Time one network over several devices against one device, and against a network on each."""
+    from sparkgpu.ops.advise.scaling import Link
+    from sparkgpu.ops.bench import bench as work
+
+    counts = work.counts_of("--devices", devices)
+    further = work.counts_of("--simulate", simulate, least=2) if simulate else ()
+    given = (bandwidth, latency)
+    if (bandwidth is None) != (latency is None) or any(value is not None and value <= 0 for value in given):
+        raise ConfigError("--bandwidth and --latency: give both, above 0, or neither to measure them here.")
+    if bandwidth is not None and not further:
+        raise ConfigError("--bandwidth and --latency are for --simulate. Add it, such as --simulate 8,64.")
+    link = None
+    if bandwidth is not None and latency is not None:
+        link = Link(bytes_per_s=bandwidth * 1e9, latency_s=latency * 1e-6, origin="as given")
+    asked = _asked(rows, epochs, config, assignments, source=source, target=target, preset=preset, gpus=gpus,
+                   cpu_lanes=cpu_lanes)  # fmt: skip
+    names = tuple(name.strip() for name in strategies.split(",") if name.strip())
+    _carry_out(out, lambda tell: work.scaling(asked, counts, names, further, link, tell))
+
+
+@bench.command()
+def loading(
+    source: SourceAsInRun = None,
+    workers: Annotated[str, typer.Option(help="Numbers of DataLoader workers, such as 0,2,4.")] = "0,2",
+    target: Target = None,
+    preset: Preset = None,
+    gpus: Gpus = None,
+    cpu_lanes: CpuLanes = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    rows: _Rows = 30_000,
+    epochs: _Epochs = None,
+    out: _Out = None,
+) -> None:
+    """Time a small network on rows that are on the device, streamed from files, or from a DataLoader."""
+    from sparkgpu.ops.bench import bench as work
+
+    counts = work.counts_of("--workers", workers, least=0)
+    sets = ["neural.architecture=mlp", *(assignments or ())]
+    asked = _asked(rows, epochs, config, sets, source=source, target=target, preset=preset, gpus=gpus,
+                   cpu_lanes=cpu_lanes)  # fmt: skip
+    _carry_out(out, lambda tell: work.loading(asked, counts, tell))
+
+
+def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | None, **options: Any) -> Asked:
+    from sparkgpu.core.config import toml
+    from sparkgpu.core.config.toml import keyed
+    from sparkgpu.ops.bench.bench import Asked
+
+    found = toml.load(file=file, options=keyed(**options), assignments=sets or ())
+    return Asked(config=found, rows=rows, epochs=epochs)
+
+
+def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) -> None:
+    """Write the table after each configuration; show what there is of it, whatever ended the bench."""
+    import time
+
+    from sparkgpu.ops.bench.bench import new_folder, write_bench
+    from sparkgpu.ops.bench.page import draw, lines
+    from sparkgpu.present.terminal.commands import show_lines, show_table, telling
+
+    folder = new_folder(out, time.time())
+    found: BenchRecord | None = None
+    try:
+        with telling() as tell:
+            for table in work(tell):
+                write_bench(table, folder)
+                found = table
+    finally:
+        if found is None:
+            folder.rmdir()
+        else:
+            draw(found.title, found.rows, folder / "bench.png")
+            header, body = lines(found.rows)
+            show_table(found.title, header, body, range(1, len(header) - 1))
+            show_lines(["", *(f"- {note}" for note in found.notes), ""])
+            typer.echo(f"written {folder / 'bench.md'}, bench.csv, bench.json and bench.png")

@@ -1,0 +1,79 @@
+"""What the doctor found: its checks, and ``doctor.json`` and ``doctor.md``, a page that fits a bug report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from sparkgpu.core.rundir.files import Record, write_json, write_text
+
+Status = Literal["ok", "warning", "failure", "not tried"]
+_SIGNS: dict[Status, str] = {"ok": "ok", "warning": "WARNING", "failure": "FAILURE", "not tried": "–"}
+
+
+class Check(Record):
+    """What was looked at, how it stands, what was found, and the fix (empty if nothing must be)."""
+
+    name: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+def ok(name: str, found: str) -> Check:
+    return Check(name=name, status="ok", found=found)
+
+
+def warning(name: str, found: str, fix: str) -> Check:
+    return Check(name=name, status="warning", found=found, fix=fix)
+
+
+def failure(name: str, found: str, fix: str) -> Check:
+    return Check(name=name, status="failure", found=found, fix=fix)
+
+
+def not_tried(name: str, why: str) -> Check:
+    return Check(name=name, status="not tried", found=why)
+
+
+class DoctorReport(Record):
+    """What ``sparkgpu doctor`` found. `deep` is empty if nothing was trained."""
+
+    sparkgpu: str
+    at: str
+    system: str
+    machine: tuple[Check, ...]
+    deep: tuple[Check, ...] = ()
+    seconds: float
+
+    @property
+    def status(self) -> Status:
+        """The gravest status of the checks."""
+        found = {check.status for check in (*self.machine, *self.deep)}
+        return "failure" if "failure" in found else "warning" if "warning" in found else "ok"
+
+    def write(self, folder: Path) -> Path:
+        """Write both files into `folder`; the page's path is returned."""
+        write_json(folder / "doctor.json", self)
+        write_text(folder / "doctor.md", self.as_markdown())
+        return folder / "doctor.md"
+
+    def as_markdown(self) -> str:
+        lines = [f"# sparkgpu doctor: {self.status}", ""]
+        lines += [f"sparkgpu {self.sparkgpu}, {self.system}, {self.at}, {self.seconds:.0f} s"]
+        lines += _table("Machine", self.machine)
+        lines += _table("Trained", self.deep) if self.deep else []
+        return "\n".join(lines) + "\n"
+
+
+def _table(title: str, checks: Sequence[Check]) -> list[str]:
+    rows = [
+        f"| {_cell(check.name)} | {_SIGNS[check.status]} | {_cell(check.found)} | {_cell(check.fix)} |"
+        for check in checks
+    ]
+    return ["", f"## {title}", "", "| what | | found | the fix |", "|---|---|---|---|", *rows]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,148 @@
+"""What a run needs of a machine besides GPUs: Python, packages, Java, ports, memory, disk, Slurm.
+
+Nothing heavy is imported: packages are looked up, not loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sparkgpu.core.errors import SparkgpuError
+from sparkgpu.core.host.devices import Machine
+from sparkgpu.core.host.java import find_java
+from sparkgpu.core.host.reservations import BLOCK, reserved_ports
+from sparkgpu.core.words import counted, gibibytes, listed
+from sparkgpu.h2o.startup import archive_path, assembly_jar
+from sparkgpu.ops.doctor.check import Check, failure, ok, warning
+
+GIB = 2**30
+ACTIVATE = "source env/activate.sh"
+
+_PACKAGES = ("pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "pyarrow", "pandas")
+_LEAST_MEMORY, _LEAST_DISK, _LEAST_SHARED = 4 * GIB, 5 * GIB, GIB // 2
+
+
+def machine_checks(machine: Machine, environ: Mapping[str, str]) -> Iterator[Check]:
+    """The checks, one after the other."""
+    yield _python()
+    yield _packages()
+    yield from _java(environ)
+    yield _native_trees()
+    yield _ports()
+    yield processor_check(machine)
+    yield _memory(machine)
+    yield _disk()
+    yield _shared_memory()
+    yield _slurm()
+
+
+def _python() -> Check:
+    found = f"{platform.python_version()} in {sys.prefix}"
+    if (3, 11) <= sys.version_info[:2] <= (3, 12):
+        return ok("Python", found)
+    return warning("Python", found, "this was tested on 3.11 and 3.12; make an environment of one of them")
+
+
+def _packages() -> Check:
+    versions, absent = [], []
+    for name in _PACKAGES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            absent.append(name)
+    if absent:
+        return failure("packages", f"not installed: {listed(absent)}", f"{ACTIVATE}, or pip install sparkgpu")
+    return ok("packages", ", ".join(versions))
+
+
+def _java(environ: Mapping[str, str]) -> Iterator[Check]:
+    try:
+        home = find_java(environ)
+    except SparkgpuError as error:
+        yield failure("Java", str(error).partition(";")[2].partition(".")[0].strip(), ACTIVATE)
+        return
+    yield ok("Java", f"17 in {home}")
+    try:
+        archive = archive_path(home)
+    except (OSError, SparkgpuError, AssertionError):
+        return  # without the packages there is no class path to make one of
+    if archive.exists():
+        yield ok("start-up archive", f"{archive}")
+    else:
+        yield warning("start-up archive", "none: each JVM starts slower", "python -m sparkgpu.h2o.cds")
+
+
+def _native_trees() -> Check:
+    """H2O's XGBoost: a native library in its jar, which needs OpenMP's own."""
+    name = "H2O XGBoost"
+    try:
+        with zipfile.ZipFile(assembly_jar()) as jar:
+            libraries = [Path(entry).name for entry in jar.namelist() if "linux_64/libxgboost4j" in entry]
+    except (OSError, AssertionError, zipfile.BadZipFile) as error:
+        return failure(name, f"its jar cannot be read ({error})", ACTIVATE)
+    system = f"{platform.system()} on {platform.machine()}"
+    if system != "Linux on x86_64":
+        return failure(name, f"no native library for {system}", "set trees.engine to lightgbm or xgboost")
+    if ctypes.util.find_library("gomp") is None:
+        return failure(name, "the system has no libgomp.so.1, which it needs", "apt-get install libgomp1")
+    return ok(name, ", ".join(sorted(libraries)))
+
+
+def _ports() -> Check:
+    try:
+        with reserved_ports(1) as (base,), socket.create_server(("127.0.0.1", base)):
+            return ok("ports", f"{counted(BLOCK, 'port')} of a lane from {base} on are free on 127.0.0.1")
+    except (OSError, SparkgpuError) as error:
+        return failure("ports", str(error), "stop other runs, or allow programs to listen on 127.0.0.1")
+
+
+def processor_check(machine: Machine) -> Check:
+    """In which format networks train here without a GPU."""
+    how = "with bfloat16 matrix products (AMX)" if machine.has_amx else "in float32: it has no AMX"
+    return ok("processor", f"{counted(machine.cores, 'core')}; without a GPU TabM trains {how}")
+
+
+def _memory(machine: Machine) -> Check:
+    found = f"{gibibytes(machine.memory_bytes)} available, {counted(machine.cores, 'core')}"
+    if machine.memory_bytes < _LEAST_MEMORY:
+        return warning("memory", found, "free some, or give the container or job more: a lane wants 4 GiB")
+    return ok("memory", found)
+
+
+def _disk() -> Check:
+    folder = tempfile.gettempdir()
+    if not os.access(folder, os.W_OK):
+        return failure("disk", f"{folder} cannot be written", "set TMPDIR to a folder that you may write to")
+    free = shutil.disk_usage(folder).free
+    found = f"{gibibytes(free)} free in {folder}"
+    if free < _LEAST_DISK:
+        return warning("disk", found, "free some, or set TMPDIR to a larger disk: H2O unpacks its libraries")
+    return ok("disk", found)
+
+
+def _shared_memory() -> Check:
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        return ok("shared memory", "this system has no /dev/shm")
+    size = shutil.disk_usage(folder).total
+    found = f"{gibibytes(size)} in {folder}"
+    fix = "start the container with --shm-size 1g: ranks and loaders use it"
+    return ok("shared memory", found) if size >= _LEAST_SHARED else warning("shared memory", found, fix)
+
+
+def _slurm() -> Check:
+    programs = [name for name in ("sbatch", "srun") if shutil.which(name)]
+    if len(programs) == 2:
+        job = os.environ.get("SLURM_JOB_ID")
+        return ok("Slurm", f"in job {job}" if job else "sbatch and srun are here")
+    return ok("Slurm", "not here; only `sparkgpu slurm submit` needs it")

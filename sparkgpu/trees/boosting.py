@@ -1,0 +1,199 @@
+"""Trains with a boosting library in this process, with the prepared table in memory and no JVM.
+
+The trial is the same as for H2O XGBoost: the same rows, the same names of parameters, categories and missing
+values kept, early stopping on the same rows, the same files. Each library is a subclass with its own fit and
+load.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.processes import peak_resident_bytes
+from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.predictions import write_predictions
+from sparkgpu.core.table.rows import Rows, read_rows
+from sparkgpu.core.table.schema import SplitName, TableSchema
+from sparkgpu.trees.curve import curve_as_csv
+from sparkgpu.trees.free_cores import FreeCores
+from sparkgpu.trees.time_limit import fit_until
+from sparkgpu.trials.engine import Model, Platform, PrunedError, TreesTrial
+
+_SPLITS: tuple[SplitName, SplitName, SplitName] = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The rows of one split in the form for a library."""
+
+    features: pd.DataFrame
+    label_N: NDArray[Any]
+    weight_N: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A trained booster in the form that a trial needs.
+
+    `predict` gives values (N,) or probabilities (N, C). `curve` holds (number of trees, metric on train,
+    metric on valid); the metric is log loss or RMSE. `best_iteration` counts trees.
+    """
+
+    predict: Callable[[pd.DataFrame], NDArray[np.float64]]
+    save: Callable[[Path], None]
+    curve: list[tuple[int, float, float]]
+    best_iteration: int
+    native_parameters: dict[str, str]
+    device_proof: dict[str, Any]
+    """`device` is ``cpu``, or begins with ``cuda``."""
+
+
+class Progress:
+    """Told after each round, it reports the number of trees now and then and says when time is up.
+
+    `free_cores` tells libraries that can change their threads between rounds when there are more.
+    """
+
+    def __init__(self, trial: TreesTrial) -> None:
+        self._trial = trial
+        self.free_cores = FreeCores(trial)
+        self._until = fit_until(trial)
+        self.out_of_time = False
+        self.pruned: PrunedError | None = None
+
+    def __call__(self, trees: int, valid: float) -> bool:
+        """Whether training has to end after so many rounds, with this loss on the validation rows."""
+        trial = self._trial
+        if (trees - 1) % trial.parameters.score_tree_interval == 0:
+            metric = "log_loss" if trial.schema.classes else "rmse"
+            done = trees / trial.parameters.ntrees
+            trial.events.progress(trial.name, done, step=trees, metric=metric, value=valid)
+            if trial.watch is not None:
+                try:
+                    trial.watch(trees, valid)
+                except PrunedError as error:  # a library would hide it among its own
+                    self.pruned = error
+        if self._until is not None and trees < trial.parameters.ntrees and time.time() >= self._until:
+            self.out_of_time = True
+        return self.out_of_time or self.pruned is not None
+
+
+class BoostingEngine(ABC):
+    """An engine (`sparkgpu.trials.engine.Engine`) around a library of gradient boosting."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+
+    @abstractmethod
+    def fit(
+        self,
+        trial: TreesTrial,
+        splits: Mapping[SplitName, Split],
+        progress: Progress,
+    ) -> Fitted:
+        """Train on split train and stop early by split valid, or as soon as `progress` says so."""
+
+    @staticmethod
+    @abstractmethod
+    def load(folder: Path, schema: TableSchema) -> Model:
+        """The model in a trial's folder."""
+
+    def run(self, trial: TreesTrial) -> FitRecord:
+        paths, events, schema, ntrees = trial.paths, trial.events, trial.schema, trial.parameters.ntrees
+        if trial.parameters.on_gpu and not ENGINES.find(trial.spec.engine).on_gpu:
+            raise DeviceError(
+                f"gpu_hist was asked for, but {trial.spec.engine} trains on the CPU here: no GPU build. "
+                'Set trees.tree_method = "hist", or trees.engine = "xgboost".'
+            )
+        paths.root.mkdir(parents=True, exist_ok=True)
+        with events.phase("reading the table", trial.name):
+            rows = {split: read_rows(trial.run, schema, split, fold=trial.spec.fold) for split in _SPLITS}
+            splits = {split: _split(found, schema) for split, found in rows.items()}
+        with events.phase("training", trial.name):
+            start = time.perf_counter()
+            progress = Progress(trial)
+            fitted = self.fit(trial, splits, progress)
+            if progress.pruned is not None:
+                raise progress.pruned
+            fit_s = time.perf_counter() - start
+        with events.phase("predicting", trial.name):
+            start = time.perf_counter()
+            predictions = {
+                split: (rows[split].row_id_N, fitted.predict(splits[split].features)) for split in _SPLITS[1:]
+            }
+            predict_s = time.perf_counter() - start
+            write_predictions(paths.predictions, predictions, schema)
+        with events.phase("saving the model", trial.name):
+            fitted.save(paths.root)
+            write_text(paths.learning_curve, curve_as_csv(fitted.curve, schema))
+        train_rows = len(rows["train"].row_id_N)
+        return FitRecord(
+            trial=trial.name,
+            engine=trial.spec.engine,
+            fit_s=fit_s,
+            predict_s=predict_s,
+            train_rows=train_rows,
+            train_rows_per_s=train_rows * fitted.curve[-1][0] / fit_s,
+            peak_host_bytes=peak_resident_bytes(),
+            best_iteration=fitted.best_iteration,
+            most_steps=ntrees,
+            out_of_time=progress.out_of_time,
+            native_parameters=fitted.native_parameters,
+            device_proof=fitted.device_proof,
+            on_gpu=str(fitted.device_proof.get("device")).startswith("cuda"),
+            parameters=trial.parameters.model_dump(mode="json"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoostingModel:
+    """A loaded booster; `apply` takes features from `feature_frame`."""
+
+    schema: TableSchema
+    apply: Callable[[pd.DataFrame], NDArray[np.float64]]
+
+    def predict(self, rows: Rows) -> NDArray[np.float64]:
+        return self.apply(feature_frame(rows, self.schema))
+
+
+def feature_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
+    """Features in the form for boosters: float32 with NaN, and categories by their codes in the schema."""
+    columns: dict[str, Any] = {
+        feature.name: rows.numeric_NF[:, index] for index, feature in enumerate(schema.numeric)
+    }
+    for index, feature in enumerate(schema.categorical):
+        kind = pd.CategoricalDtype(list(range(len(feature.levels))))
+        columns[feature.name] = pd.Categorical.from_codes(rows.codes_NK[:, index], dtype=kind)
+    return pd.DataFrame({feature.name: columns[feature.name] for feature in schema.features}, copy=False)
+
+
+def thinned(
+    train: list[float], valid: list[float], every: int, *, most: int | None = None
+) -> list[tuple[int, float, float]]:
+    """The curve's points at a fixed interval of trees, and the last one."""
+    pairs = list(zip(train, valid, strict=True))[:most]
+    return [
+        (step, *pair) for step, pair in enumerate(pairs, start=1) if step % every == 0 or step == len(pairs)
+    ]
+
+
+def both_classes(found: NDArray[Any], schema: TableSchema) -> NDArray[np.float64]:
+    """Predictions in our form; for two classes, libraries give only the probability of the second."""
+    values = np.asarray(found, dtype=np.float64)
+    return np.column_stack([1.0 - values, values]) if schema.task == "binary" else values
+
+
+def _split(rows: Rows, schema: TableSchema) -> Split:
+    return Split(features=feature_frame(rows, schema), label_N=rows.label_N, weight_N=rows.weight_N)

@@ -1,0 +1,202 @@
+"""The engine `xgboost` on a Spark cluster: one model over several executors, and over their GPUs.
+
+XGBoost's own Spark estimator trains in a barrier stage on the table's files; no machine must hold the whole
+table. This is how to spread one model over GPUs: H2O does not use them in a cloud of several nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.host.processes import peak_resident_bytes
+from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.predictions import write_predictions
+from sparkgpu.core.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
+from sparkgpu.trees.boosting import BoostingModel, thinned
+from sparkgpu.trees.curve import curve_as_csv
+from sparkgpu.trees.xgboost_library import XGBOOST_FILE, XGBoost
+from sparkgpu.trials.engine import Platform, TreesTrial
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_IS_VALID = "__sparkgpu_valid"
+_PREDICTED: tuple[SplitName, SplitName] = ("valid", "test")
+
+
+class SparkXGBoost:
+    """A cluster engine (`sparkgpu.trials.engine.ClusterEngine`): a worker in each slot of the executors."""
+
+    def __init__(self, platform: Platform) -> None:
+        assert platform.session is not None
+        self._session = platform.session
+        self._num_workers = platform.num_workers
+
+    def made_progress(self) -> bool:
+        """Never: its work is tasks of Spark, which are counted as such."""
+        return False
+
+    @staticmethod
+    def load(folder: Path, schema: TableSchema) -> BoostingModel:
+        return XGBoost.load(folder, schema)
+
+    def run(self, trial: TreesTrial) -> FitRecord:
+        config, schema, events, paths = trial.parameters, trial.schema, trial.events, trial.paths
+        paths.root.mkdir(parents=True, exist_ok=True)
+        estimator = _estimator(trial, self._num_workers)
+        rows = {split: _rows(self._session, trial, split) for split in ("train", *_PREDICTED)}
+        with events.phase("training", trial.name):
+            start = time.perf_counter()
+            model = estimator.fit(
+                _marked(rows["train"], valid=False).union(_marked(rows["valid"], valid=True))
+            )
+            fit_s = time.perf_counter() - start
+        booster = model.get_booster()
+        config_of = json.loads(booster.save_config())["learner"]
+        used = config_of["generic_param"]
+        if config.on_gpu and not str(used.get("device", "")).startswith("cuda"):
+            raise DeviceError(
+                f"{trial.name}: gpu_hist was asked for, but xgboost trained on {used.get('device')!r}. "
+                'Install a build of it with CUDA on the executors, or set trees.tree_method = "hist".'
+            )
+        with events.phase("predicting", trial.name):
+            start = time.perf_counter()
+            predictions = {
+                split: _predict(model, rows[split], schema, trial.scratch / f"{trial.name}-{split}")
+                for split in _PREDICTED
+            }
+            predict_s = time.perf_counter() - start
+            write_predictions(paths.predictions, predictions, schema)
+        summary = model.training_summary
+        train, valid = (
+            next(iter(history.values()))
+            for history in (summary.train_objective_history, summary.validation_objective_history)
+        )
+        best = 1 + int(np.argmin(valid))
+        with events.phase("saving the model", trial.name):
+            kept = booster[:best] if config.early_stopping_rounds else booster
+            kept.save_model(paths.root / XGBOOST_FILE)
+        write_text(
+            paths.learning_curve, curve_as_csv(thinned(train, valid, config.score_tree_interval), schema)
+        )
+        num_rows = rows["train"].count()
+        return FitRecord(
+            trial=trial.name,
+            engine=trial.spec.engine,
+            fit_s=fit_s,
+            predict_s=predict_s,
+            train_rows=num_rows,
+            train_rows_per_s=num_rows * len(valid) / fit_s,
+            peak_host_bytes=peak_resident_bytes(),
+            best_iteration=best,
+            most_steps=trial.parameters.ntrees,
+            native_parameters={key: str(value) for key, value in _flat(config_of).items()},
+            device_proof={"device": used.get("device"), "num_workers": self._num_workers},
+            on_gpu=str(used.get("device")).startswith("cuda"),
+            parameters={key: value for key, value in _parameters(trial).items() if value is not None},
+        )
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """The single values in nested mappings, by their innermost name."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _flat(value)
+        elif not isinstance(value, list):
+            found[key] = value
+    return found
+
+
+def _parameters(trial: TreesTrial) -> dict[str, Any]:
+    """The configuration with the names of XGBoost's scikit-learn interface, which its Spark one shares."""
+    config = trial.parameters
+    return {
+        "n_estimators": config.ntrees,
+        "grow_policy": config.grow_policy,
+        "max_depth": config.max_depth,
+        "max_leaves": config.max_leaves,
+        "learning_rate": config.learn_rate,
+        "min_child_weight": config.min_rows,
+        "subsample": config.sample_rate,
+        "colsample_bylevel": config.col_sample_rate,
+        "colsample_bytree": config.col_sample_rate_per_tree,
+        "reg_lambda": config.reg_lambda,
+        "reg_alpha": config.reg_alpha,
+        "max_bin": config.max_bins,
+        "tree_method": "hist" if config.on_gpu else config.tree_method,
+        "early_stopping_rounds": config.early_stopping_rounds or None,
+        "random_state": trial.spec.seed,
+    }
+
+
+def _estimator(trial: TreesTrial, num_workers: int) -> Any:
+    from xgboost.spark import SparkXGBClassifier, SparkXGBRegressor
+
+    config, schema = trial.parameters, trial.schema
+    if config.tree_method == "exact":
+        raise TrialError('trees.tree_method = "exact" has no distributed form; set it to "hist".')
+    kind = SparkXGBClassifier if schema.classes else SparkXGBRegressor
+    metrics = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
+    return kind(
+        features_col=[feature.name for feature in schema.features],
+        label_col=LABEL,
+        validation_indicator_col=_IS_VALID,
+        weight_col=WEIGHT if schema.weighted else None,
+        num_workers=num_workers,
+        force_repartition=True,  # otherwise a worker may get a file with only validation rows
+        device="cuda" if config.on_gpu else "cpu",
+        feature_types=["c" if feature.kind == "categorical" else "q" for feature in schema.features],
+        eval_metric=metrics[schema.task],
+        **_parameters(trial),
+    )
+
+
+def _rows(session: SparkSession, trial: TreesTrial, split: str) -> DataFrame:
+    """The rows of a split."""
+    from pyspark.sql import functions as F
+
+    paths, schema, fold = trial.run, trial.schema, trial.spec.fold
+    if fold is None or split == "test":
+        found = session.read.parquet(str(paths.split(split)))
+    else:
+        whole = session.read.parquet(str(paths.split("train")))
+        found = whole.where(F.col(FOLD) != fold if split == "train" else F.col(FOLD) == fold)
+    own = [ROW_ID, LABEL, *([WEIGHT] if schema.weighted else [])]
+    return found.select(*own, *(feature.name for feature in schema.features))
+
+
+def _marked(rows: DataFrame, *, valid: bool) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.withColumn(_IS_VALID, F.lit(valid))
+
+
+def _predict(
+    model: Any, rows: DataFrame, schema: TableSchema, folder: Path
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Row ids, with values (N,) or probabilities (N, C), through files in `folder`, which is removed."""
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql import functions as F
+
+    predicted = model.transform(rows)
+    if schema.classes:
+        probabilities = vector_to_array(F.col("probability"))
+        values = [probabilities.getItem(code).alias(f"p{code}") for code in range(len(schema.classes))]
+    else:
+        values = [F.col("prediction").cast("double").alias("p0")]
+    predicted.select(ROW_ID, *values).write.parquet(str(folder))
+    found = pq.read_table(folder)
+    shutil.rmtree(folder)
+    columns = np.column_stack([found[name].to_numpy() for name in found.column_names if name != ROW_ID])
+    return found[ROW_ID].to_numpy().astype(np.int64), columns if schema.classes else columns[:, 0]

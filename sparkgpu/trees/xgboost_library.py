@@ -1,0 +1,145 @@
+"""The engine `xgboost`: the library itself, newer than H2O's copy of 1.6."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xgboost
+from numpy.typing import NDArray
+
+from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.table.schema import SplitName, TableSchema
+from sparkgpu.trees.boosting import (
+    BoostingEngine,
+    BoostingModel,
+    Fitted,
+    Progress,
+    Split,
+    both_classes,
+    thinned,
+)
+from sparkgpu.trials.engine import TreesTrial
+
+_OBJECTIVES = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}
+_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
+XGBOOST_FILE = "model.ubj"
+
+
+class XGBoost(BoostingEngine):
+    """Trees of XGBoost, on the CPU or the lane's GPU."""
+
+    def fit(
+        self,
+        trial: TreesTrial,
+        splits: Mapping[SplitName, Split],
+        progress: Progress,
+    ) -> Fitted:
+        config, schema, threads = trial.parameters, trial.schema, trial.lane.tree_threads
+        if config.tree_method == "exact" and config.max_depth == 0:
+            raise TrialError(
+                'trees.max_depth = 0 with trees.tree_method = "exact": xgboost needs a depth for such trees. '
+                'Set trees.max_depth, or set trees.tree_method = "hist".'
+            )
+        parameters = _parameters(trial)
+        metric = _METRICS[schema.task]
+        train = _matrix(splits["train"], trial)
+        valid = xgboost.DMatrix(
+            splits["valid"].features, splits["valid"].label_N, weight=splits["valid"].weight_N,
+            enable_categorical=True, nthread=threads,
+        )  # fmt: skip
+        log: dict[str, dict[str, list[float]]] = {}
+        booster = xgboost.train(
+            parameters,
+            train,
+            num_boost_round=config.ntrees,
+            evals=[(train, "train"), (valid, "valid")],
+            evals_result=log,
+            early_stopping_rounds=config.early_stopping_rounds or None,
+            callbacks=[_Progress(progress)],
+            verbose_eval=False,
+        )
+        used = json.loads(booster.save_config())["learner"]["generic_param"]
+        if config.on_gpu and not str(used.get("device", "")).startswith("cuda"):
+            raise DeviceError(
+                f"gpu_hist was asked for, but xgboost trained on {used.get('device')!r}. Install a build of "
+                'it with CUDA, or set trees.tree_method = "hist".'
+            )
+        best = 1 + int(np.argmin(log["valid"][metric]))
+        kept = booster[:best] if config.early_stopping_rounds else booster
+        return Fitted(
+            predict=lambda frame: _predict(kept, frame, schema, threads),
+            save=lambda folder: kept.save_model(folder / XGBOOST_FILE),
+            curve=thinned(log["train"][metric], log["valid"][metric], config.score_tree_interval),
+            best_iteration=best,
+            native_parameters={key: str(value) for key, value in parameters.items()},
+            device_proof={"device": used.get("device"), "xgboost": xgboost.__version__},
+        )
+
+    @staticmethod
+    def load(folder: Path, schema: TableSchema) -> BoostingModel:
+        booster = xgboost.Booster(model_file=folder / XGBOOST_FILE)
+        return BoostingModel(schema=schema, apply=lambda frame: _predict(booster, frame, schema, None))
+
+
+class _Progress(xgboost.callback.TrainingCallback):
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self._progress = progress
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        if threads := self._progress.free_cores.found():
+            model.set_param({"nthread": threads})
+        (losses,) = evals_log["valid"].values()
+        return self._progress(epoch + 1, losses[-1])
+
+
+def _parameters(trial: TreesTrial) -> dict[str, Any]:
+    """The configuration with the library's names; there, too, `max_depth` 0 means no limit."""
+    config, schema = trial.parameters, trial.schema
+    parameters: dict[str, Any] = {
+        "objective": _OBJECTIVES[schema.task],
+        "eval_metric": _METRICS[schema.task],
+        "grow_policy": config.grow_policy,
+        "max_depth": config.max_depth,
+        "max_leaves": config.max_leaves,
+        "eta": config.learn_rate,
+        "min_child_weight": config.min_rows,
+        "subsample": config.sample_rate,
+        "colsample_bylevel": config.col_sample_rate,
+        "colsample_bytree": config.col_sample_rate_per_tree,
+        "lambda": config.reg_lambda,
+        "alpha": config.reg_alpha,
+        "tree_method": "hist" if config.on_gpu else config.tree_method,
+        "device": "cuda" if config.on_gpu else "cpu",
+        "nthread": trial.lane.tree_threads,
+        "seed": trial.spec.seed,
+    }
+    if config.tree_method != "exact":
+        parameters["max_bin"] = config.max_bins
+    if schema.task == "multiclass":
+        parameters["num_class"] = len(schema.classes)
+    return parameters
+
+
+def _matrix(split: Split, trial: TreesTrial) -> xgboost.QuantileDMatrix | xgboost.DMatrix:
+    """The data as bins, made once, if the method uses bins; there is no second copy of the table."""
+    common: dict[str, Any] = {
+        "label": split.label_N, "weight": split.weight_N,
+        "enable_categorical": True, "nthread": trial.lane.tree_threads,
+    }  # fmt: skip
+    if trial.parameters.tree_method in ("hist", "gpu_hist"):
+        return xgboost.QuantileDMatrix(split.features, max_bin=trial.parameters.max_bins, **common)
+    return xgboost.DMatrix(split.features, **common)
+
+
+def _predict(
+    booster: xgboost.Booster, frame: pd.DataFrame, schema: TableSchema, threads: int | None
+) -> NDArray[np.float64]:
+    return both_classes(
+        booster.predict(xgboost.DMatrix(frame, enable_categorical=True, nthread=threads)), schema
+    )

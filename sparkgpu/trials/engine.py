@@ -1,0 +1,163 @@
+"""The interface of every engine, and its input: one protocol, one record.
+
+An engine is an adapter of a learner. A worker makes it once and lets it run its trials one after the other.
+For each trial it writes predictions, learning curve and model to the trial's folder and returns a record. It
+computes no metric: one scorer does that, from the predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.plan.plan import LanePlan
+from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.paths import RunPaths, TrialPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.table.schema import TableSchema
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from py4j.java_gateway import JVMView
+    from pyspark.sql import SparkSession
+
+    from sparkgpu.core.table.rows import Rows
+
+
+ParametersT = TypeVar("ParametersT", TreesParameters, NeuralParameters)
+
+
+class PrunedError(TrialError):
+    """A search gives up a setting in the middle of its training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial(Generic[ParametersT]):
+    """One trial: what to train, on which table, with which parameters, and where its files go.
+
+    `parameters` are the resolved ones of the engine's branch. `scratch` is a temporary folder of the run,
+    which all machines of a cluster see. `cores_are_free` tells whether the lane's other branch no longer
+    needs its cores. `beside_bytes` are what the trees take of the same GPU at the same time, and `may_wait`
+    tells whether somebody marks their end: the crew of one machine does, that of a Spark cluster does not. If
+    the run has a time limit, it has to be done at `until`, in seconds since the epoch. In a search, `watch`
+    is told the loss on the validation rows after some steps, and may raise `PrunedError`.
+    """
+
+    spec: TrialSpec
+    parameters: ParametersT
+    schema: TableSchema
+    run: RunPaths
+    lane: LanePlan
+    events: EventWriter
+    scratch: Path
+    cores_are_free: Callable[[], bool] = lambda: False
+    beside_bytes: int = 0
+    may_wait: bool = False
+    until: float | None = None
+    watch: Callable[[int, float], None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def paths(self) -> TrialPaths:
+        """The trial's own folder."""
+        return self.run.trial(self.spec.name)
+
+
+TreesTrial = Trial[TreesParameters]
+NeuralTrial = Trial[NeuralParameters]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """The surroundings of an engine: on a cluster a Spark session, on a lane `java` if it asks for H2O.
+
+    `java` is py4j's view of the JVM that H2O is in. `num_workers` is the number of cluster slots over which
+    one model is spread.
+    """
+
+    session: SparkSession | None = None
+    java: JVMView | None = None
+    on_cluster: bool = False
+    num_workers: int = 1
+
+
+class Model(Protocol):
+    """A fitted model, loaded from a trial's folder."""
+
+    def predict(self, rows: Rows) -> NDArray[np.float64]:
+        """Values (N,), or probabilities (N, C) in the order of the schema's classes."""
+
+
+class Engine(Protocol[ParametersT]):
+    """An engine; a worker makes it as ``Class(platform)``. `core.config.registry.engines` has its entry."""
+
+    def __init__(self, platform: Platform) -> None: ...
+
+    def run(self, trial: Trial[ParametersT]) -> FitRecord:
+        """Train, predict the rows of valid and test, and write the trial's files.
+
+        Raises `DeviceError` if a GPU was asked for and not used, or if the learner is not installed, and
+        `TrialError` if the learner refuses or fails.
+        """
+
+    @staticmethod
+    def load(folder: Path, schema: TableSchema) -> Model:
+        """The model that `run` wrote to a trial's folder, ready for use on the CPU."""
+
+
+class ClusterEngine(Engine[ParametersT], Protocol[ParametersT]):
+    """An engine in the driver of a Spark application, which trains one model over the executors."""
+
+    def made_progress(self) -> bool:
+        """Whether work was done since the last question that Spark's own figures do not show."""
+
+
+def make_engine(name: str, platform: Platform) -> Engine[Any]:
+    """The engine called `name`, for one machine. Raises `DeviceError` if its package is not installed."""
+    entry = ENGINES.find(name)
+    try:
+        kind: type[Engine[Any]] = entry.loaded()
+    except ImportError as error:
+        raise _not_installed(name, entry.package, error, "") from None
+    return kind(platform)
+
+
+def load_fitted(engine: str, folder: Path, schema: TableSchema) -> Model:
+    """The model that the engine called `engine` wrote to a trial's folder.
+
+    Raises `DeviceError` if the engine's package is not installed.
+    """
+    entry = ENGINES.find(engine)
+    try:
+        load: Callable[[Path, TableSchema], Model] = (
+            entry.loaded_from(entry.fitted) if entry.fitted else entry.loaded().load
+        )
+    except ImportError as error:
+        raise _not_installed(engine, entry.package, error, "") from None
+    return load(folder, schema)
+
+
+def make_cluster_engine(name: str, platform: Platform) -> ClusterEngine[Any]:
+    """The engine called `name`, over the executors of a cluster. Raises the same errors as `make_engine`."""
+    entry = ENGINES.find(name)
+    assert entry.on_cluster is not None  # otherwise the plan refuses the run
+    try:
+        kind: type[ClusterEngine[Any]] = entry.loaded_from(entry.on_cluster)
+    except ImportError as error:
+        raise _not_installed(name, entry.package, error, " here and on the executors") from None
+    return kind(platform)
+
+
+def _not_installed(name: str, package: str | None, error: ImportError, where: str) -> DeviceError:
+    what = f"Run `pip install '{package}'`{where}." if package else "Install the packages that it needs."
+    return DeviceError(f"the engine {name!r}: its package cannot be imported ({error}). {what}")

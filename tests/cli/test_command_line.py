@@ -1,0 +1,167 @@
+"""Every refusal is one line on standard error and the exit code of the contract."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sparkgpu
+from sparkgpu.cli import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty working folder and a Java; signal handlers that `main` sets are restored."""
+    java = tmp_path / "jdk"
+    (java / "bin").mkdir(parents=True)
+    (java / "bin" / "java").symlink_to(sys.executable)
+    (java / "release").write_text('JAVA_VERSION="17.0.9"\n', encoding="ascii")
+    monkeypatch.setenv("JAVA_HOME", str(java))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line here: exit code, standard output, standard error. A traceback fails the test."""
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        return (int(ended.value.code or 0), *capfd.readouterr())
+
+    return called
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", "y", "x"]}), tmp_path / "flowers.parquet")
+    return "flowers.parquet"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        ("run --bogus", 2, "No such option: --bogus .*. Run `sparkgpu --help` to see what you can use."),
+        ("train", 2, "No such command 'train'. Run `sparkgpu --help` to see what you can use."),
+        ("run a b", 2, "Got unexpected extra argument.*b.*. Run `sparkgpu --help` .*"),
+        ("run --cpu-lanes two", 2, "Invalid value for '--cpu-lanes': .*"),
+        ("run --task ranking", 2, 'configuration: data.task = "ranking" does not fit: .*'),
+        ("run --strategy ddp", 2, 'neural.strategy = "ddp" spreads one network over several devices, .*'),
+        ("run --set trees.ntree=5", 2, ".*unknown key 'trees.ntree'. Did you mean 'trees.ntrees'.*"),
+        ("run --config absent.toml", 2, "--config absent.toml: there is no such file. Give .*"),
+        ("run --target price", 2, "--target price: the built-in demo predicts 'late'. Give a SOURCE, or .*"),
+        ("run a\nb.csv", 4, "a.b.csv: there is no such file. .*"),
+        ("report absent", 2, "absent: there is no such folder. Give the folder of a run."),
+        ("run --gpus 99", 3, "--gpus 99: no device 99; .*"),
+        ("run --cpu-lanes 9999", 3, "--cpu-lanes 9999: .* cores are usable here .* ask for at most .*"),
+        ("run flower.parquet --target b", 4, ".*: there is no such file. Did you mean 'flowers.parquet'.*"),
+        ("run absent/table.csv", 4, "absent/table.csv: .* There is no folder absent either. .*"),
+        ("run archive.zip", 4, "archive.zip: .zip archives cannot be read. .*"),
+    ],
+)
+def test_a_refusal_is_one_line_with_its_exit_code(
+    call: Call, table: str, arguments: str, code: int, line: str
+) -> None:
+    Path("archive.zip").write_bytes(b"PK")
+    found, out, err = call(*arguments.split(" "))
+    assert re.fullmatch(f"sparkgpu: {line}\n", err), err
+    assert (found, out) == (code, "")
+    assert not Path("reports").exists()
+
+
+def test_no_gpu_is_never_answered_with_the_cpu(
+    call: Call, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    code, out, err = call("run", table, "--target", "b", "--gpus", "all", "--dry-run")
+    assert (code, out) == (3, "")
+    assert err == (
+        "sparkgpu: --gpus all: no GPU is visible here (CUDA_VISIBLE_DEVICES=). "
+        "Leave --gpus out to use the CPU.\n"
+    )
+    code, _, err = call("run", table, "--target", "b", "--set", "trees.tree_method=gpu_hist", "--dry-run")
+    assert code == 3
+    assert err == (
+        'sparkgpu: trees.tree_method = "gpu_hist": no GPU is visible here. '
+        'Set it to "hist" to train on the CPU.\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "said"), [("run.toml", "it holds another run"), ("letter.txt", "it is not an empty folder")]
+)
+def test_a_folder_of_something_else_is_left_as_it_is(call: Call, table: str, file: str, said: str) -> None:
+    Path("mine").mkdir()
+    Path("mine", file).write_text("seed = 1\n", encoding="utf-8")
+    code, _, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--out", "mine")
+    assert (code, err) == (2, f"sparkgpu: --out mine: {said}. Choose a new folder, or remove this one.\n")
+    assert os.listdir("mine") == [file]  # noqa: PTH208
+    assert Path("mine", file).read_text(encoding="utf-8") == "seed = 1\n"
+
+
+@pytest.mark.parametrize("out", ["flowers.parquet/run", "/proc/sparkgpu/run", "flowers.parquet"])
+def test_a_folder_that_cannot_be_written_is_refused(call: Call, table: str, out: str) -> None:
+    code, _, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--out", out)
+    assert code == 2
+    assert re.fullmatch(
+        rf"sparkgpu: --out {re.escape(out)}: (cannot be written \(.+\)|it is not .*)\. Choose .*\n", err
+    )
+
+
+def test_a_machine_without_java_17_is_refused(
+    call: Call, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sparkgpu.core.host.java._USUAL_FOLDERS", ())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="21"\n', encoding="ascii")
+    code, _, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--out", "mine")
+    assert code == 3
+    assert re.fullmatch("sparkgpu: Java 17 is needed .*; found Java 21 in .*\n", err)
+    assert not Path("mine").exists()
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(call: Call, table: str) -> None:
+    before = sorted(os.listdir())  # noqa: PTH208
+    code, out, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--repeats", "2", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "flowers.parquet, target b" in out
+    assert "trees-s7, neural-s7, trees-s8, neural-s8" in out
+    assert sorted(os.listdir()) == before  # noqa: PTH208
+
+
+@pytest.mark.process
+def test_a_full_disk_is_one_line(table: str) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        found = subprocess.run(
+            [sys.executable, "-m", "sparkgpu", "run", table, "--cpu-lanes", "1", "--dry-run"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    assert found.returncode == 3
+    assert found.stderr == (
+        "sparkgpu: the disk is full. Free some space, or choose a folder on another disk with --out.\n"
+    )
+
+
+def test_the_command_and_the_module_show_help_and_version(call: Call) -> None:
+    code, out, err = call()
+    assert code == 2 and "run" in out + err and "sparkgpu:" not in err
+    code, out, _ = call("run", "--help")
+    assert code == 0 and {"--target", "--gpus", "--cpu-lanes", "--set", "--out"} <= set(out.split())
+    found = subprocess.run([sys.executable, "-m", "sparkgpu", "version"], capture_output=True, text=True)
+    assert (0, found.stdout, "") == call("version") == (0, f"{sparkgpu.__version__}\n", "")

@@ -1,0 +1,137 @@
+"""telemetry.csv holds what was sampled, reads back whole, and never mixes columns of two versions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.core.host.monitor import Monitor
+from sparkgpu.core.host.telemetry import (
+    COLUMNS,
+    GpuSample,
+    Sample,
+    TelemetryReader,
+    append_sample,
+    read_telemetry,
+    set_aside_older,
+)
+
+OLD = "at,elapsed_s,rss_bytes,cpu_s,load1,gpu,gpu_util,gpu_mem_bytes,gpu_power_w\n"
+
+
+def sample(at: float, *gpus: GpuSample) -> Sample:
+    return Sample(at=at, elapsed_s=at - 100.0, rss_bytes=2**30, cpu_s=1.5, cpu_percent=50.5, gpus=gpus)
+
+
+def test_a_sample_reads_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "telemetry.csv"
+    first = GpuSample(
+        gpu=0, gpu_util=97, gpu_mem_bytes=3, gpu_power_w=250.5, gpu_uuid="GPU-a", gpu_pcie_rx_bytes_per_s=7,
+        gpu_processes=("0/trees:11", "0/neural:12"), gpu_other_processes=1,
+    )  # fmt: skip
+    written = [sample(100.0, first, GpuSample(gpu=1)), sample(101.0), sample(102.0, GpuSample(gpu=0))]
+    for one in written:
+        append_sample(path, one)
+    assert read_telemetry(path) == written
+
+
+def test_a_file_of_an_earlier_version_is_read_with_blanks(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    path.write_text(OLD + "100.000,0.000,5,0.96,4.18798828125,,,,\n101.000,1.016,6,2.35,4.1,1,50,7,250.0\n")
+    assert read_telemetry(path) == [
+        Sample(at=100, elapsed_s=0, rss_bytes=5, cpu_s=0.96, load1=4.18798828125),
+        Sample(
+            at=101, elapsed_s=1.016, rss_bytes=6, cpu_s=2.35, load1=4.1,
+            gpus=(GpuSample(gpu=1, gpu_util=50, gpu_mem_bytes=7, gpu_power_w=250),),
+        ),
+    ]  # fmt: skip
+
+
+def test_a_resumed_run_sets_a_file_with_other_columns_aside(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    for number in (1, 2):
+        path.write_text(OLD + "100.000,0.000,5,0.96,4.1,,,,\n")
+        with Monitor(path, lambda: {os.getpid(): "run"}, gpus=()) as monitor:
+            pass
+        assert monitor.set_aside == tmp_path / f"telemetry.{number}.csv"
+        assert monitor.set_aside.read_text().startswith(OLD)
+        assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+    assert all(len(line.split(",")) == len(COLUMNS) for line in path.read_text().splitlines())
+    assert set_aside_older(path) is None
+
+
+def test_a_resumed_run_does_not_go_on_in_the_line_that_a_kill_cut(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    append_sample(path, sample(100.0))
+    append_sample(path, sample(101.0))
+    path.write_text(path.read_text()[:-40])
+    assert [one.at for one in read_telemetry(path)] == [100.0]  # a cut line may still grow
+    assert set_aside_older(path) is None
+    append_sample(path, sample(102.0))
+    assert [one.at for one in read_telemetry(path)][-1] == 102.0
+    assert path.read_text().count("102.000") == 1 and "\n102.000" in path.read_text()
+
+
+def test_a_reader_follows_a_growing_file_and_one_that_begins_again(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    reader = TelemetryReader(path)
+    assert reader.new() == []
+    append_sample(path, sample(100.0))
+    append_sample(path, sample(101.0))
+    whole = path.read_text()
+    path.write_text(whole[:-10])
+    assert reader.new() == [sample(100.0)]
+    path.write_text(whole)
+    assert reader.new() == [sample(101.0)] and reader.new() == []
+    path.unlink()
+    append_sample(path, sample(200.0))
+    assert reader.new() == [sample(200.0)]
+
+
+def test_the_machine_and_the_traffic_of_the_run_are_sampled(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    with Monitor(path, lambda: {os.getpid(): "run"}, 0.05, gpus=()):
+        deadline = time.monotonic() + 30
+        while not path.exists() or path.read_text().count("\n") < 6:
+            with (tmp_path / "written").open("wb") as file:
+                file.write(bytes(2**20))
+                file.flush()
+                os.fsync(file.fileno())
+            assert time.monotonic() < deadline
+    found = read_telemetry(path)
+    assert found[0].cpu_percent is None and found[0].net_rx_bytes_per_s is None  # there is nothing before
+    last = found[-1]
+    assert last.cpu_percent is not None and 0 <= last.cpu_percent <= 100
+    assert last.mem_used_bytes is not None and last.mem_used_bytes > 2**26
+    assert last.mem_available_bytes is not None and last.mem_available_bytes > 0
+    assert any((one.disk_write_bytes_per_s or 0) > 2**20 for one in found)
+    assert last.net_rx_bytes_per_s is not None and last.net_tx_bytes_per_s is not None
+
+
+def test_a_sample_takes_less_than_a_hundredth_of_a_core(tmp_path: Path) -> None:
+    sleepers = [
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(4)
+    ]  # a lane's workers, and what they start
+    try:
+        path = tmp_path / "telemetry.csv"
+        with Monitor(path, lambda: {one.pid: "x" for one in sleepers}, 0.1, gpus=()) as monitor:
+            deadline = time.monotonic() + 30
+            while not path.exists() or path.read_text().count("\n") < 21:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert monitor.own_cpu_s / len(read_telemetry(path)) < 0.01
+    finally:
+        for one in sleepers:
+            one.communicate()
+
+
+@pytest.mark.parametrize("junk", ["", "not,a,heading\n1,2,3\n", "at,elapsed_s\nx,y\n"])
+def test_what_is_no_telemetry_gives_no_samples(tmp_path: Path, junk: str) -> None:
+    path = tmp_path / "telemetry.csv"
+    path.write_text(junk)
+    assert read_telemetry(path) == []

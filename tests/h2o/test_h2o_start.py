@@ -1,0 +1,46 @@
+"""What keeps H2O from its best start is said in one line: a class archive that fails, a newer H2O."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.core.errors import DeviceError
+from sparkgpu.h2o.context import check_version
+
+# Knows its version, as far as that is asked, and runs nothing.
+JAVA = """\
+#!/bin/sh
+case "$*" in
+    *-version*) echo 'openjdk version "17.0.9" 2026-01-20' >&2 ;;
+    *) echo 'Error: this Java runs nothing' >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.process
+def test_a_class_archive_that_fails_is_a_line_and_a_status(tmp_path: Path) -> None:
+    program = tmp_path / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(JAVA)
+    program.chmod(0o755)
+    environ = {**os.environ, "JAVA_HOME": str(tmp_path / "java"), "SPARKGPU_JAVA_FOLDERS": ""}
+    ended = subprocess.run(
+        [sys.executable, "-m", "sparkgpu.h2o.cds"], env=environ, capture_output=True, text=True, timeout=200
+    )
+    assert ended.returncode == 1
+    assert ended.stdout.startswith(
+        "sparkgpu: no class archive was built, so runs start a few seconds later ("
+    )
+    assert ended.stdout.count("\n") == 1
+
+
+def test_a_newer_h2o_is_refused_in_one_sentence() -> None:
+    check_version("3.46.0.6")
+    for newer in ("3.46.0.12", "3.48.0.1"):
+        with pytest.raises(DeviceError, match=f"h2o {newer} is installed; .* exports no MOJO.*horizon.md"):
+            check_version(newer)

@@ -1,0 +1,37 @@
+"""Signs of life are written while there is progress, and only then."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from sparkgpu.core.rundir.events import Event, EventReader, EventWriter
+from sparkgpu.lanes.cluster import signs_of_life
+from sparkgpu.lanes.cluster.signs_of_life import SignsOfLife
+from sparkgpu.present.terminal.progress import Progress
+
+
+def test_alive_is_written_to_all_while_one_of_those_asked_made_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signs_of_life, "ASK_EVERY_S", 0.01)
+    files = [tmp_path / "trees.jsonl", tmp_path / "neural.jsonl"]
+    signs = SignsOfLife([EventWriter(file, tmp_path / "phases.json") for file in files])
+    readers = [EventReader(file) for file in files]
+    with signs.told(), signs.of(lambda: False):
+        time.sleep(0.1)
+        assert [reader.new() for reader in readers] == [[], []]
+        with signs.of(lambda: True):
+            time.sleep(0.2)
+        found = [reader.new() for reader in readers]
+    assert {event.kind for events in found for event in events} == {"alive"}
+    assert len(found[0]) == len(found[1]) > 1
+
+
+def test_displays_show_nothing_of_it() -> None:
+    progress = Progress()
+    progress.take(Event(at=1.0, kind="progress", trial="trees-s7", done=0.5, step=3), 1.0)
+    progress.take(Event(at=2.0, kind="alive"), 2.0)
+    assert (progress.trial, progress.done, progress.step) == ("trees-s7", 0.5, 3)

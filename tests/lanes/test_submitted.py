@@ -1,0 +1,54 @@
+"""A run uses the cluster that its configuration or spark-submit names, or this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.config.keys import ClusterConfig, dotted
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.lanes.cluster.settings import cluster_settings
+
+
+def test_without_a_master_a_run_stays_on_this_machine() -> None:
+    assert cluster_settings(ClusterConfig(), {}) is None
+    assert cluster_settings(ClusterConfig(master="local[4]"), {}) is None
+    left_over = {"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "x"}  # of a JVM that has gone
+    assert cluster_settings(ClusterConfig(), left_over) is None
+
+
+def test_the_configuration_names_a_master_and_settings_of_spark() -> None:
+    asked = config_io.load(
+        assignments=["cluster.master=spark://127.0.0.1:7077", "cluster.spark.executor.memory=4g"]
+    )
+    found = cluster_settings(asked.cluster, {})
+    assert found is not None
+    assert found.master == "spark://127.0.0.1:7077"
+    assert found.spark == {"spark.executor.memory": "4g", "spark.driver.host": "127.0.0.1"}
+
+
+def test_settings_of_spark_survive_the_way_through_run_toml() -> None:
+    asked = config_io.load(assignments=['cluster.spark={"spark.task.cpus"=2, "executor.cores"="4"}'])
+    assert asked.cluster.spark == {"spark.task.cpus": "2", "spark.executor.cores": "4"}
+    values = dotted(asked.model_dump(mode="json", exclude_none=True))
+    assert values["cluster.spark"] == asked.cluster.spark
+    for value in ('{"a" = [1]}', "4"):
+        with pytest.raises(ConfigError, match=r"cluster\.spark"):
+            config_io.load(assignments=[f"cluster.spark={value}"])
+
+
+def test_executors_elsewhere_are_given_an_address_that_they_can_reach() -> None:
+    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    found = cluster_settings(ClusterConfig(master="spark://192.0.2.7:7077", spark=loopback), {})
+    assert found is not None
+    assert not found.spark["spark.driver.host"].startswith("127.")
+    assert "spark.driver.bindAddress" not in found.spark
+
+
+def test_a_master_without_its_scheme_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ConfigError) as refused:
+        cluster_settings(ClusterConfig(master="head:7077"), {})
+    assert str(refused.value) == (
+        "cluster.master = 'head:7077' is not a Spark master. Did you mean spark://head:7077? Write "
+        "spark://HOST:PORT, yarn, k8s://URL or local."
+    )
