@@ -210,7 +210,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    started = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     parser.add_argument("tables", nargs="*", metavar="TABLE:TARGET", default=[])
     parser.add_argument("--runs", type=int, help="on the small tables: 200, or none if only --large is given")
     parser.add_argument("--large", type=int, default=0, metavar="N")
@@ -220,7 +220,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--within", type=float, default=300.0, metavar="SECONDS")
     parser.add_argument(
-        "--keep", type=Path, default=Path(tempfile.gettempdir()) / f"soak-{moment}", metavar="DIR"
+        "--keep", type=Path, default=Path(tempfile.gettempdir()) / f"soak-{started}", metavar="DIR"
     )
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--resume-report", type=Path, metavar="FILE")

@@ -44,7 +44,7 @@ def by_saved_model(trial: TreesTrial, java: JVMView) -> dict[SplitName, Predicti
 
 
 def verify_saved_model(predicted: Predictions, trial: TreesTrial, java: JVMView) -> SavedModelRecord:
-    """Hold predictions of validation rows against those of H2O's scoring library in `java`.
+    """Compare predictions of validation rows with those of H2O's scoring library in `java`.
 
     Raises `TrialError` if they differ.
     """

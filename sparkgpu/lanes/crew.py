@@ -61,7 +61,7 @@ class Crew(Protocol):
         Raises the error with which the preparation of the table ended.
         """
 
-    def leave_stacks_of_silent(self) -> None:
+    def dump_stacks_of_silent(self) -> None:
         """Before an interruption: have workers that may hang write where they stand."""
 
 
@@ -109,9 +109,9 @@ class LaneCrew:
                 if not table_seen and not worker.prepares:
                     # It waits for the table; the worker that makes it is watched instead.
                     if worker.start is not None:
-                        worker.vitals.heard()
+                        worker.vitals.made_progress()
                 elif worker.phase in (WAITING_FOR_TREES, WAITING_FOR_NETWORK):
-                    worker.vitals.heard()
+                    worker.vitals.made_progress()
                 elif worker.look():
                     self._mend(worker)
             next(beside, None)
@@ -125,7 +125,7 @@ class LaneCrew:
         trials = self.plan.of(worker.lane.index, worker.branch)
         return any(trial.name not in worker.over | worker.failed.keys() for trial in trials)
 
-    def leave_stacks_of_silent(self) -> None:
+    def dump_stacks_of_silent(self) -> None:
         """Before an interruption: let workers that may hang write their stacks."""
         for worker in self._workers:
             if worker.process.poll() is None and worker.vitals.idle_s >= _WORTH_STACKS_S:

@@ -26,7 +26,7 @@ from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.host.processes import end_groups
-from sparkgpu.core.host.watchdog import Vitals, family, leave_stacks
+from sparkgpu.core.host.watchdog import Vitals, dump_stacks, family
 from sparkgpu.core.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.core.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.core.rundir.files import write_json
@@ -106,7 +106,7 @@ class Worker:
     def end_hung(self) -> None:
         """Write its stacks to the lane's log, then end it with all its descendants."""
         members = family(self.process.pid)
-        leave_stacks(self.process.pid)
+        dump_stacks(self.process.pid)
         end_groups([self.process], grace_s=0.0)  # it does not answer, so do not ask
         for member in members:  # such as Spark's Python workers, which lead their own groups
             with suppress(psutil.Error):
@@ -133,7 +133,7 @@ class Worker:
 
     def take(self, event: Event) -> None:
         """Take note of one of its events."""
-        self.vitals.heard()
+        self.vitals.made_progress()
         if event.kind == "phase" and not event.text.endswith(_RESTARTED):
             self.phase = event.text
         elif event.kind in ("trial_done", "trial_left") and event.trial:

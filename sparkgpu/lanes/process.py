@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 from sparkgpu.core.errors import described
 from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.host.processes import die_with_parent
-from sparkgpu.core.host.watchdog import answer_with_stacks
+from sparkgpu.core.host.watchdog import dump_stacks_on_signal
 from sparkgpu.core.rundir.files import write_json
 from sparkgpu.h2o.environment import prepare_environment
 
@@ -27,7 +27,7 @@ _H2O = ("sparkgpu.h2o.context", "sparkgpu.h2o.engine")
 def begin(parent: int) -> None:
     """Before any thread: end with the process `parent`, answer with stacks, complete the environment."""
     die_with_parent(parent)
-    answer_with_stacks()
+    dump_stacks_on_signal()
     prepare_environment()
 
 

@@ -149,7 +149,7 @@ def _result(run: Inputs) -> Content:
 
 
 def _quality(run: Inputs) -> Content | None:
-    """How good the predictions are: pictures of the errors, honest probabilities, where the models agree."""
+    """How good the predictions are: pictures of the errors, calibration, where the models agree."""
     test, schema, results = run.test, run.schema, run.results
     is_binary, is_multiclass, is_regression = (
         schema.task == task for task in ("binary", "multiclass", "regression")

@@ -202,7 +202,7 @@ def metrics_csv(found: Results) -> str:
 
 
 def calibration(found: Results) -> Table:
-    """How honest each model's probabilities are, before and after temperature scaling."""
+    """How well each model is calibrated, before and after temperature scaling."""
     rows = tuple(
         (
             Cell(text=model.name),

@@ -64,8 +64,8 @@ def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
     """The run directory, new or empty; never a folder that holds another run."""
     if out is None:
         stem = re.sub(r"[^0-9A-Za-z._-]+", "-", Path(source.rstrip("/")).name.partition(".")[0]).strip("-")
-        moment = datetime.fromtimestamp(started, UTC).strftime("%Y%m%dT%H%M%SZ")
-        out = Path("reports") / f"{moment}-{stem or 'table'}"
+        began = datetime.fromtimestamp(started, UTC).strftime("%Y%m%dT%H%M%SZ")
+        out = Path("reports") / f"{began}-{stem or 'table'}"
         number = 2
         while out.exists():
             out, number = out.with_name(f"{out.name.partition('_')[0]}_{number}"), number + 1

@@ -24,7 +24,7 @@ from sparkgpu.core.host.java import find_java
 from sparkgpu.core.host.monitor import Monitor
 from sparkgpu.core.host.rank_command import launcher_words, network_environment
 from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
-from sparkgpu.core.host.watchdog import looking_after_myself
+from sparkgpu.core.host.watchdog import watch_self
 from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import AdviceRecord
@@ -122,7 +122,7 @@ class _Asked:
 
     def finished(self, paths: RunPaths, plan: Plan, trained: Trained) -> RunOutcome:
         """Write and show the results, then the report, and say how the run ended."""
-        with looking_after_myself(self.config.hang_after_s or math.inf, paths.hang_log):
+        with watch_self(self.config.hang_after_s or math.inf, paths.hang_log):
             if isinstance(self.advice, str):
                 trained = replace(trained, found=trained.found.with_caveat(self.advice))
             results = finish(paths, plan, trained, self.started, self.machine)
@@ -249,12 +249,12 @@ def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]
                 save_networks(paths, workers.plan)
                 raise
             except KeyboardInterrupt:
-                workers.leave_stacks_of_silent()
+                workers.dump_stacks_of_silent()
                 raise
             begin = time.perf_counter()
             # At the same time, the workers close Spark and H2O.
             schema = read_schema(paths)
-            with looking_after_myself(config.hang_after_s or math.inf, paths.hang_log):
+            with watch_self(config.hang_after_s or math.inf, paths.hang_log):
                 found = evaluate(paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes)
             scoring_s = time.perf_counter() - begin
     except DataError:

@@ -1,4 +1,4 @@
-"""How honest probabilities are, and one number that makes them more honest.
+"""How well probabilities are calibrated, and one number that improves them.
 
 Temperature scaling and the expected calibration error are those of Guo et al., "On Calibration of Modern
 Neural Networks" (ICML 2017). Limits: a temperature keeps the order of the classes in every row, so it changes

@@ -39,7 +39,7 @@ class CatBoost(BoostingEngine):
             _pool(found.features, schema, found.label_N, found.weight_N)
             for found in (splits["train"], splits["valid"])
         )
-        # CatBoost calls nobody back from a GPU.
+        # CatBoost has no callbacks on a GPU.
         callbacks = None if config.on_gpu else [_Progress(progress)]
         try:
             model.fit(train, eval_set=valid, callbacks=callbacks)

@@ -1,4 +1,4 @@
-"""Loads the model that a trial saved, and holds its predictions against those of the trained one.
+"""Loads the model that a trial saved, and compares its predictions with those of the trained one.
 
 N rows, C classes.
 """
@@ -36,7 +36,7 @@ def compared(
     trial: str, few: tuple[NDArray[np.int64], NDArray[np.float64]],
     many: tuple[NDArray[np.int64], NDArray[np.float64]], *, on_gpu: bool,
 ) -> SavedModelRecord:  # fmt: skip
-    """Hold two predictions by row id against each other, on the rows of `few`. Raises `TrialError`."""
+    """Compare two predictions by row id, on the rows of `few`. Raises `TrialError`."""
     (few_id_N, found), (many_id_N, values) = few, many
     own = np.isin(many_id_N, few_id_N)
     expected = align(few_id_N, many_id_N[own], values[own])

@@ -16,7 +16,7 @@ import pytest
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.toml import load
-from sparkgpu.core.host.watchdog import LOOK_EVERY_S, Vitals, leave_stacks
+from sparkgpu.core.host.watchdog import LOOK_EVERY_S, Vitals, dump_stacks
 from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.launch import FAR, patience_s
 
@@ -128,7 +128,7 @@ def test_silence_adds_up_and_a_report_ends_it() -> None:
             clock.now += LOOK_EVERY_S
             vitals.look()
         assert vitals.idle_s == 4 * LOOK_EVERY_S
-        vitals.heard()
+        vitals.made_progress()
         assert vitals.look() == 0.0
 
 
@@ -151,8 +151,8 @@ def test_between_two_looks_nothing_is_measured() -> None:
 def test_a_worker_writes_the_stacks_of_all_its_threads_when_asked() -> None:
     code = """
 import threading
-from sparkgpu.core.host.watchdog import answer_with_stacks
-answer_with_stacks()
+from sparkgpu.core.host.watchdog import dump_stacks_on_signal
+dump_stacks_on_signal()
 there = threading.Event()
 def wait_for_ever():
     there.set()
@@ -169,7 +169,7 @@ main()
         assert process.stderr is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGSTOP)  # a stopped process must answer, too
-        leave_stacks(process.pid)
+        dump_stacks(process.pid)
         process.kill()
         stacks = process.stderr.read()
     assert "in wait_for_ever" in stacks
@@ -207,9 +207,9 @@ def test_a_run_that_hangs_at_its_end_says_where_and_ends(tmp_path: Path) -> None
     code = f"""
 import time
 from pathlib import Path
-from sparkgpu.core.host.watchdog import looking_after_myself
+from sparkgpu.core.host.watchdog import watch_self
 def score(): time.sleep(600)
-with looking_after_myself(5.0, Path({str(log)!r})):
+with watch_self(5.0, Path({str(log)!r})):
     score()
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

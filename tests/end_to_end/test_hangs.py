@@ -61,7 +61,7 @@ def test_no_thread_imports_and_no_variable_is_set_while_threads_run(
     options: tuple[str, ...], tmp_path: Path
 ) -> None:
     folder = tmp_path / "imports"
-    # Texts, moments, and texts of both, since reading those may import more.
+    # Texts, timestamps, and texts of both, since reading those may import more.
     table, rows = tmp_path / "shops.parquet", range(600)
     shops = pandas.DataFrame(
         {
@@ -145,7 +145,7 @@ LONG = (
         pytest.param("neural", "training", "worker", LONG, marks=pytest.mark.slow),
     ],
 )
-def test_a_worker_or_its_jvm_that_stands_still_is_started_once_more(
+def test_a_worker_or_its_jvm_that_stalls_is_started_once_more(
     branch: Branch, phase: str, process: str, options: tuple[str, ...], wine: Path, tmp_path: Path
 ) -> None:
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SMALL, *SOON, *options]

@@ -188,7 +188,7 @@ def test_a_repetition_that_is_not_the_step_is_not_used_and_it_is_said(
 
 
 class Exact(Again):
-    """Is held against the step, as a CUDA graph is."""
+    """Is compared with the step, as a CUDA graph is."""
 
     needs_proof = True
 

@@ -71,7 +71,7 @@ def test_figures_that_other_work_disturbed_have_a_question_mark() -> None:
     quiet = measured("ddp", 2, 2.5, other_cores=0.1)
     _, (first, second) = lines(measured_rows([loud, quiet], cores=2, on_cpu=True, price=None))
     assert first[5] == "1.00" and first[3] == "4.0 s ?"
-    assert second[3:7] == ("2.5 s", "4,000", "1.60 ?", "80% ?"), "it is held against a disturbed row"
+    assert second[3:7] == ("2.5 s", "4,000", "1.60 ?", "80% ?"), "it is compared with a disturbed row"
 
 
 def test_simulated_rows_say_so_and_lanes_are_ideal() -> None:

@@ -1,7 +1,7 @@
 """A finished run of tiny real models, trained here without a JVM, on a table with known relations.
 
 `shared` decides for both models. `product` is seen by neither alone. `town` is a category with its mean
-target, `when` a moment in two parts. `noise` is nothing.
+target, `when` a timestamp in two parts. `noise` is nothing.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Vitals:
         self._disk_s = 0.0
         self._before = _measured(pid)
 
-    def heard(self) -> None:
+    def made_progress(self) -> None:
         """Record that the process reported something, or has a reason to wait."""
         self.idle_s = 0.0
 
@@ -158,7 +158,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def looking_after_myself(patience_s: float, log: Path) -> Iterator[None]:
+def watch_self(patience_s: float, log: Path) -> Iterator[None]:
     """Within the block, end this process with status 5 after `patience_s` silent seconds; stacks go to `log`.
 
     For the last steps of a run, when no other process watches it.
@@ -185,16 +185,16 @@ def looking_after_myself(patience_s: float, log: Path) -> Iterator[None]:
         ended.set()
 
 
-def answer_with_stacks() -> None:
+def dump_stacks_on_signal() -> None:
     """Make this process write its stacks to standard error on `STACK_SIGNAL`."""
     faulthandler.enable(file=sys.__stderr__ or sys.stderr)
     faulthandler.register(STACK_SIGNAL, file=sys.__stderr__ or sys.stderr, all_threads=True)
 
 
-def leave_stacks(pid: int) -> None:
+def dump_stacks(pid: int) -> None:
     """Make a worker and the JVMs below it print the stacks of all their threads.
 
-    The worker must have called `answer_with_stacks`, since the signal kills other processes. Stopped
+    The worker must have called `dump_stacks_on_signal`, since the signal kills other processes. Stopped
     processes are continued, since they could not answer otherwise.
     """
     for process in family(pid):

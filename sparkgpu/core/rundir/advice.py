@@ -87,7 +87,7 @@ class BenchRow(Record):
 
 
 class BenchRecord(Record):
-    """A bench, or what there is of one that was stopped: the first row is what the others are held against.
+    """A bench, or what there is of one that was stopped: the others are compared with the first row.
 
     `notes` must be said with the table.
     """

@@ -66,7 +66,7 @@ class Explanations(Part):
     """The whole of ``explanations.json``.
 
     `rows` of `test_rows` were looked at, and `columns` is the number of all of the user's columns in use.
-    `importances` are sorted, the leading column first. `pair` are the models that are held against each
+    `importances` are sorted, the leading column first. `pair` are the models that are compared with each
     other, trees first; None if only one kind finished. `seconds` is the wall time that it took.
     """
 

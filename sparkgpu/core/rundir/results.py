@@ -80,7 +80,7 @@ class DataInfo(Part):
 
 
 class CalibrationResult(Part):
-    """How honest a model's probabilities are on the test rows, before and after temperature scaling.
+    """How well a model is calibrated on the test rows, before and after temperature scaling.
 
     `error` is the expected calibration error. The `temperature` was fitted on the validation rows; it is the
     mean over trials, each of which has its own. `applied` tells whether predictions and metrics are scaled.

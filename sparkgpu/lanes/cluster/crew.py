@@ -21,7 +21,7 @@ from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.registry.engines import BRANCHES, Branch
 from sparkgpu.core.errors import ExecutorLostError, SparkgpuError, TrialError, error_of_kind
 from sparkgpu.core.host.processes import end_groups
-from sparkgpu.core.host.watchdog import Vitals, leave_stacks
+from sparkgpu.core.host.watchdog import Vitals, dump_stacks
 from sparkgpu.core.plan.plan import Plan, prepares_table
 from sparkgpu.core.rundir.events import Event, EventReader
 from sparkgpu.core.rundir.files import read_json, write_json
@@ -98,10 +98,10 @@ class ClusterCrew:
                 write_json(self._paths.plan, self.plan)  # what finished is scored and reported by it
                 return self._given_up(f"{lost[-1]}; then {error}")
 
-    def leave_stacks_of_silent(self) -> None:
+    def dump_stacks_of_silent(self) -> None:
         """Before an interruption: let a driver that may hang write its stacks."""
         if self._followed is not None:
-            self._followed.leave_stacks_of_silent()
+            self._followed.dump_stacks_of_silent()
 
     def close(self) -> None:
         """Give the driver time to stop Spark cleanly."""
@@ -134,7 +134,7 @@ class ClusterCrew:
         vitals = Vitals(self._process.pid)
         while not self._paths.plan.exists():
             if vitals.look() >= self._patience_s:
-                leave_stacks(self._process.pid)
+                dump_stacks(self._process.pid)
                 raise TrialError(
                     f"{self._master}: the driver hung before it had executors, nothing done for "
                     f"{vitals.idle_s:.0f} s; the stacks of its threads are in {lane.log}."

@@ -1,6 +1,6 @@
 """CUDA graphs: a training step captured once and started as a whole, and the reasons against it.
 
-Nothing here has run on a GPU yet. So a first repetition is held against a plain step, and whatever fails
+Nothing here has run on a GPU yet. So a first repetition is compared with a plain step, and whatever fails
 leaves plain steps and a note.
 """
 

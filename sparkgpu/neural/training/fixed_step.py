@@ -36,7 +36,7 @@ Work = Callable[[], None]
 class Repeat(Protocol):
     """What captures work and repeats it, as a CUDA graph does.
 
-    `needs_proof` means that a first repetition is held against the work itself.
+    `needs_proof` means that a first repetition is compared with the work itself.
     """
 
     needs_proof: bool

@@ -1,7 +1,7 @@
 """Which columns of the prepared table belong to which of the user's columns.
 
-A user's column is shuffled as a whole: a category with its mean targets, a moment with all its parts. What
-is drawn is one feature: a category, again with its mean targets, or one part of a moment.
+A user's column is shuffled as a whole: a category with its mean targets, a timestamp with all its parts. What
+is drawn is one feature: a category, again with its mean targets, or one part of a timestamp.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def dependence_of(
     importances: Sequence[ColumnImportance],
     pair: tuple[str, str] | None,
 ) -> tuple[Dependence, ...]:
-    """The curves of the leading columns; of a moment, that of its part which moves the models most."""
+    """The curves of the leading columns; of a timestamp, that of its part that moves them most."""
     by_name = {column.name: column for column in columns}
     leading = [by_name[one.column] for one in importances[:DRAWN]]
     drawable = [

@@ -20,7 +20,7 @@ _LEAST_SHARE = 0.03
 
 
 def pair_of(results: Results, measured: set[str]) -> tuple[str, str] | None:
-    """The trees and the network to hold against each other: the first of each kind in the run."""
+    """The trees and the network to compare: the first of each kind in the run."""
     first: dict[str, str] = {}
     for model in results.models:
         if model.name in measured and model.engine:

@@ -1,4 +1,4 @@
-"""Classes: ROC, precision and gains of two; which of several are taken for which; honest probabilities.
+"""Classes: ROC, precision and gains of two; which of several are taken for which; calibration.
 
 C classes, M models, B bins.
 """
