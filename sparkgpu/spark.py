@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pyspark.ml import Estimator
+from pyspark.ml import Estimator, Transformer
 from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 
 from sparkgpu import api
 from sparkgpu.core.errors import ConfigError
+from sparkgpu.predict.fitted import loaded
 from sparkgpu.predict.members import BEST
-from sparkgpu.predict.spark import RunParams, SparkgpuModel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,8 +20,41 @@ if TYPE_CHECKING:
 __all__ = ["SparkgpuEstimator", "SparkgpuModel"]
 
 
+def _text(name: str, doc: str) -> Param[str]:
+    """A parameter of a stage, as `pyspark.ml` declares its own."""
+    return Param(Params._dummy(), name, doc, typeConverter=TypeConverters.toString)
+
+
+class _RunParams(Params):
+    """The parameters that the stages share."""
+
+    runDir = _text("runDir", "the folder of a finished run")
+    model = _text("model", "best, trees, neural, blend, or a trial")
+
+    def _set_given(self, **given: str | None) -> None:
+        self._set(**{name: value for name, value in given.items() if value is not None})
+
+
+class SparkgpuModel(Transformer, _RunParams, DefaultParamsReadable["SparkgpuModel"], DefaultParamsWritable):
+    """Adds ``prediction`` and, for classes, ``probability_<class>`` to a DataFrame.
+
+    `runDir` is the folder of a finished run, `model` a name as in `sparkgpu.load`. Both are parameters of
+    `pyspark.ml`, so the stage can be saved alone or in a Pipeline; the run directory is not copied.
+    """
+
+    def __init__(self, *, runDir: str | None = None, model: str | None = None) -> None:
+        """Both may be left out and set later, as every stage of `pyspark.ml` allows."""
+        super().__init__()
+        self._setDefault(model=BEST)
+        self._set_given(runDir=runDir, model=model)
+
+    def _transform(self, dataset: DataFrame) -> DataFrame:
+        fitted = loaded(self.getOrDefault(self.runDir), self.getOrDefault(self.model))
+        return fitted.transform(dataset)
+
+
 class SparkgpuEstimator(
-    Estimator[SparkgpuModel], RunParams, DefaultParamsReadable["SparkgpuEstimator"], DefaultParamsWritable
+    Estimator[SparkgpuModel], _RunParams, DefaultParamsReadable["SparkgpuEstimator"], DefaultParamsWritable
 ):
     """Trains trees and a network on a DataFrame as `sparkgpu.run` does, and gives the model that leads.
 
@@ -30,12 +63,8 @@ class SparkgpuEstimator(
     JSON (``{"preset": "balanced", "trees.ntrees": 200}``). All are parameters of `pyspark.ml`.
     """
 
-    labelCol: Param[str] = Param(
-        Params._dummy(), "labelCol", "the column to predict", typeConverter=TypeConverters.toString
-    )
-    config: Param[str] = Param(
-        Params._dummy(), "config", "the run's configuration as JSON", typeConverter=TypeConverters.toString
-    )
+    labelCol = _text("labelCol", "the column to predict")
+    config = _text("config", "the run's configuration as JSON")
 
     def __init__(
         self,
@@ -48,8 +77,7 @@ class SparkgpuEstimator(
         super().__init__()
         self._setDefault(labelCol="label", model=BEST, config="{}")
         text = json.dumps(config) if isinstance(config, dict) else config
-        given = {"labelCol": labelCol, "runDir": runDir, "model": model, "config": text}
-        self._set(**{name: value for name, value in given.items() if value is not None})
+        self._set_given(labelCol=labelCol, runDir=runDir, model=model, config=text)
 
     def _fit(self, dataset: DataFrame) -> SparkgpuModel:
         if not self.isDefined(self.runDir):

@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.core.config.registry.formats import FORMATS
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.core.words import counted
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.output import PredictionFile, check_output
-from sparkgpu.predict.readers.reading import Reader, refusing_unreadable
+from sparkgpu.predict.readers import Reader, reader_of, refusing_unreadable
 from sparkgpu.prepare.column_values import as_float64, numbers
 from sparkgpu.prepare.encoding import labels
 from sparkgpu.score import compare, metrics
@@ -120,13 +119,12 @@ def predict_source(
     """
     check_output(out)
     found = find_source(source)
-    read = _reader(found)
+    read = reader_of(found, "Use spark-submit jobs/predict.py, or model.transform(frame) of sparkgpu.load.")
     schema, encoder = model.schema, model.encoder()
     own = [schema.target, *([schema.weight] if schema.weight else [])]
     columns = None if keep_columns else [*encoder.columns, *own]
     rows, scored, start = 0, None, time.perf_counter()
-    classes_C = model.classes_ if schema.classes else None
-    with refusing_unreadable(found), PredictionFile(out, schema, classes_C) as file:
+    with refusing_unreadable(found), PredictionFile(out, schema) as file:
         for batch in _batches(read, found, columns):
             names = batch.schema.names
             if rows == 0:
@@ -166,18 +164,6 @@ def _same_table(model: FittedModel, source: Source, rows: int) -> list[str]:
         "this looks like the table of the run, so most of its rows were trained on; the run's report holds "
         "the metrics of its test rows"
     ]
-
-
-def _reader(source: Source) -> Reader:
-    place = FORMATS.find(source.format).read if source.format is not None else None
-    if place is None or source.is_far:
-        what = "a table of the catalog" if source.is_catalog_table else "not a local file"
-        raise DataError(
-            f"{source.name}: it is {what}, which only Spark reads. Use spark-submit jobs/predict.py, or "
-            "model.transform(frame) of sparkgpu.load."
-        )
-    reader: Reader = FORMATS.find(source.format or "").loaded_from(place)
-    return reader
 
 
 def _batches(read: Reader, source: Source, columns: list[str] | None) -> Iterator[pa.RecordBatch]:

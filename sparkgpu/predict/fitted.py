@@ -5,28 +5,34 @@ N rows, C classes.
 
 from __future__ import annotations
 
+import copy
 import warnings
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.table.schema import TableSchema, read_schema
+from sparkgpu.core.words import listed
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, model_name, weights_of
-from sparkgpu.prepare.column_types import BROKEN_TYPES, WHOLE_TYPES
+from sparkgpu.predict.output import PREDICTION, prediction_columns, predictions, typed_classes
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.level_means import load_means
 from sparkgpu.score.calibration import scaled
 from sparkgpu.trials.engine import Model, load_fitted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame as SparkDataFrame
+
+_SPARK_TYPES = {"i": "long", "f": "double", "b": "boolean", "O": "string"}
 
 
 class FittedModel:
@@ -118,14 +124,24 @@ class FittedModel:
         return self._values(data)
 
     def transform(self, frame: SparkDataFrame) -> SparkDataFrame:
-        """A Spark DataFrame with the columns of the prediction added, computed on Spark's executors."""
+        """A Spark DataFrame with the columns of the prediction added, computed on Spark's executors.
+
+        Each of Spark's Python workers loads the model once, so the run directory must have the same path on
+        all machines. No H2O and no GPU is needed.
+        """
         if not hasattr(frame, "mapInArrow"):
             kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
             raise DataError(f"transform takes a Spark DataFrame, not a {kind}; use predict for other frames.")
-        from sparkgpu.predict.spark import SparkgpuModel
-
-        predicted: SparkDataFrame = SparkgpuModel(runDir=str(self.run_dir), model=self.name).transform(frame)
-        return predicted
+        self._encoder.check(frame.columns, "the DataFrame")
+        added = prediction_columns(self._schema)
+        taken = [name for name in frame.columns if name in added]
+        if taken:
+            raise DataError(f"the DataFrame has columns {listed(map(repr, taken))} already. Rename them.")
+        kind = _SPARK_TYPES[self.classes_.dtype.kind] if self._schema.classes else "double"
+        schema = copy.deepcopy(frame.schema)
+        for name in added:
+            schema.add(name, kind if name == PREDICTION else "double")
+        return frame.mapInArrow(partial(_predicted, str(self.run_dir), self.name), schema)
 
     def values(self, batch: pa.RecordBatch, encoder: Encoder) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C), of the rows of one batch."""
@@ -149,7 +165,7 @@ class FittedModel:
         for sentence in encoder.findings.sentences():
             warnings.warn(sentence, stacklevel=3)
         if not parts:
-            parts = [self.values(_nothing(reader.schema), encoder)]
+            parts = [self.values(pa.RecordBatch.from_pylist([], reader.schema), encoder)]
         return np.concatenate(parts)
 
     def __repr__(self) -> str:
@@ -160,6 +176,22 @@ def _calibrated(values: NDArray[np.float64], temperature: float | None) -> NDArr
     return values if temperature is None else scaled(values, temperature)
 
 
+@lru_cache(maxsize=4)
+def loaded(run_dir: str, model: str) -> FittedModel:
+    """As `load`, once in each process."""
+    return FittedModel(run_dir, model)
+
+
+def _predicted(run_dir: str, model: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of Spark's rows with their predictions."""
+    fitted = loaded(run_dir, model)
+    encoder = fitted.encoder()
+    for batch in batches:
+        added = predictions(fitted.schema, fitted.values(batch, encoder))
+        names = [*batch.schema.names, *added]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *added.values()], names=names)
+
+
 def load(run_dir: str | Path, model: str = BEST) -> FittedModel:
     """A model of the finished run in `run_dir`, ready to predict; see `FittedModel`.
 
@@ -167,21 +199,3 @@ def load(run_dir: str | Path, model: str = BEST) -> FittedModel:
     rows), ``"trees"``, ``"neural"``, ``"blend"``, or the name of a trial.
     """
     return FittedModel(run_dir, model)
-
-
-def typed_classes(schema: TableSchema) -> NDArray[Any]:
-    """The classes with the type of the target: numbers, true and false, or texts."""
-    kind = schema.target_type or "string"
-    if kind in WHOLE_TYPES:
-        return np.array([int(name) for name in schema.classes])
-    if kind in BROKEN_TYPES:
-        return np.array([float(name) for name in schema.classes])
-    if kind == "boolean":
-        return np.array([name == "true" for name in schema.classes])
-    return np.array(schema.classes, dtype=object)
-
-
-def _nothing(schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)

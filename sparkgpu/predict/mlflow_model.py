@@ -5,14 +5,16 @@ MLflow is imported when it is needed (extra ``mlflow``).
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from sparkgpu import __version__
 from sparkgpu.core.errors import DeviceError, TrialError
@@ -23,8 +25,9 @@ from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.members import BEST
-from sparkgpu.predict.needed_files import copy_needed
+from sparkgpu.predict.output import predictions
 from sparkgpu.prepare.column_types import WHOLE_TYPES
+from sparkgpu.prepare.level_means import FOLDER as MEANS_FOLDER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,14 +49,9 @@ def check_mlflow() -> None:
 
 def predicted(model: FittedModel, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns ``prediction`` and ``probability_<class>`` for the rows of `frame`."""
-    import pandas as pd
-
-    if not model.schema.classes:
-        return pd.DataFrame({"prediction": model.predict(frame)})
-    found = model.predict_proba(frame)
-    names = [f"probability_{name}" for name in model.schema.classes]
-    probabilities = dict(zip(names, found.T, strict=True))
-    return pd.DataFrame({"prediction": model.classes_[found.argmax(axis=1)], **probabilities})
+    values = model.predict_proba(frame) if model.schema.classes else model.predict(frame)
+    found: pd.DataFrame = pa.table(predictions(model.schema, values)).to_pandas()
+    return found
 
 
 def save_model(run_dir: Path, model: str, folder: Path) -> None:
@@ -109,7 +107,7 @@ def log_run(run_dir: Path, uri: str) -> str:
 def _arguments(fitted: FittedModel, needed: Path) -> dict[str, Any]:
     from mlflow.models import infer_signature
 
-    copy_needed(RunPaths(root=fitted.run_dir), fitted.members, needed)
+    _copy_needed(RunPaths(root=fitted.run_dir), fitted.members, needed)
     (needed / NAME).write_text(fitted.name, encoding="utf-8")
     example = example_of(fitted)
     return {
@@ -119,6 +117,17 @@ def _arguments(fitted: FittedModel, needed: Path) -> dict[str, Any]:
         "input_example": example,
         "pip_requirements": [f"sparkgpu=={__version__}"],
     }
+
+
+def _copy_needed(paths: RunPaths, trials: Iterable[str], folder: Path) -> None:
+    """Copy ``metrics.json``, the table's schema and mean targets, and the models of these trials."""
+    wanted = [paths.metrics, paths.schema, *(paths.table / MEANS_FOLDER).glob("*.parquet")]
+    for trial in trials:
+        wanted += paths.trial(trial).root.glob("model.*")
+    for file in wanted:
+        target = folder / file.relative_to(paths.root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
 
 
 def example_of(fitted: FittedModel) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import listed
+from sparkgpu.prepare.column_types import BROKEN_TYPES, WHOLE_TYPES
 
 PREDICTION = "prediction"
 _ENDINGS = (".parquet", ".csv")
@@ -41,28 +42,36 @@ def prediction_columns(schema: TableSchema) -> tuple[str, ...]:
     return (PREDICTION, *(f"probability_{name}" for name in schema.classes))
 
 
-def prediction_arrays(
-    schema: TableSchema, classes_C: NDArray[Any] | None, values: NDArray[np.float64]
-) -> list[pa.Array]:
+def predictions(schema: TableSchema, values: NDArray[np.float64]) -> dict[str, pa.Array]:
     """The columns of a prediction from values (N,) or probabilities (N, C)."""
-    if classes_C is None:
-        return [pa.array(values, pa.float64())]
-    names = pa.array(classes_C.tolist())
+    if not schema.classes:
+        return {PREDICTION: pa.array(values, pa.float64())}
+    names = pa.array(typed_classes(schema).tolist())
     likely_N = pa.DictionaryArray.from_arrays(pa.array(values.argmax(axis=1), pa.int32()), names)
-    return [
-        likely_N.dictionary_decode(),
-        *(pa.array(np.ascontiguousarray(values[:, place])) for place in range(values.shape[1])),
-    ]
+    columns = [likely_N.dictionary_decode(), *(pa.array(np.ascontiguousarray(one)) for one in values.T)]
+    return dict(zip(prediction_columns(schema), columns, strict=True))
+
+
+def typed_classes(schema: TableSchema) -> NDArray[Any]:
+    """The classes with the type of the target: numbers, true and false, or texts."""
+    kind = schema.target_type or "string"
+    if kind in WHOLE_TYPES:
+        return np.array([int(name) for name in schema.classes])
+    if kind in BROKEN_TYPES:
+        return np.array([float(name) for name in schema.classes])
+    if kind == "boolean":
+        return np.array([name == "true" for name in schema.classes])
+    return np.array(schema.classes, dtype=object)
 
 
 class PredictionFile:
     """The file of predictions; it gets its name when the block ends without an error."""
 
-    def __init__(self, file: Path, schema: TableSchema, classes_C: NDArray[Any] | None) -> None:
+    def __init__(self, file: Path, schema: TableSchema) -> None:
         self._file = file
         self._schema = schema
-        self._classes_C = classes_C
         self._temporary = file.with_name(f".{file.name}.{os.getpid()}")
+        self._written: pa.Schema | None = None
         self._writer: pq.ParquetWriter | pyarrow.csv.CSVWriter | None = None
 
     def __enter__(self) -> Self:
@@ -83,25 +92,17 @@ class PredictionFile:
 
         Raises `DataError` if one of these has the name of a prediction's column.
         """
-        names = list(prediction_columns(self._schema))
-        arrays = prediction_arrays(self._schema, self._classes_C, values)
+        added = predictions(self._schema, values)
+        names, arrays = [*added], [*added.values()]
         if beside is not None:
-            taken = [name for name in beside.schema.names if name in names]
+            taken = [name for name in beside.schema.names if name in added]
             if taken:
                 raise DataError(
                     f"--keep-columns: the table has columns {listed(map(repr, taken))}, too. Rename them."
                 )
-            names = [*beside.schema.names, *names]
-            arrays = [*beside.columns, *arrays]
+            names, arrays = [*beside.schema.names, *names], [*beside.columns, *arrays]
         batch = pa.RecordBatch.from_arrays(arrays, names=names)
         if self._writer is None:
-            self._writer = self._opened(batch.schema)
-        self._writer.write_batch(batch.cast(self._writer.schema) if self._is_other(batch) else batch)
-
-    def _is_other(self, batch: pa.RecordBatch) -> bool:
-        return isinstance(self._writer, pq.ParquetWriter) and batch.schema != self._writer.schema
-
-    def _opened(self, schema: pa.Schema) -> pq.ParquetWriter | pyarrow.csv.CSVWriter:
-        if self._file.suffix.lower() == ".csv":
-            return pyarrow.csv.CSVWriter(str(self._temporary), schema)
-        return pq.ParquetWriter(self._temporary, schema)
+            kind = pyarrow.csv.CSVWriter if self._file.suffix.lower() == ".csv" else pq.ParquetWriter
+            self._writer, self._written = kind(str(self._temporary), batch.schema), batch.schema
+        self._writer.write_batch(batch.cast(self._written))  # another file may have other types

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sparkgpu.core.errors import ConfigError, SparkgpuError
 from sparkgpu.core.table.source import find_source
 from sparkgpu.core.words import clean
+from sparkgpu.predict.fitted import load
 from sparkgpu.predict.members import BEST
 from sparkgpu.prepare.spark_source import open_table, refusing_unreadable
 
@@ -32,9 +33,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     session = SparkSession.builder.appName("sparkgpu predict").getOrCreate()
     try:
-        predict_table(
-            session, options.run_dir, options.source, options.out, model=options.model, format=options.format
-        )
+        _predict_table(session, options)
     except SparkgpuError as error:
         print(f"sparkgpu: {clean(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -44,28 +43,16 @@ def main(arguments: Sequence[str]) -> None:
     sys.exit(0)
 
 
-def predict_table(
-    session: SparkSession, run_dir: str, source: str, out: str, *, model: str = BEST, format: str = "parquet"
-) -> None:
-    """Write the table of `source` with its predictions to the new folder `out`.
-
-    Raises the errors of `sparkgpu.load` and `DataError` if the table cannot be read or predicted, and
-    `ConfigError` if `out` exists.
-    """
+def _predict_table(session: SparkSession, options: argparse.Namespace) -> None:
     from pyspark.errors import AnalysisException
 
-    from sparkgpu.predict.spark import SparkgpuModel
-
-    found = find_source(source)
-    table = open_table(session, found)
-    predicted = SparkgpuModel(runDir=run_dir, model=model).transform(table)
-    writer = predicted.write.format(format).mode("error")
-    if format == "csv":
-        writer = writer.option("header", "true")
+    found = find_source(options.source)
+    predicted = load(options.run_dir, options.model).transform(open_table(session, found))
     try:
         with refusing_unreadable(found):
-            writer.save(out)
+            # Only CSV knows a header.
+            predicted.write.mode("error").option("header", "true").format(options.format).save(options.out)
     except AnalysisException as error:
         if "PATH_ALREADY_EXISTS" not in str(error):
             raise
-        raise ConfigError(f"--out {out}: it exists. Give a new folder, or remove it.") from None
+        raise ConfigError(f"--out {options.out}: it exists. Give a new folder, or remove it.") from None

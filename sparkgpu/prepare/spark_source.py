@@ -67,7 +67,7 @@ def open_numbered(session: SparkSession, source: Source, scratch: Path) -> DataF
 
 
 def open_table(session: SparkSession, source: Source) -> DataFrame:
-    """The user's columns, for predictions: those of CSV as texts, like `sparkgpu.predict.readers.text`."""
+    """The user's columns, for predictions: those of CSV as texts, like `sparkgpu.predict.readers`."""
     with refusing_unreadable(source):
         table = open_csv(session, source, as_texts=True) if source.format == "csv" else _open(session, source)
         return table.drop(ROW_ID)

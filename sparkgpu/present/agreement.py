@@ -76,7 +76,7 @@ def disagreement(test: ModelPredictions, schema: TableSchema, results: Results) 
     if len(pair) < 2 or not counted_N.any():
         return None
     a, b = pair
-    labels = test.labels.where(counted_N)
+    labels = test.labels.part(counted_N)
     of_a, of_b = (test.values[model][counted_N] for model in pair)
     if schema.task == "regression":
         apart_N = np.abs(of_a - of_b)

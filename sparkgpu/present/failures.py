@@ -172,7 +172,7 @@ def most_wrong(
     """
     kept_N = np.flatnonzero(test.labels.counts() > 0)
     predicted = test.values[model][kept_N]
-    labels = test.labels.where(test.labels.counts() > 0)
+    labels = test.labels.part(test.labels.counts() > 0)
     loss_N = checked(schema.task, labels.label_N, predicted).loss_N()
     if schema.classes:
         loss_N = loss_N * (predicted.argmax(axis=1) != labels.label_N)

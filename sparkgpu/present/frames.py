@@ -16,8 +16,7 @@ from sparkgpu.core.rundir.explanations import Explanations
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.results import DoneTrial, Results
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.predict.fitted import typed_classes
-from sparkgpu.predict.output import prediction_columns
+from sparkgpu.predict.output import prediction_columns, typed_classes
 from sparkgpu.present.entries import Split, entries, ranked
 from sparkgpu.score.predictions import ModelPredictions
 

@@ -148,7 +148,7 @@ def evaluate(
 
 
 def _compute(schema: TableSchema, labels: LabelReader, pooled: Pooled) -> SplitMetrics:
-    valid, test = labels.all("valid").where(pooled.has_valid_N), labels.all("test")
+    valid, test = labels.all("valid").part(pooled.has_valid_N), labels.all("test")
     found = pooled.valid[pooled.has_valid_N]
     return SplitMetrics(
         valid=metrics.compute(schema.task, valid.label_N, found, valid.weight_N),
@@ -162,7 +162,7 @@ def _calibration_of_blend(schema: TableSchema, blend: Pooled, labels: LabelReade
         return {}
     has_N = blend.has_valid_N
     found = Calibration(schema.task, labels.all("test"))
-    found.fit(labels.all("valid").where(has_N), blend.valid[has_N], blend.test)
+    found.fit(labels.all("valid").part(has_N), blend.valid[has_N], blend.test)
     return {"calibration": found.result(applied=False)}
 
 

@@ -39,7 +39,7 @@ def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[s
     the weight 0.
     """
     has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
-    rows = valid.where(has_valid_N)
+    rows = valid.part(has_valid_N)
     members = {name: found.valid[has_valid_N] for name, found in pooled.items()}
     helping = blend.members_that_help(task, rows.label_N, members, weight_N=rows.weight_N)
     kept = {name: members[name] for name in helping}
@@ -71,7 +71,7 @@ def gains(
     """
     used = [name for name, weight in weights.items() if weight]
     has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
-    rows = valid.where(has_valid_N)
+    rows = valid.part(has_valid_N)
     members = {name: pooled[name].valid[has_valid_N] for name in used}
     metric = metrics.primary(task)
 

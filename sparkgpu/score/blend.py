@@ -36,14 +36,12 @@ def blend_weights(
     ``predictions``: for each model, probabilities (N, C) or values (N,) of the same rows. Both objectives are
     convex in the weights, so the result is the global minimum, and never worse than the best single model on
     these rows. Equal models get equal weights; a single model gets 1.0. Keys keep their order. Raises the
-    errors of ``rows.checked``, with the model's name, and one for empty ``predictions``.
+    errors of ``rows.checked``.
     """
-    if not predictions:
-        raise ValueError("there is no model to blend; give the predictions of at least one.")
     names = list(predictions)
-    objective = _objective(task, label_N, predictions, weight_N)
     if len(names) == 1:
         return {names[0]: 1.0}
+    objective = _objective(task, label_N, predictions, weight_N)
     found_M = _two(objective) if len(names) == 2 else _simplex(objective, len(names))
     found_M = np.where(found_M < NEGLIGIBLE, 0.0, found_M)
     candidates = [np.full(len(names), 1 / len(names)), found_M / found_M.sum(), *np.eye(len(names))]
@@ -108,27 +106,9 @@ def _unseen_loss(
 
 
 def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> FloatArray:
-    """The weighted mean of the predictions, (N, C) or (N,), float64; models with weight 0 may be absent.
-
-    Raises ValueError if weights are negative or do not sum to one, a prediction is missing, or shapes differ.
-    """
+    """The weighted mean of the predictions, (N, C) or (N,), float64; models with weight 0 may be absent."""
     used = {name: float(weight) for name, weight in weights.items() if weight != 0}
     total = sum(used.values())
-    if not (abs(total - 1) <= 1e-6 and all(weight > 0 for weight in used.values())):
-        raise ValueError(
-            f"blend weights {dict(weights)} are not convex; they must be at least 0 and sum to 1."
-        )
-    missing = [name for name in used if name not in predictions]
-    if missing:
-        raise ValueError(
-            f"the blend needs predictions of {', '.join(missing)}; "
-            f"it has those of {', '.join(predictions) or 'no model'}."
-        )
-    shapes = {name: np.shape(predictions[name]) for name in used}
-    if len(set(shapes.values())) > 1:
-        raise ValueError(
-            f"predictions to blend have different shapes: {shapes}; they must be of the same rows."
-        )
     return np.asarray(
         sum(weight / total * np.asarray(predictions[name], dtype=np.float64) for name, weight in used.items())
     )
@@ -136,17 +116,11 @@ def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> Float
 
 def _objective(task: Task, label_N: Any, predictions: Mapping[str, Any], weight_N: Any) -> Objective:
     """The mean loss of a mixture (M,), scaled to about one, with its gradient (M,)."""
-    columns: list[FloatArray] = []
-    num_classes = set()
-    for name, prediction in predictions.items():
-        try:
-            rows = checked(task, label_N, prediction, weight_N)
-        except ValueError as error:
-            raise ValueError(f"model {name}: {error}") from None
-        num_classes.add(rows.prediction.shape[1:])
-        columns.append(rows.prediction - rows.label_N if task == "regression" else rows.likelihood_N())
-    if len(num_classes) > 1:
-        raise ValueError("the models predict different numbers of classes; a blend needs the same in all.")
+    all_rows = [checked(task, label_N, prediction, weight_N) for prediction in predictions.values()]
+    columns = [
+        rows.prediction - rows.label_N if task == "regression" else rows.likelihood_N() for rows in all_rows
+    ]
+    rows = all_rows[0]
     share_N = np.full(len(columns[0]), 1.0) if rows.weight_N is None else rows.weight_N
     share_N = share_N / share_N.sum()
     column_NM = np.stack(columns, axis=1)

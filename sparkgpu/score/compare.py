@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sparkgpu.core.words import metric_title
 from sparkgpu.score.metrics import greater_is_better, primary
 from sparkgpu.score.rows import FloatArray, IntArray, ScoredRows, Task, checked
 
@@ -26,9 +27,6 @@ _REPLICATES = 2000
 _CHUNK = 200  # replicates in memory at a time: 200 x 2000 counts, 3 MB
 _LEVEL = 0.95
 _ROUNDING = 1e-12  # relative; a smaller difference is rounding, not evidence
-
-_WORDS = {"roc_auc": "ROC AUC", "log_loss": "log loss", "rmse": "RMSE"}
-
 
 Interval = tuple[float, float] | tuple[None, None]
 """Both ends, or none."""
@@ -53,7 +51,7 @@ class Comparison:
 
     def sentence(self, name_a: str, name_b: str) -> str:
         """The verdict in words, the leader first: ``trees ahead of neural by 0.0123 ROC AUC (...)``."""
-        word = _WORDS[self.metric]
+        word = metric_title(self.metric)
         low, high = self.ci95
         if low is None or high is None or self.difference is None:
             return f"tie: {name_a} and {name_b} cannot be told apart in {word}: {self.reason}"
@@ -82,11 +80,6 @@ def compare(task: Task, label_N: Any, a: Any, b: Any, seed: int, *, weight_N: An
     of ``rows.checked``.
     """
     rows_a, rows_b = checked(task, label_N, a, weight_N), checked(task, label_N, b, weight_N)
-    if rows_a.prediction.shape != rows_b.prediction.shape:
-        raise ValueError(
-            f"the two predictions have {rows_a.prediction.shape[1]} and {rows_b.prediction.shape[1]} "
-            "classes; a comparison needs the same classes in both."
-        )
     if task == "binary":
         return _compare_auc(rows_a, rows_b)
     return _compare_loss(rows_a, rows_b, seed)
@@ -164,14 +157,14 @@ def _compare_auc(rows_a: ScoredRows, rows_b: ScoredRows) -> Comparison:
     counts = {1: num_positive, 0: len(label_N) - num_positive}
     if 0 in counts.values():
         reason = f"all {len(label_N)} rows are of class {1 if num_positive else 0}"
-        return _no_interval("roc_auc", None, "DeLong", reason)
+        return _tie("roc_auc", None, "DeLong", reason)
     a_N, b_N = rows_a.prediction[:, 1], rows_b.prediction[:, 1]
     rare = min(counts, key=lambda code: counts[code])
     auc_a, auc_b, variance = delong(label_N, a_N, b_N, rows_a.weight_N)
     difference = auc_a - auc_b
     if counts[rare] < MIN_ROWS:
         reason = f"too few rows of class {rare} ({counts[rare]}; at least {MIN_ROWS} are needed)"
-        return _no_interval("roc_auc", difference, "DeLong", reason)
+        return _tie("roc_auc", difference, "DeLong", reason)
     half = NormalDist().inv_cdf(0.5 + _LEVEL / 2) * math.sqrt(variance)
     low, high = max(difference - half, -1.0), min(difference + half, 1.0)
     return _judged("roc_auc", difference, (low, high), "DeLong", size=1.0)
@@ -188,7 +181,7 @@ def _compare_loss(rows_a: ScoredRows, rows_b: ScoredRows, seed: int) -> Comparis
     difference = value_a - value_b
     if len(loss_a_N) < MIN_ROWS:
         reason = f"too few rows ({len(loss_a_N)}; at least {MIN_ROWS} are needed)"
-        return _no_interval(metric, difference, "paired bootstrap", reason)
+        return _tie(metric, difference, "paired bootstrap", reason)
     replicate_R = _bootstrap(loss_a_N, loss_b_N, rows_a.weight_N, root=root, seed=seed)
     low, high = (float(q) for q in np.quantile(replicate_R, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]))
     method = f"paired bootstrap ({_REPLICATES} replicates of {min(len(loss_a_N), _MAX_GROUPS)} groups)"
@@ -238,18 +231,16 @@ def _judged(
     low, high = interval
     if max(abs(difference), abs(low), abs(high)) <= _ROUNDING * size:
         reason = "every row counts the same for both"
-        return _tie(metric, 0.0, (0.0, 0.0), method, reason)
+        return _tie(metric, 0.0, method, reason, ci95=(0.0, 0.0))
     verdict: Literal["a", "b", "tie"] = "tie"
     if low > 0 or high < 0:
         verdict = "a" if (low > 0) == greater_is_better(metric) else "b"
     return Comparison(metric=metric, difference=difference, ci95=interval, verdict=verdict, method=method)
 
 
-def _no_interval(metric: str, difference: float | None, method: str, reason: str) -> Comparison:
-    return _tie(metric, difference, (None, None), method, reason)
-
-
-def _tie(metric: str, difference: float | None, ci95: Interval, method: str, reason: str) -> Comparison:
+def _tie(
+    metric: str, difference: float | None, method: str, reason: str, *, ci95: Interval = (None, None)
+) -> Comparison:
     return Comparison(
         metric=metric, difference=difference, ci95=ci95, verdict="tie", method=method, reason=reason
     )

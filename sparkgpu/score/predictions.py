@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.paths import RunPaths
@@ -43,20 +42,12 @@ class Labels:
         """The weight of each row, (N,)."""
         return np.ones(len(self.label_N)) if self.weight_N is None else self.weight_N
 
-    def where(self, kept_N: NDArray[np.bool_]) -> Labels:
-        """Only the rows that are true in `kept_N`."""
+    def part(self, rows: slice | NDArray[np.bool_]) -> Labels:
+        """Some of the rows."""
         return Labels(
-            row_id_N=self.row_id_N[kept_N],
-            label_N=self.label_N[kept_N],
-            weight_N=None if self.weight_N is None else self.weight_N[kept_N],
-        )
-
-    def each(self, every: int) -> Labels:
-        """Every `step`-th row, starting with the first."""
-        return Labels(
-            row_id_N=self.row_id_N[::every],
-            label_N=self.label_N[::every],
-            weight_N=None if self.weight_N is None else self.weight_N[::every],
+            row_id_N=self.row_id_N[rows],
+            label_N=self.label_N[rows],
+            weight_N=None if self.weight_N is None else self.weight_N[rows],
         )
 
 
@@ -143,63 +134,32 @@ class Mean:
         return np.asarray(self._total / divisor_N.reshape(-1, *([1] * (self._total.ndim - 1))))
 
 
-def align(row_id_N: Any, frame_row_id: Any, values: Any) -> npt.NDArray[Any]:
-    """``values``, given in the order of ``frame_row_id``, in the order of ``row_id_N``.
+def align(row_id_N: Any, found_id_N: Any, values: NDArray[Any]) -> NDArray[Any]:
+    """The `values` of the rows `found_id_N`, (N,) or (N, C), in the order of `row_id_N`, where none is twice.
 
-    ``row_id_N``: ids of the labels. ``frame_row_id``: ids of the predictions. ``values``: one row for each
-    prediction, (N,) or (N, C), returned without a copy if the order already agrees. It takes two sorts and no
-    Python loop: 10 million shuffled rows take a few seconds. Raises ValueError, one sentence with counts, if
-    ids are missing, duplicated (on either side) or unknown, are not integers, or differ from ``values`` in
-    length.
+    There is no copy if the order already agrees, and no loop in Python: 10 million shuffled rows take a few
+    seconds. Raises ValueError, one sentence with counts, if ids are missing, duplicated or unknown.
     """
-    wanted_N, given = _ids("label", row_id_N), _ids("prediction", frame_row_id)
-    rows = np.asarray(values)
-    if rows.ndim == 0 or len(rows) != len(given):
-        raise ValueError(
-            f"predictions have shape {rows.shape} but {len(given)} row_ids; give one row for each row_id."
-        )
+    if np.array_equal(row_id_N, found_id_N):
+        return values
     # A stable sort takes linear time on files that are sorted or nearly sorted.
-    wanted_order_N = np.argsort(wanted_N, kind="stable")
-    wanted_sorted_N = wanted_N[wanted_order_N]
-    num_repeated = int(np.count_nonzero(wanted_sorted_N[1:] == wanted_sorted_N[:-1]))
-    if num_repeated:
+    order_N, found_order_N = (np.argsort(ids, kind="stable") for ids in (row_id_N, found_id_N))
+    if not np.array_equal(row_id_N[order_N], found_id_N[found_order_N]):
+        known = np.unique(found_id_N)
+        common = len(np.intersect1d(row_id_N, known, assume_unique=True))
+        faults = {
+            "missing": len(row_id_N) - common,
+            "duplicated": len(found_id_N) - len(known),
+            "unknown": len(known) - common,
+        }
+        found = ", ".join(f"{count} {fault}" for fault, count in faults.items() if count)
         raise ValueError(
-            f"labels repeat {num_repeated} of their {len(wanted_N)} row_ids; each must occur once."
+            f"predictions do not match the {len(row_id_N)} labelled rows by row_id: {found}; "
+            "every labelled row needs exactly one prediction."
         )
-    if np.array_equal(wanted_N, given):
-        return rows
-    given_order = np.argsort(given, kind="stable")
-    given_sorted = given[given_order]
-    if not np.array_equal(wanted_sorted_N, given_sorted):
-        raise ValueError(_mismatch(wanted_sorted_N, given_sorted))
-    position_N = np.empty(len(given), dtype=np.int64)
-    position_N[wanted_order_N] = given_order
-    return rows[position_N]
-
-
-def _ids(what: str, ids: Any) -> npt.NDArray[Any]:
-    array = np.asarray(ids)
-    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-        raise ValueError(
-            f"{what} row_ids have type {array.dtype} and shape {array.shape}; "
-            "a flat array of integers is needed."
-        )
-    return array
-
-
-def _mismatch(wanted_sorted: npt.NDArray[Any], given_sorted: npt.NDArray[Any]) -> str:
-    unique = np.unique(given_sorted)
-    common = len(np.intersect1d(wanted_sorted, unique, assume_unique=True))
-    faults = {
-        "missing": len(wanted_sorted) - common,
-        "duplicated": len(given_sorted) - len(unique),
-        "unknown": len(unique) - common,
-    }
-    found = ", ".join(f"{count} {fault}" for fault, count in faults.items() if count)
-    return (
-        f"predictions do not match the {len(wanted_sorted)} labelled rows by row_id: {found}; "
-        "every labelled row needs exactly one prediction."
-    )
+    place_N = np.empty(len(order_N), dtype=np.int64)
+    place_N[order_N] = found_order_N
+    return values[place_N]
 
 
 SEED = 7
@@ -222,7 +182,7 @@ class ModelPredictions:
         """The rows that `model` predicted, and its predictions."""
         values = self.values[model]
         known_N = np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-        return self.labels.where(known_N), values[known_N]
+        return self.labels.part(known_N), values[known_N]
 
     def interval(self, task: Task, model: str) -> Interval:
         """The 95 % interval of the primary metric of `model`; two Nones without its predictions."""
@@ -257,7 +217,7 @@ def predictions_of_models(
             if used and values.keys() >= set(used):
                 shares = {name: model.weights[name] for name in used}
                 values[model.name] = blend({name: values[name] for name in used}, shares)
-    return ModelPredictions(labels=labels.each(every), values=values, every=every)
+    return ModelPredictions(labels=labels.part(slice(None, None, every)), values=values, every=every)
 
 
 def predictions_of_trial(

@@ -8,7 +8,7 @@ and a blend cannot disagree. Shapes: N rows, C classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -60,26 +60,19 @@ class ScoredRows:
 def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> ScoredRows:
     """Check and convert; the prediction is (N, C) probabilities, C = 2 for binary, or (N,) values.
 
-    Raises ValueError, one sentence with counts, for an unknown task, wrong shapes, missing or infinite
-    values, labels that are not class codes, probabilities outside [0, 1] or rows that do not sum to one (both
-    within ``SUM_TOLERANCE``), negative weights, and if no row with a weight above zero is left.
+    ``label_N``: class codes 0..C-1 or values. Rows whose weight is not above 0 are left out. Raises
+    ValueError, one sentence with counts, for what a model may give: values that are missing or infinite,
+    probabilities outside [0, 1] or rows that do not sum to one (both within ``SUM_TOLERANCE``). Also if no
+    row is left.
     """
-    if task not in get_args(Task):
-        raise ValueError(f"task {task!r} is unknown; choose from {', '.join(get_args(Task))}.")
-    label = np.asarray(label_N)
     values = np.asarray(prediction, dtype=np.float64)
-    if label.ndim != 1:
-        raise ValueError(f"labels have shape {label.shape}; one value per row, shape (N,), is needed.")
-    _check_shape(task, len(label), values)
-    _check_finite("prediction", values)
-    if task == "regression":
-        label = label.astype(np.float64)
-        _check_finite("label", label)
-    else:
-        label = _codes(label, values.shape[1])
+    label: IntArray | FloatArray = np.asarray(label_N, np.float64 if task == "regression" else np.int64)
+    _check_finite(values)
+    if task != "regression":
         _check_probability(values)
-    weight = None if weight_N is None else _checked_weight(weight_N, len(label))
-    if weight is not None and not weight.all():
+    weight = None
+    if weight_N is not None:
+        weight = np.asarray(weight_N, dtype=np.float64)
         kept_N = weight > 0
         label, values, weight = label[kept_N], values[kept_N], weight[kept_N]
     if len(label) == 0:
@@ -89,42 +82,14 @@ def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> 
     return ScoredRows(task=task, label_N=label, prediction=values, weight_N=weight)
 
 
-def _check_shape(task: Task, num_rows: int, values: FloatArray) -> None:
-    if task == "regression":
-        wanted, fits = f"({num_rows},)", values.shape == (num_rows,)
-    elif task == "binary":
-        wanted, fits = f"({num_rows}, 2)", values.shape == (num_rows, 2)
-    else:
-        wanted = f"({num_rows}, C) with C of at least 2"
-        fits = values.ndim == 2 and values.shape[0] == num_rows and values.shape[1] >= 2
-    if not fits:
-        raise ValueError(f"{task} predictions have shape {values.shape}; {num_rows} labels need {wanted}.")
-
-
-def _check_finite(what: str, values: FloatArray) -> None:
-    finite = np.isfinite(values)
-    if finite.all():
-        return
-    bad_N = ~finite if values.ndim == 1 else ~finite.all(axis=1)
-    num_nan = int(np.isnan(values[bad_N]).reshape(int(bad_N.sum()), -1).any(axis=1).sum())
-    raise ValueError(
-        f"{int(bad_N.sum())} of {len(values)} rows have a {what} that is not finite ({num_nan} with NaN); "
-        f"every row needs a finite {what}."
-    )
-
-
-def _codes(label: npt.NDArray[Any], num_classes: int) -> IntArray:
-    if not (np.issubdtype(label.dtype, np.number) or label.dtype == np.bool_):
-        raise ValueError(f"labels have type {label.dtype}; class codes 0 to {num_classes - 1} are needed.")
-    bad_N = ~((label >= 0) & (label < num_classes))
-    if np.issubdtype(label.dtype, np.floating):
-        bad_N |= label != np.floor(label)
+def _check_finite(values: FloatArray) -> None:
+    bad_N = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if bad_N.any():
+        num_nan = int(np.isnan(values[bad_N]).reshape(int(bad_N.sum()), -1).any(axis=1).sum())
         raise ValueError(
-            f"{int(bad_N.sum())} of {len(label)} labels are not class codes (the first is "
-            f"{label[bad_N][0]}); predictions with {num_classes} columns need codes 0 to {num_classes - 1}."
+            f"{int(bad_N.sum())} of {len(values)} rows have a prediction that is not finite ({num_nan} with "
+            "NaN); every row needs a finite prediction."
         )
-    return label.astype(np.int64)
 
 
 def _check_probability(values_NC: FloatArray) -> None:
@@ -142,15 +107,3 @@ def _check_probability(values_NC: FloatArray) -> None:
             f"{int(off_N.sum())} of {len(values_NC)} rows of probabilities do not sum to one within "
             f"{SUM_TOLERANCE:g} (the first sums to {sum_N[off_N][0]:.6g}); give one probability per class."
         )
-
-
-def _checked_weight(weight_N: Any, num_rows: int) -> FloatArray:
-    weight = np.asarray(weight_N, dtype=np.float64)
-    if weight.shape != (num_rows,):
-        raise ValueError(f"weights have shape {weight.shape}; {num_rows} labels need ({num_rows},).")
-    bad_N = ~(np.isfinite(weight) & (weight >= 0))
-    if bad_N.any():
-        raise ValueError(
-            f"{int(bad_N.sum())} of {num_rows} weights are negative, infinite or NaN; none may be."
-        )
-    return weight

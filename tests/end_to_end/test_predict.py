@@ -281,7 +281,7 @@ def test_a_stage_of_a_saved_pipeline_predicts_in_another_session(
         "import sys\n"
         "from pyspark.sql import SparkSession\n"
         "from pyspark.ml import Pipeline, PipelineModel\n"
-        "from sparkgpu.predict.spark import SparkgpuModel\n"
+        "from sparkgpu.spark import SparkgpuModel\n"
         "run, source, folder, made = sys.argv[1:]\n"
         "session = SparkSession.builder.master('local[2]').getOrCreate()\n"
         "if made == 'new':\n"

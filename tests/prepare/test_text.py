@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparkgpu.core.table.source import find_source
-from sparkgpu.predict.readers.text import read_json_lines
+from sparkgpu.predict.readers import read_json_lines
 from sparkgpu.prepare import text_files
 from sparkgpu.prepare.text import MISSING_TEXTS, CsvParser, unified
 

@@ -122,23 +122,6 @@ def test_the_blend_is_the_weighted_mean_and_ignores_models_without_weight():
     assert blend({"b": b}, {"a": 0.0, "b": 1.0}) == pytest.approx(b)
 
 
-def test_unusable_blends_are_refused():
-    p = np.full((4, 2), 0.5)
-    with pytest.raises(ValueError, match="the blend needs predictions of neural; it has those of trees"):
-        blend({"trees": p}, {"trees": 0.5, "neural": 0.5})
-    for weights in ({"a": 0.5}, {"a": 1.5, "b": -0.5}, {"a": float("nan")}, {}):
-        with pytest.raises(ValueError, match="are not convex"):
-            blend({"a": p, "b": p}, weights)
-    with pytest.raises(ValueError, match="different shapes"):
-        blend({"a": p, "b": p[:2]}, {"a": 0.5, "b": 0.5})
-    with pytest.raises(ValueError, match="no model to blend"):
-        blend_weights("binary", [0, 1], {})
-    with pytest.raises(ValueError, match="model b: 4 of 4 rows have a prediction that is not finite"):
-        blend_weights("binary", [0, 1, 0, 1], {"a": p, "b": p * np.nan})
-    with pytest.raises(ValueError, match="different numbers of classes"):
-        blend_weights("multiclass", [0, 1, 0, 1], {"a": p, "b": np.full((4, 4), 0.25)})
-
-
 def test_models_that_do_not_help_on_unseen_rows_are_left_out():
     rng = np.random.default_rng(11)
     label = rng.normal(size=2000)

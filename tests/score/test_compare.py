@@ -302,9 +302,3 @@ def test_the_sentence_names_the_leader_first_with_digits_that_fit_the_interval(
 ):
     found = Comparison(metric=metric, difference=difference, ci95=interval, verdict=verdict, method="")
     assert found.sentence("trees", "neural") == sentence
-
-
-def test_predictions_with_different_classes_are_refused():
-    label = np.zeros(20, dtype=int)
-    with pytest.raises(ValueError, match="the two predictions have 2 and 3 classes"):
-        compare("multiclass", label, np.full((20, 2), 1 / 2), np.full((20, 3), 1 / 3), seed=0)

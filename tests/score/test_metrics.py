@@ -133,81 +133,39 @@ def test_equal_probabilities_decide_for_the_lower_code():
 
 
 @pytest.mark.parametrize(
-    ("task", "label", "prediction", "weight", "message"),
+    ("task", "prediction", "weight", "message"),
     [
-        ("ranking", [1], [1], None, "task 'ranking' is unknown; choose from binary, multiclass, regression."),
         (
-            "binary",
-            [0, 1, 1],
-            [[0.5, 0.5], [np.nan, 0.5], [np.inf, 0]],
-            None,
+            "binary", [[0.5, 0.5], [np.nan, 0.5], [np.inf, 0]], None,
             "2 of 3 rows have a prediction that is not finite (1 with NaN); "
             "every row needs a finite prediction.",
         ),
         (
-            "regression",
-            [1.0, np.nan],
-            [1.0, 2.0],
-            None,
-            "1 of 2 rows have a label that is not finite (1 with NaN); every row needs a finite label.",
-        ),
-        (
-            "binary",
-            [0, 1],
-            [[0.5, 0.5], [0.4, 0.598]],
-            None,
+            "binary", [[0.5, 0.5], [0.4, 0.598]], None,
             "1 of 2 rows of probabilities do not sum to one within 0.001 (the first sums to 0.998); "
             "give one probability per class.",
         ),
         (
-            "binary",
-            [0, 1],
-            [[0.5, 0.5], [-1.5, 2.5]],
-            None,
+            "binary", [[0.5, 0.5], [-1.5, 2.5]], None,
             "1 of 2 rows hold a probability outside 0 to 1 (they run from -1.5 to 2.5); "
             "give probabilities, not margins or logits.",
         ),
         (
-            "binary",
-            [0, 1],
-            [0.5, 0.5],
-            None,
-            "binary predictions have shape (2,); 2 labels need (2, 2).",
-        ),
-        (
-            "multiclass",
-            [0, 3],
-            [[0.5, 0.5], [0.5, 0.5]],
-            None,
-            "1 of 2 labels are not class codes (the first is 3); "
-            "predictions with 2 columns need codes 0 to 1.",
-        ),
-        (
-            "regression",
-            [1.0, 2.0],
-            [1.0, 2.0],
-            [1.0, -1.0],
-            "1 of 2 weights are negative, infinite or NaN; none may be.",
-        ),
-        (
-            "regression",
-            [1.0],
-            [1.0],
-            [0.0],
+            "regression", [1.0], [0.0],
             "there are no rows to score; a split with at least one row of weight above 0 is needed.",
         ),
     ],
-)
-def test_unusable_rows_are_refused_in_one_sentence_with_counts(task, label, prediction, weight, message):
+)  # fmt: skip
+def test_unusable_predictions_are_refused_in_one_sentence_with_counts(task, prediction, weight, message):
     with pytest.raises(ValueError) as caught:
-        compute(task, label, prediction, weight)
+        compute(task, [0, 1, 1][: len(prediction)], prediction, weight)
     assert str(caught.value) == message
 
 
-def test_fractional_and_missing_class_labels_are_refused():
-    for label in ([0.0, 0.5], [0.0, np.nan], ["0", "1"]):
-        with pytest.raises(ValueError, match="class code"):
-            compute("binary", label, two_columns([0.5, 0.5]))
+def test_rows_without_a_weight_above_zero_are_left_out():
+    for weight in (0.0, -1.0, np.nan):
+        found = compute("regression", [1.0, 2.0, 9.0], [1.0, 3.0, 0.0], [1.0, 1.0, weight])
+        assert found["mae"] == 0.5
 
 
 def test_scores_are_turned_so_that_greater_is_better():
@@ -217,8 +175,6 @@ def test_scores_are_turned_so_that_greater_is_better():
     assert smaller == {"log_loss", "brier", "rmse", "mae"}
     assert score("roc_auc", 0.7) == 0.7
     assert score("rmse", 0.7) == -0.7
-    with pytest.raises(ValueError, match="metric 'auc' is unknown; choose from accuracy, average_precision"):
-        greater_is_better("auc")
 
 
 def test_trials_are_averaged_with_their_sample_spread_and_undefined_stays_undefined():
@@ -226,5 +182,3 @@ def test_trials_are_averaged_with_their_sample_spread_and_undefined_stays_undefi
     assert mean == {"rmse": 3.0, "r2": None}
     assert std == {"rmse": pytest.approx(np.sqrt(7)), "r2": None}
     assert mean_and_std([{"rmse": 1.0}]) == ({"rmse": 1.0}, {"rmse": None})
-    with pytest.raises(ValueError, match="no trial"):
-        mean_and_std([])

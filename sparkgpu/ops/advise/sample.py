@@ -20,12 +20,10 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.registry.formats import FORMATS
-from sparkgpu.core.errors import DataError
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.table.schema import Task
 from sparkgpu.core.table.source import Source, find_source
-from sparkgpu.predict.readers.reading import Reader, refusing_unreadable
+from sparkgpu.predict.readers import Reader, reader_of, refusing_unreadable
 from sparkgpu.prepare.column_values import labels_of
 from sparkgpu.prepare.decisions import checked_target
 from sparkgpu.prepare.file_columns import files_of, open_parquet
@@ -64,7 +62,7 @@ def take_sample(source: Source, config: RunConfig, most_rows: int, folder: Path)
     Rows of classes that are too rare to be split are left out. Raises `DataError` if the table is not on this
     machine, cannot be read, or has no such target.
     """
-    read = _reader(source)
+    read = reader_of(source, "Write a part of it to a Parquet file here, and ask about that.")
     with refusing_unreadable(source):
         whole, is_exact = count_rows(source)
         table = _spread(read, source, whole, most_rows) if whole else pa.table({})
@@ -111,18 +109,6 @@ def count_rows(source: Source) -> tuple[int, bool]:
                 last = block
             lines += not last.endswith(b"\n")
     return max(0, lines - (len(files) if source.format == "csv" else 0)), False
-
-
-def _reader(source: Source) -> Reader:
-    place = FORMATS.find(source.format).read if source.format is not None else None
-    if place is None or source.is_far:
-        what = "a table of Spark's catalog" if source.is_catalog_table else "not in files of this machine"
-        raise DataError(
-            f"{source.name}: it is {what}, and advice needs some of its rows. Write a part of it to a "
-            "Parquet file here, and ask about that."
-        )
-    reader: Reader = FORMATS.find(source.format or "").loaded_from(place)
-    return reader
 
 
 def _spread(read: Reader, source: Source, whole: int, most: int) -> pa.Table:

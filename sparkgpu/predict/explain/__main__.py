@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.host.processes import die_with_parent
+from sparkgpu.core.host.processor import usable_cores
 
 
 def main() -> int:
@@ -21,6 +22,7 @@ def main() -> int:
     options = parser.parse_args()
     start = time.time()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the GPUs may belong to another run
+    os.environ["OMP_NUM_THREADS"] = str(usable_cores())  # read by the libraries when they are imported
     if options.parent is not None:
         die_with_parent(options.parent)
 

@@ -13,9 +13,8 @@ from sparkgpu.core.rundir.explanations import ColumnImportance, Dependence
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import Feature, TableSchema
 from sparkgpu.core.words import listed
-from sparkgpu.predict.explain.asking import Grid
 from sparkgpu.predict.explain.columns import Column, Places
-from sparkgpu.predict.explain.models import Models
+from sparkgpu.predict.explain.models import Grid, Models
 from sparkgpu.score.rows import FloatArray
 
 DRAWN = 6

@@ -27,12 +27,12 @@ def importances(
     Time is kept to ask for `rows_to_draw` rows afterwards.
     """
     size = len(own.sample)
-    if not own.loaded or not columns:
+    if not own.models or not columns:
         return {}, size
-    if any(one.value is None for one in own.loaded.values()):
+    if any(one.value is None for one in own.models):
         own.notes.append("The sample of test rows has one class only, so no importance is measured.")
         return {}, size
-    row_s, left_s = own.row_s(), own.until - time.time()
+    row_s, left_s = own.row_s, own.until - time.time()
     until = own.until - min(1.3 * row_s * rows_to_draw + 0.1, _FOR_DRAWING * left_s)
     most = int((1 - _FOR_SCREENING) * (until - time.time()) / (row_s * min(_LEAST_ROWS, size)))
     most = min(max(most, _LEAST_COLUMNS), _MOST_COLUMNS)
@@ -41,10 +41,10 @@ def importances(
     rows = int((until - time.time()) / (row_s * len(columns) * _WANTED_ROUNDS))
     rows = min(max(rows, _LEAST_ROWS), size)
     found = own.shuffled([column.places for column in columns], rows, _ROUNDS, until)
-    for name in own.loaded:
-        missing = len(columns) - len(found.get(name, {}))
-        if missing and name not in own.refused:
-            own.notes.append(f"There was no time for {counted(missing, 'column')} with {name}.")
+    for model in own.models:
+        missing = len(columns) - len(found.get(model.name, {}))
+        if missing:
+            own.notes.append(f"There was no time for {counted(missing, 'column')} with {model.name}.")
     return {
         model: {columns[group].name: drops for group, drops in of_model.items()}
         for model, of_model in found.items()
@@ -60,7 +60,7 @@ def _screened(own: Models, columns: Sequence[Column], most: int, until: float) -
     at_once = 2 * most
     parts = np.array_split(np.arange(len(columns)), min(at_once, len(columns)))
     halvings = int(np.ceil(np.log2(max(len(columns) / at_once, 1)))) + 1
-    rows = int((until - time.time()) / halvings / (own.row_s() * at_once))
+    rows = int((until - time.time()) / halvings / (own.row_s * at_once))
     rows = min(max(rows, _LEAST_SCREENED_ROWS), len(own.sample))
     while True:
         groups = [sum((columns[place].places for place in part), Places()) for part in parts]

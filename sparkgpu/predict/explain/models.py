@@ -1,139 +1,180 @@
-"""The models of a run in processes of their own: started, asked until a time, and ended.
+"""The models of a run, asked about changed rows until the time is over.
 
-A process that does not answer in time, or that dies, loses its models and nothing else.
+Many changes go into one call, since a call has a price of its own. Nothing begins that would not be done in
+time.
 
-P points of a grid, G classes or 1.
+N rows, P points of a grid or changed copies of the rows, G classes or 1.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
-from sparkgpu.core.config.registry.engines import branch_of
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkgpu.core.rundir.results import DoneTrial
+from sparkgpu.core.table.rows import Rows, joined
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.predict.explain.asking import Answer, Command, Grid, Loaded, Member, drawn, serve, shuffled
 from sparkgpu.predict.explain.columns import Places
 from sparkgpu.predict.explain.sample import Sample
+from sparkgpu.score.calibration import scaled
+from sparkgpu.score.metrics import primary, primary_value, score
 from sparkgpu.score.rows import FloatArray
+from sparkgpu.trials.engine import Model
 
-_LEAST_PROCESSES = 2  # one for trees, one for networks: each imports for seconds
-_WITH_CALL = 4 / 3  # a call has so many rows that they take three parts of its time
+_CALL_S = 0.3  # a call shall take: short, so that the time limit holds
+_LEAST_SHARE = 0.75  # of a call's time for its rows, where they are what costs
+_MOST_VALUES = 8_000_000  # in the copies of a call: 32 MB
+_TIMED_ROWS = 100
 
-Line: TypeAlias = "Connection[Any, Any]"
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """The values of one feature that all rows get, one after the other, and how people see them.
+
+    `numeric` and `codes` hold a place and its values (P,). `at` are numbers or levels; `deciles` or `shares`
+    tell where the rows lie.
+    """
+
+    numeric: tuple[tuple[int, NDArray[Any]], ...] = ()
+    codes: tuple[tuple[int, NDArray[Any]], ...] = ()
+    at: tuple[float, ...] | tuple[str, ...]
+    deciles: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
 
 
-class Models:
-    """The models that still answer; they are asked until `until`, in seconds since the epoch.
+class AskedModel:
+    """A model of the run through one of its trials, and its metric `value` on the sample.
 
-    `loaded` are the models that answer, `refused` those that cannot be asked (any more), and why. `notes` are
-    for the report.
+    `call_s` and `row_s` are the seconds that a call takes, and each row in it.
     """
 
     def __init__(
-        self, started: dict[Line, tuple[BaseProcess, list[str]]], schema: TableSchema, seed: int, until: float
+        self, name: str, trial: DoneTrial, model: Model, schema: TableSchema, sample: Sample
     ) -> None:
-        self._started = started
-        self._lines = set(started)
-        self.schema, self.seed, self.until = schema, seed, until
-        self.loaded: dict[str, Loaded] = {}
-        self.refused: dict[str, str] = {}
-        self.notes: list[str] = []
+        self.name, self.trial = name, trial
+        self._model, self._schema, self._sample = model, schema, sample
+        few = sample.first(_TIMED_ROWS)
+        self._predict(few.rows)  # libraries set themselves up in their first call
+        few_s, _ = self._timed(few.rows)
+        all_s, values = self._timed(sample.rows)
+        more = len(sample) - len(few)
+        self.row_s = max(all_s - few_s, 0.2 * all_s) / more if more > 0 else all_s / len(values)
+        self.call_s = max(few_s - len(few) * self.row_s, 0.0)
+        self.value = self._metric(sample, values)
 
-    def load(self, sample: Sample, by: float) -> None:
-        """Wait until all models have answered for the `sample`, or until `by`."""
-        self.sample = sample
-        for model, _, found in self._ask(sample, by):
-            if isinstance(found, Loaded):
-                self.loaded[model] = found
-            else:
-                self.refused[model] = found
+    def seconds(self, copies: int, rows: int) -> float:
+        """The time that so many copies of so many rows will take, about."""
+        calls = -(-copies // self._copies_in_call(rows))
+        return calls * self.call_s + copies * rows * self.row_s
 
+    def drops(
+        self, rows: int, groups: Sequence[Places], seed: tuple[int, int], until: float
+    ) -> Iterator[tuple[int, float]]:
+        """Each group's place, and by how much the score is lower with it shuffled, while there is time."""
+        kept = self._sample.first(rows)
+        metric, size = primary(self._schema.task), len(kept)
+        whole = self._metric(kept, self._predict(kept.rows))
+        step = self._copies_in_call(size)
+        for begin in range(0, len(groups), step):
+            own_groups = groups[begin : begin + step]
+            if whole is None or time.time() + self.seconds(len(own_groups), size) > until:
+                return
+            copies = joined([kept.rows] * len(own_groups))
+            for place, group in enumerate(own_groups):
+                own = slice(place * size, (place + 1) * size)
+                order_N = np.random.default_rng((*seed, begin + place)).permutation(size)  # for every model
+                for number in group.numeric:
+                    copies.numeric_NF[own, number] = kept.rows.numeric_NF[order_N, number]
+                for code in group.codes:
+                    copies.codes_NK[own, code] = kept.rows.codes_NK[order_N, code]
+            for place, values in enumerate(np.split(self._predict(copies), len(own_groups))):
+                found = self._metric(kept, values)
+                assert found is not None  # the labels are the same
+                yield begin + place, score(metric, whole) - score(metric, found)
+
+    def curve(self, rows: int, grid: Grid) -> FloatArray:
+        """The mean predictions along the grid, (P, G)."""
+        kept = self._sample.first(rows)
+        points, size, means = len(grid.at), len(kept), []
+        step = self._copies_in_call(size)
+        for begin in range(0, points, step):
+            own = slice(begin, min(begin + step, points))
+            copies = joined([kept.rows] * (own.stop - begin))
+            for place, value_P in grid.numeric:
+                copies.numeric_NF[:, place] = np.repeat(value_P[own], size)
+            for place, code_P in grid.codes:
+                copies.codes_NK[:, place] = np.repeat(code_P[own], size)
+            for values in np.split(self._predict(copies), own.stop - begin):
+                means.append(np.atleast_1d(np.average(values, axis=0, weights=kept.weight_N)))
+        return np.stack(means)
+
+    def _predict(self, rows: Rows) -> FloatArray:
+        """Values (N,) or probabilities (N, G), as the run predicts."""
+        values = np.asarray(self._model.predict(rows), np.float64)
+        if self.trial.temperature is not None:
+            values = scaled(values, self.trial.temperature)
+        return values / values.sum(axis=1, keepdims=True) if self._schema.classes else values
+
+    def _copies_in_call(self, rows: int) -> int:
+        """How many copies of so many rows one call takes."""
+        in_time_s = max(_CALL_S - self.call_s, self.call_s * _LEAST_SHARE / (1 - _LEAST_SHARE))
+        width = len(self._schema.features) + self._schema.num_outputs
+        most = min(in_time_s / max(self.row_s, 1e-9), _MOST_VALUES / width)
+        return max(1, int(most / rows))
+
+    def _metric(self, sample: Sample, values: FloatArray) -> float | None:
+        return primary_value(self._schema.task, sample.rows.label_N, values, sample.weight_N)
+
+    def _timed(self, rows: Rows) -> tuple[float, FloatArray]:
+        start = time.perf_counter()
+        values = self._predict(rows)
+        return time.perf_counter() - start, values
+
+
+@dataclass(kw_only=True)
+class Models:
+    """The models that answer, all about the same `sample`, until `until` in seconds since the epoch.
+
+    `notes` are for the report.
+    """
+
+    models: list[AskedModel]
+    schema: TableSchema
+    sample: Sample
+    seed: int
+    until: float
+    notes: list[str]
+
+    @property
     def row_s(self) -> float:
-        """The seconds for a row in all models with its part of a call, as if one process held them."""
-        return _WITH_CALL * sum(one.row_s for one in self.loaded.values())
+        """The seconds for a row in all models, with its part of a call."""
+        return sum(one.row_s for one in self.models) / _LEAST_SHARE
 
     def shuffled(
         self, groups: Sequence[Places], rows: int, rounds: int, until: float
     ) -> dict[str, dict[int, list[float]]]:
-        """By model and group: what each shuffle costs."""
+        """By model and group: what each shuffle of the first `rows` rows costs.
+
+        Round by round, so that the models share the time.
+        """
         found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        order = partial(shuffled, groups=groups, rows=rows, rounds=rounds, seed=self.seed, until=until)
-        for model, group, drop in self._ask(order, self.until):
-            found[model][group].append(drop)
+        for round_ in range(rounds):
+            for model in self.models:
+                for group, drop in model.drops(rows, groups, (self.seed, round_), until):
+                    found[model.name][group].append(drop)
         return found
 
     def drawn(self, grids: Sequence[Grid], rows: int) -> dict[int, dict[str, FloatArray]]:
-        """By grid and model: mean predictions (P, G)."""
+        """By grid and model: mean predictions (P, G) of the first `rows` rows; the leading feature first."""
         found: dict[int, dict[str, FloatArray]] = defaultdict(dict)
-        order = partial(drawn, grids=grids, rows=rows, until=self.until)
-        for model, number, mean_PG in self._ask(order, self.until):
-            found[number][model] = mean_PG
+        for number, grid in enumerate(grids):
+            for model in self.models:
+                if time.time() + model.seconds(len(grid.at), rows) <= self.until:
+                    found[number][model.name] = model.curve(rows, grid)
         return found
-
-    def _ask(self, command: Command | Sample, until: float) -> Iterator[Answer]:
-        """Send a command to all, and yield answers until all are ready or, at `until`, ended."""
-        for line in list(self._lines):
-            try:
-                line.send(command)
-            except (BrokenPipeError, ConnectionResetError):
-                self._lose(line, "its process ended")
-        busy = set(self._lines)
-        while busy:
-            found = wait(list(busy), timeout=max(until - time.time(), 0.0))
-            if not found:
-                for line in busy:
-                    self._lose(line, "the time was over")
-                return
-            for line in busy & set(found):
-                try:
-                    answer = line.recv()
-                except (EOFError, ConnectionResetError):
-                    self._lose(line, "its process ended")
-                    answer = None
-                if answer is None:
-                    busy.discard(line)
-                else:
-                    yield answer
-
-    def _lose(self, line: Line, why: str) -> None:
-        process, names = self._started[line]
-        process.kill()
-        self._lines.discard(line)
-        self.refused = {**dict.fromkeys(names, why), **self.refused}
-
-
-@contextmanager
-def started(
-    members: Sequence[Member], schema: TableSchema, *, cores: int, seed: int, until: float
-) -> Iterator[Models]:
-    """Processes that load the models of `members` while the caller goes on: one each, or for each branch."""
-    several = len(members) <= max(cores, _LEAST_PROCESSES)
-    shares: dict[str, list[Member]] = defaultdict(list)
-    for member in members:
-        shares[member.name if several else branch_of(member.engine)].append(member)
-    # Read by torch, xgboost and lightgbm when they are imported.
-    os.environ["OMP_NUM_THREADS"] = str(max(1, cores // max(1, len(shares))))
-    context = multiprocessing.get_context("spawn")
-    found: dict[Line, tuple[BaseProcess, list[str]]] = {}
-    try:
-        for share in shares.values():
-            own, line = context.Pipe()
-            process = context.Process(target=serve, args=(line, share, schema), daemon=True)
-            process.start()
-            line.close()
-            found[own] = process, [member.name for member in share]
-        yield Models(found, schema, seed, until)
-    finally:  # at once: they hold nothing that is not known
-        for one, _ in found.values():
-            one.kill()
-        for one, _ in found.values():
-            one.join()

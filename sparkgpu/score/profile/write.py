@@ -9,6 +9,15 @@ from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.profile import SplitProfile, TableProfile
 from sparkgpu.core.table.schema import SplitName, read_schema
+from sparkgpu.score.profile import (
+    associations,
+    columns,
+    drift,
+    duplicates,
+    leaks,
+    plain_checks,
+    single_feature,
+)
 from sparkgpu.score.profile.sample import Sample, own_features, read_sample
 
 
@@ -18,16 +27,6 @@ def write_profile(paths: RunPaths) -> TableProfile:
     If the run's metrics are there, the check for leaks compares with its best model. Raises `DataError` if
     the table has no training rows or cannot be read.
     """
-    from sparkgpu.score.profile import (
-        associations,
-        columns,
-        drift,
-        duplicates,
-        leaks,
-        plain_checks,
-        single_feature,
-    )
-
     begin = time.monotonic()
     schema = own_features(read_schema(paths))
     names: tuple[SplitName, ...] = ("train", "valid", "test")

@@ -13,7 +13,7 @@ class FormatEntry(Entry):
 
     `load` names the function that opens it in Spark (`sparkgpu.prepare.spark_source.Opener`). `read` names
     the function that reads a local table without Spark, for predictions, if there is one
-    (`sparkgpu.predict.readers.reading.Reader`).
+    (`sparkgpu.predict.readers.Reader`).
     """
 
     endings: tuple[str, ...]
@@ -31,25 +31,25 @@ FORMATS: Registry[FormatEntry] = Registry(
             name="parquet",
             load=f"{_OPENERS}:open_typed",
             endings=(".parquet", ".pq"),
-            read=f"{_READERS}.parquet:read_parquet",
+            read=f"{_READERS}:read_typed",
         ),
         FormatEntry(
             name="csv",
             load=f"{_OPENERS}:open_csv",
             endings=(".csv", ".tsv"),
-            read=f"{_READERS}.text:read_csv",
+            read=f"{_READERS}:read_csv",
         ),
         FormatEntry(
             name="orc",
             load=f"{_OPENERS}:open_typed",
             endings=(".orc",),
-            read=f"{_READERS}.orc:read_orc",
+            read=f"{_READERS}:read_typed",
         ),
         FormatEntry(
             name="json",
             load=f"{_OPENERS}:open_json",
             endings=(".json", ".jsonl", ".ndjson"),
-            read=f"{_READERS}.text:read_json_lines",
+            read=f"{_READERS}:read_json_lines",
         ),
     ),
 )
