@@ -66,9 +66,10 @@ def checked(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> 
     row is left.
     """
     values = np.asarray(prediction, dtype=np.float64)
-    label: IntArray | FloatArray = np.asarray(label_N, np.float64 if task == "regression" else np.int64)
+    label: IntArray | FloatArray = np.asarray(label_N, dtype=np.float64)
     _check_finite(values)
     if task != "regression":
+        label = label.astype(np.int64)
         _check_probability(values)
     weight = None
     if weight_N is not None:
