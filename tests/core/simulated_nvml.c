@@ -6,7 +6,7 @@
  *   slice|UUID|NAME|BYTES|GPU INSTANCE|COMPUTE INSTANCE        (of the gpu above it)
  *   load|UUID|PER CENT BUSY|MILLIWATT|PCIE IN|PCIE OUT|NVLINK IN|NVLINK OUT|WHETHER IT COUNTS THEM
  *   process|UUID|PID                                            (it runs on this gpu or slice)
- * Traffic is in bytes per second; a driver that does not count it measures PCIe alone.
+ * Traffic is in bytes per second; an older driver does not count it.
  * Results are NVML's: 0 success, 3 not supported, 4 no permission, 9 driver not loaded, 15 GPU is lost.
  */
 #include <stdio.h>
@@ -273,14 +273,6 @@ int nvmlDeviceGetFieldValues(void *handle, int number, Field *fields) {
         fields[i].result = rate < 0 ? UNSUPPORTED : OK;
         if (rate >= 0) fields[i].value = (unsigned long long)(rate * seconds);
     }
-    return OK;
-}
-
-int nvmlDeviceGetPcieThroughput(void *handle, int counter, unsigned *kib) {
-    FOUND(handle);
-    Load *load = load_of(unit);
-    if (!load || unit->is_slice) return UNSUPPORTED;
-    *kib = (unsigned)((counter == 0 ? load->pcie_out : load->pcie_in) / 1024);
     return OK;
 }
 

@@ -281,7 +281,7 @@ def test_traffic_and_the_processes_of_the_run_are_seen_on_each_gpu(simulate, tmp
     environment = simulate(
         gpu(0), f"load|GPU-0000-00|93|412000|{300 * mib}|{20 * mib}|{900 * mib}|{800 * mib}|1",
         "process|GPU-0000-00|CHILD", "process|GPU-0000-00|OTHER",
-        gpu(1), f"load|GPU-1111-00|3|60000|{5 * mib}|{2 * mib}|0|0|0", "process|GPU-1111-00|WORKER",
+        gpu(1), "process|GPU-1111-00|WORKER",
         gpu(2, mig=1), mig_slice("aaaa", 1), "process|MIG-aaaa|OTHER",
     )  # fmt: skip
     ended = subprocess.run(
@@ -289,7 +289,7 @@ def test_traffic_and_the_processes_of_the_run_are_seen_on_each_gpu(simulate, tmp
         env=environment, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     worker, child = ended.stdout.split()
-    counted, measured, part = read_telemetry(tmp_path / "samples.csv")[-1].gpus
+    counted, older, part = read_telemetry(tmp_path / "samples.csv")[-1].gpus
     assert (counted.gpu_uuid, counted.gpu_util, counted.gpu_power_w) == ("GPU-0000-00", 93, 412.0)
     assert counted.gpu_mem_total_bytes == 2 * (counted.gpu_mem_bytes or 0) == 80 * GIB
     assert counted.gpu_pcie_rx_bytes_per_s == pytest.approx(300 * mib, rel=0.05)
@@ -297,9 +297,7 @@ def test_traffic_and_the_processes_of_the_run_are_seen_on_each_gpu(simulate, tmp
     assert counted.gpu_nvlink_rx_bytes_per_s == pytest.approx(900 * mib, rel=0.05)
     assert counted.gpu_nvlink_tx_bytes_per_s == pytest.approx(800 * mib, rel=0.05)
     assert (counted.gpu_processes, counted.gpu_other_processes) == ((f"0/trees:{child}",), 1)
-    # An older driver has no counters, but measures PCIe on request.
-    assert (measured.gpu_pcie_rx_bytes_per_s, measured.gpu_pcie_tx_bytes_per_s) == (5 * mib, 2 * mib)
-    assert measured.gpu_nvlink_rx_bytes_per_s is None
-    assert measured.gpu_processes == (f"0/trees:{worker}",)
+    assert (older.gpu_pcie_rx_bytes_per_s, older.gpu_nvlink_rx_bytes_per_s) == (None, None)
+    assert older.gpu_processes == (f"0/trees:{worker}",)
     assert (part.gpu_uuid, part.gpu_util, part.gpu_pcie_rx_bytes_per_s) == ("MIG-aaaa", None, None)
     assert (part.gpu_processes, part.gpu_other_processes) == ((), 1)

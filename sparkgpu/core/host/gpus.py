@@ -65,15 +65,14 @@ def find_gpus() -> Survey:
             return Survey()
         return Survey(problem=f"NVIDIA's driver is here ({sign}), but does not answer: {error}")
     try:
-        count = int(pynvml.nvmlDeviceGetCount())
-        found = tuple(gpu for index in range(count) for gpu in _of_card(pynvml, index))
-        driver = cuda = None
-        with suppress(pynvml.NVMLError):
-            driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        with suppress(pynvml.NVMLError):
-            number = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-            cuda = (number // 1000, number % 1000 // 10)
-        return Survey(gpus=found, driver=driver, cuda=cuda)
+        cuda = answer(pynvml, "nvmlSystemGetCudaDriverVersion_v2")
+        return Survey(
+            gpus=tuple(
+                gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in _of_card(pynvml, index)
+            ),
+            driver=answer(pynvml, "nvmlSystemGetDriverVersion"),
+            cuda=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
+        )
     except pynvml.NVMLError as error:
         return Survey(problem=f"NVIDIA's driver cannot list its GPUs: {error}")
     finally:
@@ -86,7 +85,15 @@ def handles(nvml: Any) -> Iterator[tuple[Gpu, Any]]:
         for gpu in _of_card(nvml, index):
             with suppress(nvml.NVMLError):
                 if gpu.problem is None:
-                    yield gpu, nvml.nvmlDeviceGetHandleByUUID(gpu.uuid.encode())
+                    yield gpu, nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+
+
+def answer(nvml: Any, question: str, *arguments: Any) -> Any:
+    """The driver's answer, None where it has none: cards, drivers and containers lack different ones."""
+    try:
+        return getattr(nvml, question)(*arguments)
+    except nvml.NVMLError:
+        return None
 
 
 def _of_card(nvml: Any, index: int) -> list[Gpu]:
@@ -94,11 +101,12 @@ def _of_card(nvml: Any, index: int) -> list[Gpu]:
     uuid, title = "", f"GPU {index}"
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = _text(nvml.nvmlDeviceGetUUID(handle))
-        title = _text(nvml.nvmlDeviceGetName(handle))
-        if _is_cut(nvml, handle):
+        uuid, title = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
+        mig = answer(nvml, "nvmlDeviceGetMigMode", handle)
+        if mig is not None and mig[0] == nvml.NVML_DEVICE_MIG_ENABLE:
             return _slices(nvml, handle, index, uuid, title)
-        mode = _asked(nvml, nvml.nvmlDeviceGetComputeMode, handle)
+        mode = answer(nvml, "nvmlDeviceGetComputeMode", handle)
+        prohibited = "its compute mode is PROHIBITED; an administrator can change it with `nvidia-smi -c 0`"
         return [
             Gpu(
                 index=index,
@@ -106,45 +114,32 @@ def _of_card(nvml: Any, index: int) -> list[Gpu]:
                 title=title,
                 memory_bytes=_memory(nvml, handle),
                 alone=mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
-                problem=(
-                    "its compute mode is PROHIBITED; an administrator can change it with `nvidia-smi -c 0`"
-                    if mode == nvml.NVML_COMPUTEMODE_PROHIBITED
-                    else None
-                ),
-                compute_capability=_asked(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle),
+                problem=prohibited if mode == nvml.NVML_COMPUTEMODE_PROHIBITED else None,
+                compute_capability=answer(nvml, "nvmlDeviceGetCudaComputeCapability", handle),
             )
         ]
     except nvml.NVMLError as error:
         denied = isinstance(error, nvml.NVMLError_NoPermission)
-        return [
-            Gpu(
-                index=index,
-                uuid=uuid,
-                title=title,
-                memory_bytes=None,
-                problem=DENIED if denied else f"the driver says: {error}",
-            )
-        ]
+        problem = DENIED if denied else f"the driver says: {error}"
+        return [Gpu(index=index, uuid=uuid, title=title, memory_bytes=None, problem=problem)]
 
 
 def _slices(nvml: Any, handle: Any, index: int, uuid: str, title: str) -> list[Gpu]:
     found = []
-    for place in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))):
-        try:
-            own = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
-            name = _text(nvml.nvmlDeviceGetUUID(own))
-        except nvml.NVMLError:
-            continue  # no slice stands at this place
-        instance = _asked(nvml, nvml.nvmlDeviceGetGpuInstanceId, own)
-        compute = _asked(nvml, nvml.nvmlDeviceGetComputeInstanceId, own)
+    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        own = answer(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+        if own is None:
+            continue  # there is no slice at this place
+        instance = answer(nvml, "nvmlDeviceGetGpuInstanceId", own)
+        compute = answer(nvml, "nvmlDeviceGetComputeInstanceId", own)
         found.append(
             Gpu(
                 index=index,
-                uuid=name,
-                title=_asked(nvml, lambda one: _text(nvml.nvmlDeviceGetName(one)), own) or f"{title} MIG",
+                uuid=nvml.nvmlDeviceGetUUID(own),
+                title=answer(nvml, "nvmlDeviceGetName", own) or f"{title} MIG",
                 memory_bytes=_memory(nvml, own),
                 older_name=f"MIG-{uuid}/{instance}/{compute}",
-                compute_capability=_asked(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle),
+                compute_capability=answer(nvml, "nvmlDeviceGetCudaComputeCapability", handle),
             )
         )
     if found:
@@ -153,23 +148,6 @@ def _slices(nvml: Any, handle: Any, index: int, uuid: str, title: str) -> list[G
     return [Gpu(index=index, uuid=uuid, title=title, memory_bytes=None, problem=why)]
 
 
-def _is_cut(nvml: Any, handle: Any) -> bool:
-    mode = _asked(nvml, nvml.nvmlDeviceGetMigMode, handle)
-    return mode is not None and mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
-
-
 def _memory(nvml: Any, handle: Any) -> int | None:
-    found = _asked(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    found = answer(nvml, "nvmlDeviceGetMemoryInfo", handle)
     return int(found.total) if found is not None and found.total else None
-
-
-def _asked(nvml: Any, question: Any, handle: Any) -> Any:
-    """The driver's answer, None where it has none: cards and containers lack different ones."""
-    try:
-        return question(handle)
-    except nvml.NVMLError:
-        return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

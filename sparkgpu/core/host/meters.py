@@ -3,14 +3,14 @@
 Limits: memory is the resident set (RSS) summed over the processes, so a page that two of them share counts
 twice; PSS would count it once, but costs tens of milliseconds per process. A process that lives only
 between two looks is not seen. GPUs are asked without a CUDA context and without torch; what a driver does
-not tell stays None. PCIe and NVLink come from counters. Drivers without PCIe's counter measure it over 20
-milliseconds on request, during which the sampling thread waits.
+not tell stays None. PCIe and NVLink come from the driver's counters.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from sparkgpu.core.host.gpus import handles
+from sparkgpu.core.host.gpus import answer, handles
 from sparkgpu.core.host.telemetry import GpuSample
 
 DISTURBING_SHARE = 0.1
@@ -26,7 +26,6 @@ DISTURBING_SHARE = 0.1
 
 _KIB = 1024
 _ALL_LINKS = 0xFFFFFFFF
-_RATES = ("pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx")
 _WALK_SHARE = 1 / 200  # share of the time for finding descendants, which reads all of /proc
 
 
@@ -125,23 +124,16 @@ class MachineMeter:
         self._is_first = True
 
     def measure(self, at_s: float) -> dict[str, float | None]:
-        """Fields of a `Sample`; None where the system does not tell. The network is without loopback."""
-        cpu = used = available = received = sent = None
-        with suppress(OSError, RuntimeError, psutil.Error):
-            busy = psutil.cpu_percent(interval=None)
-            cpu, self._is_first = None if self._is_first else busy, False
-        with suppress(OSError, RuntimeError, psutil.Error):
-            memory = psutil.virtual_memory()
-            used, available = memory.total - memory.available, memory.available
-        with suppress(OSError, RuntimeError, psutil.Error):
-            links = [found for name, found in psutil.net_io_counters(pernic=True).items() if name != "lo"]
-            received, sent = sum(one.bytes_recv for one in links), sum(one.bytes_sent for one in links)
+        """Fields of a `Sample`. The network is without loopback."""
+        busy, memory = psutil.cpu_percent(interval=None), psutil.virtual_memory()
+        links = [link for name, link in psutil.net_io_counters(pernic=True).items() if name != "lo"]
+        cpu, self._is_first = None if self._is_first else busy, False
         return {
             "cpu_percent": cpu,
-            "mem_used_bytes": used,
-            "mem_available_bytes": available,
-            "net_rx_bytes_per_s": self._received.of(received, at_s),
-            "net_tx_bytes_per_s": self._sent.of(sent, at_s),
+            "mem_used_bytes": memory.total - memory.available,
+            "mem_available_bytes": memory.available,
+            "net_rx_bytes_per_s": self._received.of(sum(link.bytes_recv for link in links), at_s),
+            "net_tx_bytes_per_s": self._sent.of(sum(link.bytes_sent for link in links), at_s),
         }
 
 
@@ -152,7 +144,7 @@ class _Gpu:
     uuid: str = ""
     power_w: float | None = None
     at: float = 0.0
-    rates: dict[str, Rate] = field(default_factory=lambda: {name: Rate() for name in _RATES})
+    traffic: dict[str, Rate] = field(default_factory=lambda: defaultdict(Rate))
 
 
 class GpuMeter:
@@ -195,16 +187,10 @@ class GpuMeter:
         return tuple(self._measure(gpu, self._nvml) for gpu in self._gpus)
 
     def _measure(self, gpu: _Gpu, nvml: Any) -> GpuSample:
-        busy = used = total = power_w = None
-        # Try each reading separately: drivers and virtual GPUs lack different ones.
-        with suppress(nvml.NVMLError):
-            busy = nvml.nvmlDeviceGetUtilizationRates(gpu.handle).gpu
-        with suppress(nvml.NVMLError):
-            memory = nvml.nvmlDeviceGetMemoryInfo(gpu.handle)
-            used, total = memory.used, memory.total
-        with suppress(nvml.NVMLError):
-            power_w = nvml.nvmlDeviceGetPowerUsage(gpu.handle) / 1000
-        now = time.monotonic()
+        rates = answer(nvml, "nvmlDeviceGetUtilizationRates", gpu.handle)
+        memory = answer(nvml, "nvmlDeviceGetMemoryInfo", gpu.handle)
+        milliwatt = answer(nvml, "nvmlDeviceGetPowerUsage", gpu.handle)
+        now, power_w = time.monotonic(), None if milliwatt is None else milliwatt / 1000
         if power_w is not None and gpu.power_w is not None:
             # Trapezoidal rule between two samples; a gap in the readings adds nothing.
             joule = (power_w + gpu.power_w) / 2 * (now - gpu.at)
@@ -213,51 +199,43 @@ class GpuMeter:
         ours, others = self._processes(gpu, nvml)
         return GpuSample(
             gpu=gpu.index,
-            gpu_util=busy,
-            gpu_mem_bytes=used,
+            gpu_util=rates and rates.gpu,
+            gpu_mem_bytes=memory and memory.used,
             gpu_power_w=power_w,
             gpu_uuid=gpu.uuid,
-            gpu_mem_total_bytes=total,
-            **{f"gpu_{name}_bytes_per_s": value for name, value in _traffic(gpu, nvml).items()},
+            gpu_mem_total_bytes=memory and memory.total,
+            **_traffic(gpu, nvml),
             gpu_processes=ours,
             gpu_other_processes=others,
         )
 
     def _processes(self, gpu: _Gpu, nvml: Any) -> tuple[tuple[str, ...], int | None]:
         """The run's processes on the GPU, and the number of others."""
-        try:
-            pids = sorted({process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)})
-        except nvml.NVMLError:
+        running = answer(nvml, "nvmlDeviceGetComputeRunningProcesses", gpu.handle)
+        if running is None:
             return (), None
-        owners = {pid: self._owner(pid) for pid in pids}
+        owners = {pid: self._owner(pid) for pid in sorted({process.pid for process in running})}
         ours = tuple(f"{owner}:{pid}" for pid, owner in owners.items() if owner is not None)
-        return ours, len(pids) - len(ours)
+        return ours, len(owners) - len(ours)
 
 
 def _traffic(gpu: _Gpu, nvml: Any) -> dict[str, float | None]:
-    """Bytes per second over PCIe and NVLink, by name."""
-    fields = {
-        "pcie_rx": (nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0, 1),
-        "pcie_tx": (nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0, 1),
-        "nvlink_rx": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS, _KIB),
-        "nvlink_tx": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS, _KIB),
+    """Bytes per second over PCIe and NVLink, by the fields of a `GpuSample`."""
+    counters = {
+        "gpu_pcie_rx_bytes_per_s": (nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0, 1),
+        "gpu_pcie_tx_bytes_per_s": (nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0, 1),
+        "gpu_nvlink_rx_bytes_per_s": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS, _KIB),
+        "gpu_nvlink_tx_bytes_per_s": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS, _KIB),
     }
-    counters: dict[str, float] = {}
-    with suppress(nvml.NVMLError):
-        asked = [(number, scope) for number, scope, _ in fields.values()]
-        answers = nvml.nvmlDeviceGetFieldValues(gpu.handle, asked)
-        for (name, (_, _, unit)), answer in zip(fields.items(), answers, strict=True):
-            if answer.nvmlReturn == nvml.NVML_SUCCESS:
-                counters[name] = float(answer.value.ullVal * unit)
+    asked = [(number, scope) for number, scope, _ in counters.values()]
+    answers = answer(nvml, "nvmlDeviceGetFieldValues", gpu.handle, asked)
     now = time.monotonic()
-    found = {name: rate.of(counters.get(name), now) for name, rate in gpu.rates.items()}
-    for name, counter in (
-        ("pcie_rx", nvml.NVML_PCIE_UTIL_RX_BYTES), ("pcie_tx", nvml.NVML_PCIE_UTIL_TX_BYTES),
-    ):  # fmt: skip
-        if name not in counters:
-            with suppress(nvml.NVMLError):
-                found[name] = float(nvml.nvmlDeviceGetPcieThroughput(gpu.handle, counter) * _KIB)
-    return found
+    return {
+        name: gpu.traffic[name].of(
+            found.value.ullVal * unit if found.nvmlReturn == nvml.NVML_SUCCESS else None, now
+        )
+        for (name, (_, _, unit)), found in zip(counters.items(), answers or (), strict=False)
+    }
 
 
 class OtherWork:
