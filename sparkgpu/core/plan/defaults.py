@@ -81,11 +81,11 @@ def resolve(
     def neural(section: NeuralConfig) -> NeuralConfig:
         return _filled_neural(section, preset, strategy, size, device, limits.get("neural"))
 
-    further = [model for model in config.models if not isinstance(model, str)]
-    sections = {model.name: config.section(model.name) for model in further}
     others = {
-        name: _parameters(trees(section) if isinstance(section, TreesConfig) else neural(section))
-        for name, section in sections.items()
+        model.name: _parameters(trees(section) if isinstance(section, TreesConfig) else neural(section))
+        for model in config.models
+        if not isinstance(model, str)
+        for section in [config.section(model.name)]
     }
     own_trees, own_neural = trees(config.trees), neural(config.neural)
     update = {

@@ -8,10 +8,10 @@ from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.strategies import STRATEGIES
-from sparkgpu.core.config.values import Preset
 from sparkgpu.core.errors import ConfigError, DeviceError
 from sparkgpu.core.plan.devices import check_tree_device
-from sparkgpu.core.plan.plan import LanePlan, Plan, choose_preset, spread, with_contexts
+from sparkgpu.core.plan.plan import LanePlan, Plan, choose_preset, context_of, shared_threads, spread
+from sparkgpu.core.plan.preparation import Context
 from sparkgpu.core.plan.trials import lay_out_trials
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.words import counted
@@ -35,23 +35,48 @@ class Executor(Record):
 def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, master: str) -> Plan:
     """Plan the run over `executors`, of which there is at least one.
 
+    With ``cluster.lanes = "executors"`` each is a lane, like a device of one machine. Otherwise one H2O cloud
+    and one gang of ranks cover all of them, and trials run one after the other.
     Raises `DeviceError` if GPUs were asked for that the executors do not have or that would not be used.
     """
     assert executors
     on_gpu = all(executor.gpus for executor in executors)
-    _check_devices(config, executors, on_gpu=on_gpu)
-    _check_preparation(config)
+    has_cloud = config.cluster.lanes == "cloud"
+    _check(config, executors, on_gpu=on_gpu)
     reasons = {"devices": _words(executors), "prepare": "by Spark's pipeline, on the executors"}
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
-    alone = config.cluster.lanes == "executors" or len(executors) == 1
-    check_tree_device(config, reasons, on_gpu=on_gpu and alone)
-    lanes = tuple(_lane(index, executor) for index, executor in enumerate(executors))
-    if config.cluster.lanes == "executors":
-        return _lane_each(config, lanes, preset, reasons, master)
-    return _cloud(config, lanes, executors, preset, reasons, master)
+    check_tree_device(config, reasons, on_gpu=on_gpu and not (has_cloud and len(executors) > 1))
+    num_ranks = sum(executor.slots for executor in executors) if has_cloud else 1
+    device = _device(executors[0])
+    strategy = spread(
+        config, preset, reasons, device=device, num_devices=num_ranks, trials=1, memory_bytes=None
+    )
+    if has_cloud:
+        _check_cloud(config, strategy, num_ranks, executors, reasons)
+        repeats = config.repeats or 1
+    else:
+        repeats = config.repeats or (1 if config.split.folds else len(executors))
+        if config.repeats is None:
+            reasons["repeats"] = f"{repeats}" + (
+                ", the executors share the folds" if config.split.folds else ", one for each executor"
+            )
+    trials = lay_out_trials(config, repeats, len(executors), strategy, cloud=has_cloud)
+    return Plan(
+        preset=preset,
+        lanes=tuple(
+            _lane(index, executor, has_cloud, context_of(index, trials, "spark" if has_cloud else "arrow"))
+            for index, executor in enumerate(executors)
+        ),
+        trials=trials,
+        reasons=reasons,
+        master=master,
+        num_ranks=1 if strategy == "single" else num_ranks,
+        h2o_gpus=has_cloud and config.cluster.h2o_gpus,
+    )
 
 
-def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) -> None:
+def _check(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) -> None:
+    """Refuse what no cluster can do, and what these executors cannot."""
     if config.devices.cpu_lanes is not None or config.devices.gpus not in (None, "all"):
         raise ConfigError(
             "--gpus and --cpu-lanes name devices of one machine; on a cluster the executors own them. Set "
@@ -62,29 +87,31 @@ def _check_devices(config: RunConfig, executors: Sequence[Executor], *, on_gpu: 
             f"--gpus all: {_words(executors)}, not all with a GPU. Submit with "
             "--conf spark.executor.resource.gpu.amount=1 --conf spark.task.resource.gpu.amount=1."
         )
-    in_cloud = config.cluster.lanes == "cloud" and len(executors) > 1
     for trees in (found for found in config.sections() if isinstance(found, TreesConfig)):
-        _check_engine(config, trees, in_cloud=in_cloud, num_executors=len(executors))
-
-
-def _check_preparation(config: RunConfig) -> None:
+        if config.cluster.lanes == "cloud":
+            _check_engine(config, trees, len(executors))
     if config.prepare.by == "arrow":
         raise ConfigError(
             'prepare.by = "arrow": on a cluster Spark holds the rows, so its pipeline makes the features. '
             "Leave it out."
         )
+    if config.cluster.lanes == "executors" and config.neural.strategy not in ("auto", "single"):
+        raise ConfigError(
+            f'neural.strategy = "{config.neural.strategy}": with cluster.lanes = "executors" each network '
+            'trains on one executor. Leave it out, or set cluster.lanes = "cloud".'
+        )
 
 
-def _check_engine(config: RunConfig, trees: TreesConfig, *, in_cloud: bool, num_executors: int) -> None:
+def _check_engine(config: RunConfig, trees: TreesConfig, num_executors: int) -> None:
     engine = ENGINES.find(trees.engine_name)
     could = engine.gpu_in_cluster or config.cluster.h2o_gpus
-    if in_cloud and trees.tree_method == "gpu_hist" and not could:
+    if num_executors > 1 and trees.tree_method == "gpu_hist" and not could:
         raise DeviceError(
             f'trees.tree_method = "gpu_hist": in a cloud of {num_executors} nodes H2O XGBoost silently '
             'uses the CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
             'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
         )
-    if config.cluster.lanes == "cloud" and engine.on_cluster is None:
+    if engine.on_cluster is None:
         raise ConfigError(
             f'trees.engine = "{engine.name}" trains on one machine; on a cluster set cluster.lanes = '
             '"executors", or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.'
@@ -99,37 +126,10 @@ def _words(executors: Sequence[Executor]) -> str:
     return f"{counted(len(executors), 'executor')} on {counted(hosts, 'host')} with {held}"
 
 
-def _lane(index: int, executor: Executor) -> LanePlan:
-    """An executor as a lane; Spark, or the lane's own machine, decides its memory and ports."""
-    on_gpu = bool(executor.gpus)
-    threads = executor.cores
-    return LanePlan(
-        index=index,
-        device=f"cuda:{executor.gpus[0]}" if on_gpu else "cpu",
-        cuda_visible_devices=",".join(executor.gpus),
-        device_name=f"executor {executor.id} on {executor.host}",
-        threads=threads,
-        tree_threads=threads if on_gpu else max(1, threads - threads // 2),
-        neural_threads=threads if on_gpu else max(1, threads // 2),
-        heap_bytes=0,
-        port_base=0,
-    )
-
-
-def _cloud(
-    config: RunConfig,
-    lanes: tuple[LanePlan, ...],
-    executors: Sequence[Executor],
-    preset: Preset,
-    reasons: dict[str, str],
-    master: str,
-) -> Plan:
-    """One H2O cloud and one gang of ranks over all executors; trials one after the other."""
-    num_ranks = sum(executor.slots for executor in executors)
-    repeats = config.repeats or 1
-    strategy = spread(
-        config, preset, reasons, device=lanes[0].device, num_devices=num_ranks, trials=1, memory_bytes=None
-    )
+def _check_cloud(
+    config: RunConfig, strategy: str, num_ranks: int, executors: Sequence[Executor], reasons: dict[str, str]
+) -> None:
+    """Refuse a strategy that stays in one process, and give the reasons for the rest."""
     if config.neural.strategy == "auto" and strategy == "ddp":
         reasons["strategy"] = f"ddp: {counted(num_ranks, 'rank')}, one in each slot of the executors"
     if STRATEGIES.find(strategy).devices == "threads":
@@ -137,60 +137,33 @@ def _cloud(
             f'neural.strategy = "{strategy}" uses the devices of one process; on a cluster choose "ddp", or '
             "another that has one process for each."
         )
-    if strategy == "single":
-        num_ranks = 1
     engines = [found.engine_name for found in config.sections() if isinstance(found, TreesConfig)]
-    if (
-        lanes[0].device != "cpu"
-        and len(lanes) > 1
-        and not config.cluster.h2o_gpus
-        and any(not ENGINES.find(engine).gpu_in_cluster for engine in engines)
-    ):
+    on_gpu = config.cluster.h2o_gpus or all(ENGINES.find(engine).gpu_in_cluster for engine in engines)
+    if executors[0].gpus and len(executors) > 1 and not on_gpu:
         reasons["trees"] = (
             "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
             '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'
         )
-    # A rank has the cores of one task; H2O decides the threads of the trees beside it.
-    ranked = tuple(
-        lane.model_copy(update={"neural_threads": executor.task_cpus})
-        for lane, executor in zip(lanes, executors, strict=True)
-    )
-    trials = lay_out_trials(config, repeats, len(lanes), strategy, cloud=True)
-    return Plan(
-        preset=preset,
-        lanes=with_contexts(ranked, trials, "spark"),
-        trials=trials,
-        reasons=reasons,
-        master=master,
-        num_ranks=num_ranks,
-        h2o_gpus=config.cluster.h2o_gpus,
-    )
 
 
-def _lane_each(
-    config: RunConfig,
-    lanes: tuple[LanePlan, ...],
-    preset: Preset,
-    reasons: dict[str, str],
-    master: str,
-) -> Plan:
-    """A lane on each executor, and as many repeats as executors, like a machine with that many devices."""
-    if config.neural.strategy not in ("auto", "single"):
-        raise ConfigError(
-            f'neural.strategy = "{config.neural.strategy}": with cluster.lanes = "executors" each network '
-            'trains on one executor. Leave it out, or set cluster.lanes = "cloud".'
-        )
-    spread(config, preset, reasons, device=lanes[0].device, num_devices=1, trials=1, memory_bytes=None)
-    repeats = config.repeats or (1 if config.split.folds else len(lanes))
-    if config.repeats is None:
-        reasons["repeats"] = f"{repeats}" + (
-            ", the executors share the folds" if config.split.folds else ", one for each executor"
-        )
-    trials = lay_out_trials(config, repeats, len(lanes), "single")
-    return Plan(
-        preset=preset,
-        lanes=with_contexts(lanes, trials, "arrow"),
-        trials=trials,
-        reasons=reasons,
-        master=master,
+def _device(executor: Executor) -> str:
+    return f"cuda:{executor.gpus[0]}" if executor.gpus else "cpu"
+
+
+def _lane(index: int, executor: Executor, has_cloud: bool, context: Context) -> LanePlan:
+    """An executor as a lane; Spark, or the lane's own machine, decides its memory and ports."""
+    threads = executor.cores
+    for_trees, for_networks = (threads, threads) if executor.gpus else shared_threads(threads)
+    return LanePlan(
+        index=index,
+        device=_device(executor),
+        cuda_visible_devices=",".join(executor.gpus),
+        device_name=f"executor {executor.id} on {executor.host}",
+        threads=threads,
+        tree_threads=for_trees,
+        # A rank of a cloud has the cores of one task; H2O decides the threads of the trees beside it.
+        neural_threads=executor.task_cpus if has_cloud else for_networks,
+        heap_bytes=0,
+        port_base=0,
+        context=context,
     )

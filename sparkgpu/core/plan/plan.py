@@ -30,7 +30,7 @@ from sparkgpu.core.plan.gpu_memory import tree_bytes
 from sparkgpu.core.plan.preparation import Context, PreparedBy, choose_preparation
 from sparkgpu.core.plan.time_limit import MOST_REPEATS, explained_s, planned_s, training_ends
 from sparkgpu.core.plan.tree_defaults import TableSize
-from sparkgpu.core.plan.trials import TrialSpec, base_model, lay_out_trials
+from sparkgpu.core.plan.trials import TrialSpec, lay_out_trials
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
@@ -48,9 +48,8 @@ class LanePlan(Record):
     `threads` are its cores (Spark and H2O use all of them). The two branches train at the same time with
     `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
     cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap.
-    `port_base` is the first port of the lane's own block. `context` tells what is in its JVM.
-    `in_turn` means that its device takes one process
-    at a time, so the network waits until the trees' process has ended.
+    `port_base` is the first port of the lane's own block. `context` tells what is in its JVM. `in_turn` means
+    that its device takes one process at a time, so the network waits until the trees' process has ended.
     """
 
     index: int
@@ -71,9 +70,9 @@ class Plan(Record):
 
     On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
     processes that train a network spread over them, and `h2o_gpus` lets an H2O cloud of several nodes use
-    their GPUs. The result of a run with a `time_limit` (in seconds) has to be
-    there at `deadline` (since the epoch); a full report takes the rest of the time. The table is
-    `prepared_by` Spark's pipeline, or by Arrow without a JVM.
+    their GPUs. The result of a run with a `time_limit` (in seconds) has to be there at `deadline` (since the
+    epoch); a full report takes the rest of the time. The table is `prepared_by` Spark's pipeline, or by Arrow
+    without a JVM.
     """
 
     preset: Preset
@@ -115,14 +114,9 @@ class Plan(Record):
         if network.branch != "neural":
             return 0
         lanes = [lane for lane in network.gang if not self.lanes[lane].in_turn]
-        beside = {trial.model: trial.engine for lane in lanes for trial in self.of(lane, "trees")}
-        taken = [
-            tree_bytes(schema, parameters)
-            for model, engine in beside.items()
-            if self.tree_device(engine).startswith("cuda")
-            and isinstance(parameters := resolved.of(model), TreesParameters)
-        ]
-        return max(taken, default=0)
+        beside = [resolved.of(model) for model in {t.model for lane in lanes for t in self.of(lane, "trees")}]
+        trees = [parameters for parameters in beside if isinstance(parameters, TreesParameters)]
+        return max((tree_bytes(schema, parameters) for parameters in trees), default=0)
 
     def devices(self, trial: TrialSpec) -> tuple[str, ...]:
         """The devices on which a trial is planned."""
@@ -183,13 +177,11 @@ def make_plan(
         reasons["devices"] = "every visible GPU" if on_gpu else "the CPU, since no GPU is visible here"
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
     check_tree_device(config, reasons, on_gpu=on_gpu)
-    threads = max(1, machine.cores // len(devices))
     heap = heap_bytes(machine, len(devices))
     reasons["memory"] = (
         f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
         f"{machine.memory_bytes / GIB:.0f} GiB"
     )
-    alone = on_gpu or len(config.branches) == 1  # no branch has to share the cores
     engines = {section.engine_name for section in config.sections() if isinstance(section, TreesConfig)}
     both_on_gpu = len(config.branches) > 1 and any(ENGINES.find(engine).on_gpu for engine in engines)
     if both_on_gpu and any(device.alone for device in devices):
@@ -197,21 +189,6 @@ def make_plan(
             "the network waits for the trees: the GPU takes one process at a time (compute mode "
             "EXCLUSIVE_PROCESS; `nvidia-smi -c 0` lets both train at once)"
         )
-    lanes = tuple(
-        LanePlan(
-            index=index,
-            device=device.name,
-            cuda_visible_devices=device.visible,
-            device_name=device.title,
-            threads=threads,
-            tree_threads=threads if alone else max(1, threads - threads // 2),
-            neural_threads=threads if alone else max(1, threads // 2),
-            heap_bytes=heap,
-            port_base=port,
-            in_turn=device.alone and both_on_gpu,
-        )
-        for index, (device, port) in enumerate(zip(devices, ports, strict=True))
-    )
     networks = [section for section in config.sections() if isinstance(section, NeuralConfig)]
     if not on_gpu and any(reduces_on_cpu(network, has_amx=machine.has_amx) for network in networks):
         reasons["precision"] = (
@@ -224,9 +201,9 @@ def make_plan(
         preset,
         reasons,
         device=devices[0].name,
-        num_devices=nodes * len(lanes),
+        num_devices=nodes * len(devices),
         nodes=nodes,
-        trials=(config.repeats or len(lanes)) * (config.split.folds or 1) * _num_networks(config),
+        trials=(config.repeats or len(devices)) * (config.split.folds or 1) * max(1, len(networks)),
         memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
     )
     probed = tuple(name for name in config.model_names if on_gpu and _is_probed(config.section(name)))
@@ -234,17 +211,10 @@ def make_plan(
         reasons["engine"] = f"{AUTO_ENGINE}, after a probe of its library on the GPU" + (
             f"; where that fails, {cuda_engine}" if cuda_engine else ""
         )
-    repeats, reason = _repeats(config, preset, strategy, len(lanes))
-    if config.repeats is None:
-        reasons["repeats"] = reason
-    trials = lay_out_trials(config, repeats, len(lanes), strategy, nodes=nodes)
-    if probed:
-        trials = tuple(
-            trial.model_copy(update={"probed": True, "otherwise": cuda_engine})
-            if base_model(trial.model) in probed
-            else trial
-            for trial in trials
-        )
+    repeats = _repeats(config, preset, strategy, len(devices), reasons)
+    trials = lay_out_trials(
+        config, repeats, len(devices), strategy, nodes=nodes, probed=probed, otherwise=cuda_engine
+    )
     has_session = any(ENGINES.find(trial.engine).needs_h2o for trial in trials)
     prepared_by = choose_preparation(config, source, has_session=has_session, reasons=reasons)
     limit = config.time_limit
@@ -255,9 +225,27 @@ def make_plan(
             else f"{seconds_text(limit)}: training ends in time for scores and report"
         )
     kept_s = explained_s(limit) if limit is not None and config.report.level == "full" else 0.0
+    threads = max(1, machine.cores // len(devices))
+    shares = (threads, threads) if on_gpu or len(config.branches) == 1 else shared_threads(threads)
+    lanes = tuple(
+        LanePlan(
+            index=index,
+            device=device.name,
+            cuda_visible_devices=device.visible,
+            device_name=device.title,
+            threads=threads,
+            tree_threads=shares[0],
+            neural_threads=shares[1],
+            heap_bytes=heap,
+            port_base=port,
+            in_turn=device.alone and both_on_gpu,
+            context=context_of(index, trials, prepared_by),
+        )
+        for index, (device, port) in enumerate(zip(devices, ports, strict=True))
+    )
     return Plan(
         preset=preset,
-        lanes=with_contexts(lanes, trials, prepared_by),
+        lanes=lanes,
         trials=trials,
         reasons=reasons,
         prepared_by=prepared_by,
@@ -266,18 +254,16 @@ def make_plan(
     )
 
 
-def with_contexts(
-    lanes: Iterable[LanePlan], trials: Iterable[TrialSpec], prepared_by: PreparedBy
-) -> tuple[LanePlan, ...]:
-    """The lanes with what is in the JVM of each: where H2O grows trees, it is inside a Spark session."""
-    by_h2o = {lane for trial in trials if ENGINES.find(trial.engine).needs_h2o for lane in trial.gang}
+def shared_threads(threads: int) -> tuple[int, int]:
+    """The cores of trees and of networks that train on the same ones."""
+    return max(1, threads - threads // 2), max(1, threads // 2)
 
-    def context(lane: int) -> Context:
-        if lane in by_h2o:
-            return "spark + h2o"
-        return "spark" if lane == 0 and prepared_by == "spark" else "none"
 
-    return tuple(lane.model_copy(update={"context": context(lane.index)}) for lane in lanes)
+def context_of(lane: int, trials: Iterable[TrialSpec], prepared_by: PreparedBy) -> Context:
+    """What is in a lane's JVM: where H2O grows trees, it is inside a Spark session."""
+    if any(ENGINES.find(trial.engine).needs_h2o for trial in trials if lane in trial.gang):
+        return "spark + h2o"
+    return "spark" if lane == 0 and prepared_by == "spark" else "none"
 
 
 def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -> Preset:
@@ -324,10 +310,6 @@ def _hidden(network: NeuralConfig, preset: Preset, device: str) -> tuple[int, ..
     return hidden
 
 
-def _num_networks(config: RunConfig) -> int:
-    return max(1, sum(config.branch(name) == "neural" for name in config.model_names))
-
-
 def _is_probed(section: TreesConfig | NeuralConfig) -> bool:
     """Whether it is tried on the GPU first which engine trains these trees."""
     return (
@@ -337,17 +319,21 @@ def _is_probed(section: TreesConfig | NeuralConfig) -> bool:
     )
 
 
-def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int) -> tuple[int, str]:
-    """The number of seeds, and the reason if it was left open."""
+def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int, reasons: dict[str, str]) -> int:
+    """The number of seeds; adds the reason if it was left open."""
     if config.repeats is not None:
-        return config.repeats, "asked for"
+        return config.repeats
     if config.time_limit is not None and not config.split.folds:
-        return MOST_REPEATS, f"up to {MOST_REPEATS}, as many as fit in the time"
-    if STRATEGIES.find(strategy).is_gang:
-        return 1, "1: all devices train one network"
-    if preset == "best" and lanes < _BEST_REPEATS:
-        return _BEST_REPEATS, f"{_BEST_REPEATS}, whose predictions the blend averages, by the best preset"
-    return lanes, f"{lanes}, one for each lane"
+        repeats, reason = MOST_REPEATS, f"up to {MOST_REPEATS}, as many as fit in the time"
+    elif STRATEGIES.find(strategy).is_gang:
+        repeats, reason = 1, "1: all devices train one network"
+    elif preset == "best" and lanes < _BEST_REPEATS:
+        repeats = _BEST_REPEATS
+        reason = f"{_BEST_REPEATS}, whose predictions the blend averages, by the best preset"
+    else:
+        repeats, reason = lanes, f"{lanes}, one for each lane"
+    reasons["repeats"] = reason
+    return repeats
 
 
 def heap_bytes(machine: Machine, lanes: int) -> int:

@@ -11,13 +11,13 @@ before. Where the limit is near, fewer and larger steps make the most of it.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from sparkgpu.core.config.models import TreesConfig
 from sparkgpu.core.config.parameters import TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.networks import Value
-from sparkgpu.core.config.values import GrowPolicy, Preset
+from sparkgpu.core.config.values import Preset
 from sparkgpu.core.table.schema import TableSchema, Task
 
 _MAX_BINS = 256
@@ -94,13 +94,6 @@ class _Limits:
     early_stopping_rounds: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Growth:
-    grow_policy: GrowPolicy
-    max_depth: int
-    max_leaves: int
-
-
 _PRESETS: dict[Preset, _Limits] = {
     "fast": _Limits(core_s=50, row_s=2e-4, most_rounds=2500, learn_rate=0.03, early_stopping_rounds=80),
     "balanced": _Limits(core_s=300, row_s=3e-3, most_rounds=4500, learn_rate=0.02, early_stopping_rounds=120),
@@ -119,7 +112,7 @@ def tree_defaults(
     on_gpu = device.startswith("cuda") and config.tree_method in ("auto", "gpu_hist")
     growth = _growth(config, size, on_gpu=on_gpu)
     entry = ENGINES.find(config.engine_name)
-    own = {**asdict(growth), **entry.defaults}
+    own = {**growth, **entry.defaults}
     leaves = config.max_leaves or int(own["max_leaves"] or 2 ** (config.max_depth or int(own["max_depth"])))
     many_classes = size.num_classes >= _MANY_CLASSES
     if size.trees_per_round > 1:  # trees of classes with few rows stay small
@@ -141,7 +134,7 @@ def tree_defaults(
     patience = limits.early_stopping_rounds * min(1.0, limits.learn_rate / (config.learn_rate or learn_rate))
     return {
         **_COMMON,
-        **asdict(growth),
+        **growth,
         "max_bins": bins,
         "col_sample_rate_per_tree": _WIDE_SHARE if is_wide else 0.8,
         # With some classes a row adds little to the sum of second derivatives that `min_rows` limits. With
@@ -190,7 +183,7 @@ def _applied_s(size: TableSize, leaves: int) -> float:
     return size.trees_per_round * 1.2e-8 * math.log2(max(leaves, 2)) * size.train_rows
 
 
-def _growth(config: TreesConfig, size: TableSize, *, on_gpu: bool) -> _Growth:
+def _growth(config: TreesConfig, size: TableSize, *, on_gpu: bool) -> dict[str, float | str]:
     """How trees grow, and how far: leaf by leaf where the engine can, else level by level."""
     leafwise = not on_gpu or ENGINES.find(config.engine_name).leafwise_on_gpu
     if config.tree_method in ("exact", "approx") or config.max_depth:
@@ -204,8 +197,8 @@ def _growth(config: TreesConfig, size: TableSize, *, on_gpu: bool) -> _Growth:
         if size.trees_per_round > 1 and size.train_rows >= _MANY_ROWS:
             leaves *= _TIMES_WITH_CLASSES
         depth = _LEAFWISE_DEPTH if size.train_rows < _MANY_ROWS else 0
-        return _Growth(grow_policy="lossguide", max_depth=depth, max_leaves=leaves)
+        return {"grow_policy": "lossguide", "max_depth": depth, "max_leaves": leaves}
     depth = next((depth for rows, depth in _DEPTHS if size.train_rows < rows), _MOST_DEPTH)
     if size.num_features >= _WIDE:
         depth = int(math.log2(_WIDE_LEAVES))
-    return _Growth(grow_policy="depthwise", max_depth=depth, max_leaves=0)
+    return {"grow_policy": "depthwise", "max_depth": depth, "max_leaves": 0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import NeuralConfig, TreesConfig
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
@@ -87,11 +89,20 @@ def _counts(key: str, parameters: TreesParameters | NeuralParameters) -> bool:
 
 
 def lay_out_trials(
-    config: RunConfig, repeats: int, lanes: int, strategy: str, *, nodes: int = 1, cloud: bool = False
+    config: RunConfig,
+    repeats: int,
+    lanes: int,
+    strategy: str,
+    *,
+    nodes: int = 1,
+    cloud: bool = False,
+    probed: Sequence[str] = (),
+    otherwise: str | None = None,
 ) -> tuple[TrialSpec, ...]:
     """The trials of each seed and fold, spread over the lanes; in a `cloud` each trial uses all lanes.
 
-    The trials of a branch go to the lanes in turn, so that several lanes train several models at once.
+    The trials of a branch go to the lanes in turn, so that several lanes train several models at once. The
+    engines of the `probed` models are tried first; `otherwise` is the engine that may take their place.
     """
     folds: tuple[int | None, ...] = tuple(range(config.split.folds)) if config.split.folds else (None,)
     next_lane: dict[Branch, int] = {"trees": 0, "neural": 0}
@@ -120,6 +131,8 @@ def lay_out_trials(
                     gang=tuple(range(lanes)) if is_gang else (lane,),
                     strategy=strategy if branch == "neural" else "single",
                     nodes=nodes if is_gang else 1,
+                    probed=base_model(model) in probed,
+                    otherwise=otherwise if base_model(model) in probed else None,
                     settings=settings,
                     free=free_keys(section) if settings else (),
                 )
