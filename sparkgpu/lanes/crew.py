@@ -6,13 +6,12 @@ Only a failed preparation of the table ends the whole run.
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.registry.engines import BRANCHES, Branch
@@ -32,37 +31,10 @@ _WORTH_STACKS_S = 10.0  # after this much silence, an interruption writes stacks
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How the trials ended: names of those done, reasons of those that failed, and notes on trials."""
+    """How the trials ended: reasons of those that failed, and notes on trials."""
 
-    done: frozenset[str]
     failed: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
-
-
-class Crew(Protocol):
-    """Follows the workers of a run to their end, wherever they are."""
-
-    @property
-    def plan(self) -> Plan:
-        """What the workers carry out; a crew that starts anew may have another one then."""
-
-    def processes(self) -> dict[int, str]:
-        """The living processes on this machine from which all others descend, and what each is."""
-
-    def follow(
-        self,
-        on_event: Callable[[int, Branch, Event], None],
-        on_table: Callable[[], None],
-        beside: Iterator[None],
-    ) -> Outcome:
-        """Wait until every trial is done or failed, and pass on what the workers report.
-
-        Calls `on_table` once the table exists; `beside` does a piece of other work between two looks.
-        Raises the error with which the preparation of the table ended.
-        """
-
-    def dump_stacks_of_silent(self) -> None:
-        """Before an interruption: have workers that may hang write where they stand."""
 
 
 class LaneCrew:
@@ -88,7 +60,12 @@ class LaneCrew:
         on_table: Callable[[], None],
         beside: Iterator[None],
     ) -> Outcome:
-        """See `Crew.follow`; workers may still be closing Spark when this returns."""
+        """Wait until every trial is done or failed, and pass on what the workers report.
+
+        Calls `on_table` once the table exists; `beside` does a piece of other work between two looks. Workers
+        may still be closing Spark when this returns. Raises the error with which the preparation of the table
+        ended.
+        """
         running = list(self._workers)
         table_seen = False
         while any(self._undone(worker) for worker in running):
@@ -117,9 +94,7 @@ class LaneCrew:
             next(beside, None)
             time.sleep(_POLL_S)
         failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
-        names = (trial.name for trial in self.plan.trials)
-        done = frozenset(name for name in names if self._paths.trial(name).done.exists())
-        return Outcome(done=done, failed=failed, notes=self._notes)
+        return Outcome(failed=failed, notes=self._notes)
 
     def _undone(self, worker: Worker) -> bool:
         trials = self.plan.of(worker.lane.index, worker.branch)
@@ -170,12 +145,11 @@ class LaneCrew:
             return
         lane = self._paths.lane(worker.lane.index)
         file = lane.error(worker.branch)
-        if file.exists():
-            found = read_json(file)
-        else:
-            ended = ending(worker.process.returncode)
+        if not file.exists():
+            ended = _ending(worker.process.returncode)
             message = f"lane {worker.lane.index}: the {worker.branch} worker {ended}; see {lane.log}."
-            found = {"kind": "trial", "message": message}
+            write_json(file, {"kind": TrialError.kind, "message": message})
+        found = read_json(file)
         if (worker.prepares and not table_is_there) or found["kind"] == ExecutorLostError.kind:
             raise error_of_kind(found["kind"], found["message"])
         write_json(lane.root / "error.json", {"branch": worker.branch, **found})
@@ -183,7 +157,7 @@ class LaneCrew:
             worker.failed[name] = found["message"]
 
 
-def ending(status: int) -> str:
+def _ending(status: int) -> str:
     """In words, how a worker ended that gave no reason."""
     if status < 0:
         return f"was killed by signal {-status}" + (" (out of memory?)" if status == -9 else "")
@@ -197,33 +171,35 @@ def lane_crew(
     config: RunConfig,
     *,
     scratch: Path,
-    source: Source,
+    source: Source | None,
     environ: Mapping[str, str],
+    only: int | None = None,
 ) -> Iterator[LaneCrew]:
-    """Start every lane's workers; all of them and their descendants end with the block."""
+    """Start the workers of every lane, or of lane `only`; they and their descendants end with the block.
+
+    `source` is None if the table exists.
+    """
     workers: list[Worker] = []
     try:
-        for lane in plan.lanes:
+        for lane in plan.lanes if only is None else (plan.lanes[only],):
             own = paths.lane(lane.index)
             for branch in BRANCHES:  # left by a run that this one resumes
                 own.ended(branch).unlink(missing_ok=True)
             own.network_waits.unlink(missing_ok=True)
-            started = start_lane(
-                paths, plan, lane, config, scratch=scratch, source=source, environ=environ,
-                visible=partial(plan.visible_devices, lane.index),
-            )  # fmt: skip
+            started = start_lane(paths, plan, lane, config, scratch=scratch, source=source, environ=environ)
             for branch in BRANCHES:
                 if all(worker.branch != branch for worker in started):
                     write_text(own.ended(branch), "")
             workers += started
         yield LaneCrew(paths, plan, workers)
-        _wait_closed(workers)
+        # Give workers whose trials are over time to close Spark and H2O cleanly.
+        wait_closed([worker.process for worker in workers], _CLOSING_S)
     finally:
         end_groups([worker.process for worker in workers])
 
 
-def _wait_closed(workers: list[Worker]) -> None:
-    """Give workers whose trials are over time to close Spark and H2O cleanly."""
-    deadline = time.monotonic() + _CLOSING_S
-    while any(worker.process.poll() is None for worker in workers) and time.monotonic() < deadline:
+def wait_closed(processes: Sequence[subprocess.Popen[bytes]], within_s: float) -> None:
+    """Wait until these processes have ended, at most `within_s` seconds."""
+    deadline = time.monotonic() + within_s
+    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

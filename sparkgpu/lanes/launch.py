@@ -169,9 +169,8 @@ def start_lane(
     scratch: Path,
     source: Source | None,
     environ: Mapping[str, str],
-    visible: Callable[[Branch], str],
 ) -> list[Worker]:
-    """Start the workers of one lane that have work; `visible` holds the devices that CUDA may see in each."""
+    """Start the workers of one lane that have work."""
     folder = paths.lane(lane.index)
     folder.root.mkdir(parents=True, exist_ok=True)
     write_json(folder.lane, lane)
@@ -192,7 +191,7 @@ def start_lane(
             *(["--source", source.model_dump_json()] if source else []),
         ]  # fmt: skip
         environment = partial(
-            lane_environment, lane, branch, visible=visible(branch), environ=environ,
+            lane_environment, lane, branch, visible=plan.visible_devices(lane.index, branch), environ=environ,
             nodes=max((spec.nodes for spec in specs), default=1),
         )  # fmt: skip
         start = partial(_start, folder.log, lane, branch, scratch, options, environment)

@@ -34,9 +34,9 @@ from sparkgpu.core.rundir.results import Results, write_results
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source, find_source
-from sparkgpu.lanes.cluster.crew import cluster_crew
+from sparkgpu.lanes.cluster.crew import ClusterCrew, cluster_crew
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
-from sparkgpu.lanes.crew import Crew, lane_crew
+from sparkgpu.lanes.crew import LaneCrew, lane_crew
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
@@ -225,7 +225,9 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
     return config.model_copy(update={"data": data}), found.model_copy(update={"name": title or asked})
 
 
-def _train(asked: _Asked, paths: RunPaths, started: AbstractContextManager[Crew]) -> Trained:
+def _train(
+    asked: _Asked, paths: RunPaths, started: AbstractContextManager[LaneCrew | ClusterCrew]
+) -> Trained:
     config, display = asked.config, asked.display
 
     def on_table() -> None:

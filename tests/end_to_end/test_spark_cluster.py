@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,10 +142,17 @@ def test_the_flights_come_out_as_on_one_machine(cluster: Cluster, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_each_executor_can_be_a_lane(cluster: Cluster, tmp_path: Path) -> None:
+def test_each_executor_can_be_a_lane_whose_crashed_worker_is_started_once_more(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     table = write_table("breast_cancer", tmp_path)
     lanes = ("--set", "cluster.lanes=executors", "--set", "split.folds=3", "--set", "trees.ntrees=20")
-    run = on(cluster, tmp_path, table, "--target", "target", *NETWORK, *lanes)
+    command = cluster.submit(table, "--target", "target", *NETWORK, *lanes)
+    with started(command, tmp_path / "out", tmp_path, spark_environment()) as run:
+        run.wait_for_phase("starting Spark", 1, "trees", 200)
+        worker_of(run.paths.root, 1, "trees").send_signal(signal.SIGSEGV)
+        assert run.wait(350) == 0, run.stdout + run.stderr
+    assert "crashed with signal 11 while" in run.stdout
     trials = run.metrics["trials"]
     assert {trial["status"] for trial in trials} == {"done"}
     assert sorted(trial["name"] for trial in trials if trial["model"] == "trees") == [
@@ -188,15 +197,27 @@ def test_a_killed_rank_is_named_and_the_network_goes_on_from_its_checkpoint(
     )
 
 
-def rank_of(run_dir: Path, rank: int) -> psutil.Process:
-    """The process of a rank. Executors are not children of the run."""
+def on_executors(run_dir: Path, module: str) -> Iterator[psutil.Process]:
+    """The processes of a module that work for a run on executors, which are not children of the run."""
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if "sparkgpu.neural.ranks" in line and str(run_dir) in line:
-            with suppress(psutil.Error):
-                if process.environ()["RANK"] == str(rank):
-                    return process
+        if module in line and str(run_dir) in line:
+            yield process
+
+
+def rank_of(run_dir: Path, rank: int) -> psutil.Process:
+    for process in on_executors(run_dir, "sparkgpu.neural.ranks"):
+        with suppress(psutil.Error):
+            if process.environ()["RANK"] == str(rank):
+                return process
     raise AssertionError(f"no rank {rank}")
+
+
+def worker_of(run_dir: Path, lane: int, branch: str) -> psutil.Process:
+    for process in on_executors(run_dir, "sparkgpu.lanes.start"):
+        if f"--lane {lane} --branch {branch}" in " ".join(process.info["cmdline"]):
+            return process
+    raise AssertionError(f"no {branch} worker of lane {lane}")
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished
 from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.cluster.settings import ClusterSettings
-from sparkgpu.lanes.crew import LaneCrew, Outcome
+from sparkgpu.lanes.crew import LaneCrew, Outcome, wait_closed
 from sparkgpu.lanes.launch import FAR, Worker, outside_environment
 
 _POLL_S = 0.1
@@ -37,7 +37,12 @@ _MOST_STARTS = 2
 
 
 class ClusterCrew:
-    """The Spark application of a run, while it runs; `plan` is its layout over the executors it got."""
+    """The Spark application of a run; `plan` is its layout over the executors that it got.
+
+    `wanted` is the file with what the driver asks of the cluster.
+    """
+
+    plan: Plan
 
     def __init__(
         self,
@@ -54,14 +59,12 @@ class ClusterCrew:
         self._master = settings.master
         self._command = command
         self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
+        self._drivers: list[subprocess.Popen[bytes]] = []
         self._followed: LaneCrew | None = None
-        self.plan = self._start()
 
     def processes(self) -> dict[int, str]:
         """The driver's process id while it is alive."""
-        process = self._process
-        return {process.pid: "driver"} if process is not None and process.poll() is None else {}
+        return {driver.pid: "driver" for driver in self._drivers if driver.poll() is None}
 
     def follow(
         self,
@@ -69,23 +72,15 @@ class ClusterCrew:
         on_table: Callable[[], None],
         beside: Iterator[None],
     ) -> Outcome:
-        """Wait until every trial is done or failed, and pass on their reports (see `Crew.follow`)."""
+        """See `LaneCrew.follow`; calls `on_table` again after a second start, whose plan may differ."""
         lost: list[str] = []
-        tables = 0
-
-        def on_first_table() -> None:
-            nonlocal tables
-            tables += 1
-            if tables == 1:
-                on_table()
-
         while True:
             try:
                 self._followed = self._crew()
-                return self._followed.follow(on_event, on_first_table, beside)
+                return self._followed.follow(on_event, on_table, beside)
             except ExecutorLostError as error:
                 lost.append(str(error))
-            self.end()
+            end_groups(self._drivers)
             if len(lost) == _MOST_STARTS:
                 return self._given_up("; then ".join(lost))
             on_event(0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; once more"))
@@ -93,7 +88,7 @@ class ClusterCrew:
             # With one lost there may be fewer than were asked for: take those that come.
             write_json(self._wanted, {**read_json(self._wanted), "executors": None})
             try:
-                self.plan = self._start()
+                self._start()
             except SparkgpuError as error:
                 write_json(self._paths.plan, self.plan)  # what finished is scored and reported by it
                 return self._given_up(f"{lost[-1]}; then {error}")
@@ -103,19 +98,18 @@ class ClusterCrew:
         if self._followed is not None:
             self._followed.dump_stacks_of_silent()
 
-    def close(self) -> None:
-        """Give the driver time to stop Spark cleanly."""
-        deadline = time.monotonic() + _CLOSING_S
-        while self.processes() and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """With the driver running; every process on this machine ends with the block, and so do executors."""
+        try:
+            self._start()
+            yield
+            wait_closed(self._drivers, _CLOSING_S)  # give the driver time to stop Spark cleanly
+        finally:
+            end_groups(self._drivers)
 
-    def end(self) -> None:
-        """End every process of the application on this machine; its executors end with the driver."""
-        if self._process is not None:
-            end_groups([self._process])
-
-    def _start(self) -> Plan:
-        """Start the driver and wait for its plan. Raises the driver's error if it ends without one."""
+    def _start(self) -> None:
+        """Start a driver and wait for its plan. Raises the driver's error if it ends without one."""
         self._paths.plan.unlink(missing_ok=True)
         lane = self._paths.lane(0)
         lane.root.mkdir(parents=True, exist_ok=True)
@@ -123,7 +117,7 @@ class ClusterCrew:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
         with lane.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            driver = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -131,35 +125,36 @@ class ClusterCrew:
                 env=self._environment,
                 start_new_session=True,  # Ctrl-C reaches only the parent, and the whole group can be ended
             )
-        vitals = Vitals(self._process.pid)
+        self._drivers = [driver]
+        vitals = Vitals(driver.pid)
         while not self._paths.plan.exists():
             if vitals.look() >= self._patience_s:
-                dump_stacks(self._process.pid)
+                dump_stacks(driver.pid)
                 raise TrialError(
                     f"{self._master}: the driver hung before it had executors, nothing done for "
                     f"{vitals.idle_s:.0f} s; the stacks of its threads are in {lane.log}."
                 )
-            if self._process.poll() is not None:
+            if driver.poll() is not None:
                 if not lane.error("trees").exists():
                     lines = lane.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
                     last = f"its last output: {lines[-1].strip()!r}" if lines else "it wrote nothing"
                     raise TrialError(
-                        f"{self._master}: the driver ended with status {self._process.returncode} before it "
+                        f"{self._master}: the driver ended with status {driver.returncode} before it "
                         f"had executors; {last}."
                     )
                 found = read_json(lane.error("trees"))
                 raise error_of_kind(found["kind"], found["message"])
             time.sleep(_POLL_S)
-        return Plan.model_validate(read_json(self._paths.plan))
+        self.plan = Plan.model_validate(read_json(self._paths.plan))
 
     def _crew(self) -> LaneCrew:
-        assert self._process is not None
-        vitals = Vitals(self._process.pid)
+        (driver,) = self._drivers
+        vitals = Vitals(driver.pid)
         workers = [
             Worker(
                 lane=lane,
                 branch=branch,
-                process=self._process,
+                process=driver,
                 reader=EventReader(self._paths.lane(lane.index).events(branch)),
                 prepares=prepares_table(self._paths, lane.index, branch),
                 vitals=vitals,
@@ -175,11 +170,10 @@ class ClusterCrew:
         return any(not self._paths.trial(spec.name).done.exists() for spec in self.plan.of(lane, branch))
 
     def _given_up(self, reason: str) -> Outcome:
-        names = [trial.name for trial in self.plan.trials]
-        done = frozenset(name for name in names if self._paths.trial(name).done.exists())
         if not self._paths.schema.exists():
             raise TrialError(f"{reason}. Nothing had been trained yet.")
-        return Outcome(done=done, failed={name: reason for name in names if name not in done})
+        left = (spec for spec in self.plan.trials if not self._paths.trial(spec.name).done.exists())
+        return Outcome(failed={spec.name: reason for spec in left})
 
 
 @contextmanager
@@ -213,13 +207,10 @@ def cluster_crew(
         "--parent", str(os.getpid()), *(["--plan-only"] if dry_run else []),
     ]  # fmt: skip
     environment = {**outside_environment(environ), "TMPDIR": str(own), "PYTHONUNBUFFERED": "1"}
-    crew: ClusterCrew | None = None
+    patience_s = config.hang_after_s * FAR or math.inf
+    crew = ClusterCrew(paths, settings, patience_s, command, environment, wanted=file)
     try:
-        patience_s = config.hang_after_s * FAR or math.inf
-        crew = ClusterCrew(paths, settings, patience_s, command, environment, wanted=file)
-        yield crew
-        crew.close()
+        with crew.started():
+            yield crew
     finally:
-        if crew is not None:
-            crew.end()
         shutil.rmtree(shared, ignore_errors=True)

@@ -7,26 +7,21 @@ device. They write to the run directory, which all machines share.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.core.config import toml as config_io
-from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.devices import find_machine
-from sparkgpu.core.host.processes import end_groups
 from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
-from sparkgpu.core.plan.plan import LanePlan, Plan, heap_bytes
-from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.plan.plan import Plan, heap_bytes
+from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.lanes.crew import ending
-from sparkgpu.lanes.launch import Worker, start_lane
+from sparkgpu.lanes.crew import lane_crew
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_POLL_S = 0.2
 
 
 def run_lanes(session: SparkSession, paths: RunPaths, hosts: Sequence[str]) -> bool:
@@ -67,54 +62,21 @@ def _task(root: str, hosts: Sequence[str]) -> Callable[[Iterable[int]], Iterator
 def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
     """Run one lane on this machine. Returns whether all its trials are done."""
     plan = Plan.model_validate(read_json(paths.plan))
-    config = config_io.load(file=paths.config)
     hosts = [lane.device_name.rpartition(" ")[2] for lane in plan.lanes]
     with reserved_ports(1) as ports, scratch_folder() as scratch:
-        lane = plan.lanes[index].model_copy(
+        lanes = list(plan.lanes)
+        lanes[index] = lanes[index].model_copy(
             update={
                 "heap_bytes": heap_bytes(find_machine(), hosts.count(hosts[index])),
                 "port_base": ports[0],
                 "cuda_visible_devices": ",".join(gpus),
             }
         )
-        workers: list[Worker] = []
-        try:
-            workers = start_lane(
-                paths, plan, lane, config, scratch=scratch, source=None, environ=os.environ,
-                visible=lambda _: ",".join(gpus),
-            )  # fmt: skip
-            while any(worker.process.poll() is None for worker in workers):
-                for worker in workers:
-                    _look_after(paths, lane, worker)
-                time.sleep(_POLL_S)
-        finally:
-            end_groups([worker.process for worker in workers])
-    for worker in workers:
-        _explain(paths, lane, worker)
-    return all(worker.process.returncode == 0 for worker in workers)
-
-
-def _look_after(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:
-    """End a worker that hangs; the first time, start it again."""
-    for event in worker.reader.new():
-        worker.take(event)
-    if worker.process.poll() is not None or not worker.look():
-        return
-    worker.end_hung()
-    if worker.may_restart:
-        worker.say_restarted(paths)
-        worker.restart()
-    else:
-        write_json(
-            paths.lane(lane.index).error(worker.branch),
-            {"kind": TrialError.kind, "message": worker.given_up(paths)},
-        )
-
-
-def _explain(paths: RunPaths, lane: LanePlan, worker: Worker) -> None:
-    """Write the reason of a failure if the worker could not write it."""
-    file = paths.lane(lane.index).error(worker.branch)
-    status = worker.process.returncode
-    if status not in (0, 5) and not file.exists():
-        message = f"lane {lane.index}: the {worker.branch} worker {ending(status)} on {lane.device_name}."
-        write_json(file, {"kind": "trial", "message": message})
+        plan = plan.model_copy(update={"lanes": tuple(lanes)})
+        with lane_crew(
+            paths, plan, config_io.load(file=paths.config), scratch=scratch, source=None, environ=os.environ,
+            only=index,
+        ) as crew:  # fmt: skip
+            # The run's own process reads the same events, and shows them.
+            outcome = crew.follow(lambda lane, branch, event: None, lambda: None, iter(()))
+    return not outcome.failed
