@@ -96,9 +96,10 @@ class LaneCrew:
         failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
         return Outcome(failed=failed, notes=self._notes)
 
-    def _undone(self, worker: Worker) -> bool:
-        trials = self.plan.of(worker.lane.index, worker.branch)
-        return any(trial.name not in worker.over | worker.failed.keys() for trial in trials)
+    def _undone(self, worker: Worker) -> list[str]:
+        """The trials of a worker whose end it has not reported."""
+        names = [trial.name for trial in self.plan.of(worker.lane.index, worker.branch)]
+        return [name for name in names if name not in worker.over | worker.failed.keys()]
 
     def dump_stacks_of_silent(self) -> None:
         """Before an interruption: let workers that may hang write their stacks."""
@@ -139,8 +140,7 @@ class LaneCrew:
         """Handle a worker that has ended: its unfinished trials have failed with it."""
         end_groups([worker.process])
         write_text(self._paths.lane(worker.lane.index).ended(worker.branch), "")
-        trials = self.plan.of(worker.lane.index, worker.branch)
-        left = [trial.name for trial in trials if trial.name not in worker.over | worker.failed.keys()]
+        left = [name for name in self._undone(worker) if not self._paths.trial(name).done.exists()]
         if not left and (table_is_there or not worker.prepares):
             return
         lane = self._paths.lane(worker.lane.index)

@@ -7,6 +7,7 @@ used as they are, a network continues from its last checkpoint, and trees start 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,16 +18,26 @@ from typing import Any
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.config.keys import DevicesConfig, PrepareConfig, RunConfig, dotted
 from sparkgpu.core.config.toml import run_schema
-from sparkgpu.core.errors import EXIT_INTERRUPTED, ConfigError, NoticeToStop, SparkgpuError
+from sparkgpu.core.errors import (
+    EXIT_INTERRUPTED,
+    ConfigError,
+    DataError,
+    DeviceError,
+    NoticeToStop,
+    SparkgpuError,
+)
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_record, write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished, has_table
 from sparkgpu.core.table.demo import DEMO
 from sparkgpu.core.table.source import Source
+from sparkgpu.present.terminal.display import Display
+from sparkgpu.runs.lock import hold, owner_of
 from sparkgpu.runs.provenance import environment
 
 
+@contextmanager
 def run_folder(
     config: RunConfig,
     out: Path | None,
@@ -35,33 +46,36 @@ def run_folder(
     machine: Machine,
     *,
     resume: bool,
-) -> RunPaths:
-    """The run directory, with the configuration and the environment written into it.
+) -> Iterator[RunPaths]:
+    """The run directory, with the configuration and the environment in it; no other run may use it meanwhile.
 
-    With `resume` it is `out`, without unfinished work. Raises `ConfigError` if it is not writable, or if a
-    new one is not empty.
+    With `resume` it is `out`, without unfinished work. Raises `ConfigError` if it is not writable, if a new
+    one is not empty, or if another run uses it.
     """
-    if resume:
-        assert out is not None
-        paths = RunPaths(root=out.resolve())
-        clear_unfinished(paths)
-    else:
-        paths = _new_folder(out, "demo" if source.location == DEMO else source.name, started)
-    write_text(paths.config_schema, run_schema())
-    write_text(paths.config, config_io.dump(config))
-    write_json(paths.env, environment(machine))
-    return paths
+    if not resume:
+        out = _new_folder(out, "demo" if source.location == DEMO else source.name, started)
+    assert out is not None
+    paths = RunPaths(root=out.resolve())
+    with hold(paths, started):
+        if resume:
+            clear_unfinished(paths)
+        write_text(paths.config_schema, run_schema())
+        write_text(paths.config, config_io.dump(config))
+        write_json(paths.env, environment(machine))
+        yield paths
 
 
 def check_folder(out: Path | None) -> None:
     """Raise `ConfigError` if a new run cannot use the folder `out`, which holds other files."""
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        what = "holds another run" if (out / "run.toml").exists() else "is not an empty folder"
+        owner = owner_of(RunPaths(root=out))
+        is_run = owner or (out / "run.toml").exists()
+        what = f"holds another run{owner and f' ({owner})'}" if is_run else "is not an empty folder"
         raise ConfigError(f"--out {out}: it {what}. Choose a new folder, or remove this one.")
 
 
-def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
-    """The run directory, new or empty; never a folder that holds another run."""
+def _new_folder(out: Path | None, source: str, started: float) -> Path:
+    """A new or empty folder; never one that holds another run."""
     if out is None:
         stem = re.sub(r"[^0-9A-Za-z._-]+", "-", Path(source.rstrip("/")).name.partition(".")[0]).strip("-")
         began = datetime.fromtimestamp(started, UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -69,24 +83,37 @@ def _new_folder(out: Path | None, source: str, started: float) -> RunPaths:
         number = 2
         while out.exists():
             out, number = out.with_name(f"{out.name.partition('_')[0]}_{number}"), number + 1
-    try:
-        check_folder(out)
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"--out {out}: cannot be written ({error.strerror}). Choose another folder."
-        ) from None
-    return RunPaths(root=out.resolve())
+    check_folder(out)
+    return out
 
 
-def keep_log(paths: RunPaths) -> Path | None:
-    """Remove the folder of a run that was interrupted before it had a table, so that its name is free again.
+@contextmanager
+def stopping(paths: RunPaths, display: Display) -> Iterator[None]:
+    """If the block is interrupted or refuses, leave what a reader or `--resume` needs, and say it.
 
-    The workers' output stays in a file beside it, which is returned: it may show the reason.
+    Without a table nothing was trained, so an interrupted run and a refused table free the folder's name, and
+    so does what is refused before there is a plan.
     """
+    with record_stop_reason(paths):
+        try:
+            yield
+        except KeyboardInterrupt:
+            display.close()
+            if paths.schema.exists():
+                display.error(
+                    f"`sparkgpu run --resume --out {shlex.quote(str(paths.root))}` goes on from here"
+                )
+            elif kept := _keep_log(paths):
+                display.error(f"there was no table yet, so the run's folder was removed; its log is {kept}")
+            raise
+        except (ConfigError, DataError, DeviceError) as error:
+            if not paths.schema.exists() and (isinstance(error, DataError) or not paths.plan.exists()):
+                shutil.rmtree(paths.root, ignore_errors=True)
+            raise
+
+
+def _keep_log(paths: RunPaths) -> Path | None:
+    """Remove the folder; the workers' output stays in a file beside it: it may show the reason."""
     logs = sorted(file for file in paths.root.glob("lanes/*/*") if file.suffix in (".log", ".jsonl"))
     kept = paths.root.with_name(f"{paths.root.name}.interrupted.log") if logs else None
     if kept is not None:
@@ -95,7 +122,7 @@ def keep_log(paths: RunPaths) -> Path | None:
                 whole.write(f"== {file.relative_to(paths.root)}\n".encode())
                 with file.open("rb") as log:
                     shutil.copyfileobj(log, whole)
-    shutil.rmtree(paths.root)
+    shutil.rmtree(paths.root, ignore_errors=True)
     return kept
 
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
+from sparkgpu.core.errors import EXIT_DONE, ConfigError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.core.host.devices import Machine, choose_devices, find_machine
 from sparkgpu.core.host.java import find_java
 from sparkgpu.core.host.monitor import Monitor
@@ -40,7 +39,7 @@ from sparkgpu.lanes.crew import LaneCrew, lane_crew
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
-from sparkgpu.runs.folder import for_cpu, keep_log, record_stop_reason, run_folder
+from sparkgpu.runs.folder import for_cpu, run_folder, stopping
 from sparkgpu.runs.meanwhile import import_for_the_end, save_networks
 from sparkgpu.runs.provenance import check_engines, engine_with_cuda
 from sparkgpu.runs.reporting import make_report
@@ -111,11 +110,14 @@ class _Asked:
     resume: bool
     advice: AdviceRecord | str | None
 
-    def folder(self) -> RunPaths:
-        paths = run_folder(self.config, self.out, self.source, self.started, self.machine, resume=self.resume)
-        if isinstance(self.advice, AdviceRecord):
-            write_json(paths.advice, self.advice)
-        return paths
+    @contextmanager
+    def folder(self) -> Iterator[RunPaths]:
+        with run_folder(
+            self.config, self.out, self.source, self.started, self.machine, resume=self.resume
+        ) as paths:
+            if isinstance(self.advice, AdviceRecord):
+                write_json(paths.advice, self.advice)
+            yield paths
 
     def show(self, plan: Plan) -> None:
         self.display.plan(plan, self.source.name, self.config.data.target)
@@ -167,45 +169,36 @@ def _run_here(asked: _Asked) -> RunOutcome:
         if asked.dry_run:
             asked.show(plan)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=asked.out or Path()), results=None)
-        paths = asked.folder()
-        write_json(paths.plan, plan)
-        asked.show(plan)
-        with record_stop_reason(paths), scratch_folder() as scratch:
-            # Variables that the batch script sets take precedence.
-            shared = {**network_environment(config.cluster), **environ}
-            workers = lane_crew(paths, plan, config, scratch=scratch, source=asked.source, environ=shared)
-            trained = _train(asked, paths, workers)
-    return asked.finished(paths, plan, trained)
+        with asked.folder() as paths:
+            write_json(paths.plan, plan)
+            asked.show(plan)
+            with stopping(paths, asked.display), scratch_folder() as scratch:
+                # Variables that the batch script sets take precedence.
+                shared = {**network_environment(config.cluster), **environ}
+                workers = lane_crew(paths, plan, config, scratch=scratch, source=asked.source, environ=shared)
+                trained = _train(asked, paths, workers)
+            return asked.finished(paths, plan, trained)
 
 
 def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
     """The same run as one Spark application; its driver makes the plan when it has its executors."""
-    paths = asked.folder()
-    asked.display.waiting(f"waiting for executors of {settings.master}")
-    with record_stop_reason(paths), scratch_folder() as scratch:
-        crew = cluster_crew(
-            paths, settings, asked.config, scratch=scratch, source=asked.source, dry_run=asked.dry_run,
-            environ=asked.environ,
-        )  # fmt: skip
+    with asked.folder() as paths:
+        asked.display.waiting(f"waiting for executors of {settings.master}")
         try:
-            with crew as workers:
-                asked.show(workers.plan)
-                if not asked.dry_run:
+            with stopping(paths, asked.display), scratch_folder() as scratch:
+                crew = cluster_crew(
+                    paths, settings, asked.config, scratch=scratch, source=asked.source,
+                    dry_run=asked.dry_run, environ=asked.environ,
+                )  # fmt: skip
+                with crew as workers:
+                    asked.show(workers.plan)
+                    if asked.dry_run:
+                        return RunOutcome(exit_code=EXIT_DONE, paths=paths, results=None)
                     trained = _train(asked, paths, nullcontext(workers))
-        except (ConfigError, DataError, DeviceError):
-            if not paths.schema.exists():
-                shutil.rmtree(paths.root, ignore_errors=True)
-            raise
-        except KeyboardInterrupt:
-            if paths.root.exists():
-                _keep_log(paths, asked.display)
-            raise
         finally:
             if asked.dry_run:
                 shutil.rmtree(paths.root, ignore_errors=True)
-    if asked.dry_run:
-        return RunOutcome(exit_code=EXIT_DONE, paths=paths, results=None)
-    return asked.finished(paths, workers.plan, trained)
+        return asked.finished(paths, workers.plan, trained)
 
 
 def _has_table(out: Path | None) -> bool:
@@ -236,36 +229,26 @@ def _train(
         resolved = workers.plan.resolved(config, TableSize.of(schema))
         write_text(paths.config, config_io.dump(resolved.config))
 
-    try:
-        with (
-            started as workers,
-            Monitor(
-                paths.telemetry, lambda: {os.getpid(): "run", **workers.processes()}, gpus=_gpus(workers.plan)
-            ) as monitor,
-        ):
-            try:
-                outcome = workers.follow(
-                    display.event, on_table, _beside(paths, workers.plan, display, monitor)
-                )
-            except NoticeToStop:
-                save_networks(paths, workers.plan)
-                raise
-            except KeyboardInterrupt:
-                workers.dump_stacks_of_silent()
-                raise
-            begin = time.perf_counter()
-            # At the same time, the workers close Spark and H2O.
-            schema = read_schema(paths)
-            with watch_self(config.hang_after_s or math.inf, paths.hang_log):
-                found = evaluate(paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes)
-            scoring_s = time.perf_counter() - begin
-    except DataError:
-        if not paths.schema.exists():  # nothing was trained: free the name for the next try
-            shutil.rmtree(paths.root)
-        raise
-    except KeyboardInterrupt:
-        _keep_log(paths, display)
-        raise
+    with (
+        started as workers,
+        Monitor(
+            paths.telemetry, lambda: {os.getpid(): "run", **workers.processes()}, gpus=_gpus(workers.plan)
+        ) as monitor,
+    ):
+        try:
+            outcome = workers.follow(display.event, on_table, _beside(paths, workers.plan, display, monitor))
+        except NoticeToStop:
+            save_networks(paths, workers.plan)
+            raise
+        except KeyboardInterrupt:
+            workers.dump_stacks_of_silent()
+            raise
+        begin = time.perf_counter()
+        # At the same time, the workers close Spark and H2O.
+        schema = read_schema(paths)
+        with watch_self(config.hang_after_s or math.inf, paths.hang_log):
+            found = evaluate(paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes)
+        scoring_s = time.perf_counter() - begin
     return Trained(
         outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor,
         price_per_hour=config.cost.price_per_hour,
@@ -287,12 +270,3 @@ def _beside(paths: RunPaths, plan: Plan, display: Display, monitor: Monitor) -> 
 
 def _gpus(plan: Plan) -> list[str]:
     return [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
-
-
-def _keep_log(paths: RunPaths, display: Display) -> None:
-    """After an interruption: say how the run goes on or, before the table exists, free its name."""
-    display.close()
-    if paths.schema.exists():
-        display.error(f"`sparkgpu run --resume --out {shlex.quote(str(paths.root))}` goes on from here")
-    elif kept := keep_log(paths):
-        display.error(f"there was no table yet, so the run's folder was removed; its log is {kept}")

@@ -54,6 +54,16 @@ def test_a_half_line_waits_for_its_end(tmp_path: Path) -> None:
         assert reader.new() == []
 
 
+def test_a_torn_line_of_a_killed_worker_costs_only_itself(tmp_path: Path, reader: EventReader) -> None:
+    file = tmp_path / "lanes" / "0" / "trees.events.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b'{"at":1.0,"kind":"trial_do')
+    EventWriter(file, tmp_path / "phases.json").trial_done("a")  # of the worker that takes its place
+    with file.open("ab") as torn:
+        torn.write(b'\xff\x00{"at":2.0}\n{"at":3.0,"kind":"alive"}\n')
+    assert [(event.kind, event.trial) for event in reader.new()] == [("trial_done", "a"), ("alive", None)]
+
+
 def test_lines_of_several_threads_stay_whole(writer: EventWriter, reader: EventReader) -> None:
     text = "x" * 5000
 
@@ -84,6 +94,10 @@ def test_the_seconds_of_a_phase_add_up_and_are_kept_when_it_fails(
     second = read_json(tmp_path / "phases.json")["waiting"]
     assert 0.049 <= first < second
     assert second >= 0.098
+    resumed = EventWriter(tmp_path / "lanes" / "0" / "trees.events.jsonl", tmp_path / "phases.json")
+    with resumed.phase("waiting"):
+        pause.wait(0.05)
+    assert read_json(tmp_path / "phases.json")["waiting"] >= 0.147
 
 
 def test_the_file_is_only_ever_appended_to(tmp_path: Path, writer: EventWriter, reader: EventReader) -> None:

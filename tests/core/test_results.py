@@ -13,7 +13,6 @@ from sparkgpu.core.rundir.curve import CurvePoint, curve_as_csv, read_curve
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.results import read_results, write_results
 from sparkgpu.present.leaderboard import metric_cells
-from sparkgpu.runs.finish import cost
 from sparkgpu.score.metrics import best
 
 
@@ -145,9 +144,3 @@ def test_a_learning_curve_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8").splitlines()[0] == "step,elapsed_s,metric,train,valid"
     assert read_curve(file) == ("log_loss", points)
     assert read_curve(tmp_path / "absent.csv") == ("", [])
-
-
-def test_the_price_is_that_of_every_device_for_the_whole_run() -> None:
-    assert cost(4, 1800.0, 12.5, 3.5).price == pytest.approx(7.0)
-    free = cost(4, 1800.0, None, None)
-    assert (free.device_hours, free.energy_wh, free.price) == (2.0, None, None)

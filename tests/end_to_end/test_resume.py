@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from running import COMMAND, finished, started, until, write_table
 
+from sparkgpu.core.host.telemetry import read_telemetry
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_json
 
@@ -29,13 +32,21 @@ def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) ->
     checkpoints = out / "trials" / "neural-s7" / "checkpoints"
     with started(command, out, tmp_path) as run:
         until(lambda: bool(list(checkpoints.glob("epoch-000[1-9]*"))), "ten epochs", 90, run.process)
+        for again in (("--resume",), (str(cancer), "--target", "target")):
+            second = subprocess.run(
+                [*COMMAND, "run", *again, "--out", str(out)], capture_output=True, text=True
+            )
+            assert (second.returncode, f"process {run.process.pid} of " in second.stderr) == (2, True)
         run.signal(signal.SIGKILL)
+    first = [sample.elapsed_s for sample in read_telemetry(run.paths.telemetry)][-1]
     resumed = finished([*COMMAND, "run", "--resume"], out, tmp_path)
     assert "writing the table" not in resumed.stdout
     fit = read_json(out / "trials" / "neural-s7" / "fit.json")
     assert fit["notes"][0].startswith("resumed from a checkpoint after epoch ")
     for name in ("models", "comparison"):
         assert resumed.metrics[name] == whole.metrics[name]
+    part_s = [sample.elapsed_s for sample in read_telemetry(run.paths.telemetry)][-1]
+    assert resumed.metrics["run"]["wall_s"] >= first + part_s > first
 
 
 @pytest.mark.slow
@@ -46,6 +57,11 @@ def test_a_run_killed_while_its_pipeline_was_saved_makes_its_table_again(tmp_pat
     shutil.rmtree(tmp_path / "out" / "pipeline")
     again = finished([*COMMAND, "run", "--resume"], tmp_path / "out", tmp_path, within_s=30)
     assert again.metrics["models"] == whole["models"]
+    about, before = again.metrics["run"], whole["run"]
+    assert abs(datetime.fromisoformat(about["started_at"]) - datetime.fromisoformat(before["started_at"])) < (
+        timedelta(seconds=5)
+    )
+    assert about["wall_s"] > before["wall_s"] and about["peak_rss_bytes"] >= before["peak_rss_bytes"]
     assert "writing the table" in again.stdout and (again.paths.pipeline / "metadata").exists()
 
 

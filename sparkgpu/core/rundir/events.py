@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from sparkgpu.core.rundir.files import Record, write_json
+from pydantic import ValidationError
+
+from sparkgpu.core.rundir.files import UNREADABLE, Record, read_json, write_json
 
 TRAINING = "training"
 """The phase in which a trial's device works for it."""
@@ -46,9 +48,13 @@ class EventWriter:
 
     def __init__(self, path: Path, phases_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        if (size := os.fstat(self._descriptor).st_size) and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")  # a worker was killed in the middle of a line
         self._phases_path = phases_path
         self._phases: dict[str, float] = {}
+        with suppress(*UNREADABLE):  # what earlier parts of a resumed run took counts as well
+            self._phases = read_json(phases_path)
 
     def close(self) -> None:
         """Only a process that outlives its writer needs this."""
@@ -99,7 +105,10 @@ class EventWriter:
 
 
 class EventReader:
-    """Reads the events since the last read; an incomplete last line is left for the next read."""
+    """Reads the events since the last read. An incomplete last line is left for the next read.
+
+    A line that is no event, since a worker was killed or a disk was full, is passed over.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -116,4 +125,8 @@ class EventReader:
             return []
         end = data.rfind(b"\n") + 1
         self._offset += end
-        return [Event.model_validate_json(line) for line in data[:end].splitlines()]
+        found = []
+        for line in data[:end].splitlines():
+            with suppress(ValidationError):
+                found.append(Event.model_validate_json(line))
+        return found

@@ -94,6 +94,8 @@ class RunPaths:
     """The stacks of the run's own process, if it hung in its last steps."""
     stopped = _Below("stopped.json")
     """What stopped the run before its end, and its exit code; a run that was killed leaves none."""
+    running = _Below("running.json")
+    """The owner of the folder while a run uses it: its process holds a lock on this file."""
     checkpoint_request = _Below("checkpoint-request")
     """While this file exists, every network in training writes one checkpoint as soon as it can."""
     metrics = _Below("metrics.json")
