@@ -55,8 +55,8 @@ def run_folder(
     if not resume:
         out = _new_folder(out, "demo" if source.location == DEMO else source.name, started)
     assert out is not None
-    paths = RunPaths(root=out.resolve())
-    with hold(paths, started):
+    with hold(RunPaths(root=out), started):
+        paths = RunPaths(root=out.resolve())
         if resume:
             clear_unfinished(paths)
         write_text(paths.config_schema, run_schema())
