@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparkgpu.core.errors import EXIT_DONE, ConfigError, DeviceError
+
+if TYPE_CHECKING:
+    from sparkgpu.ops.doctor.check import Check
 
 
 def doctor(
@@ -27,7 +30,7 @@ def doctor(
     from sparkgpu.core.config import toml
     from sparkgpu.core.config.toml import keyed
     from sparkgpu.ops.doctor.doctor import examine
-    from sparkgpu.present.terminal.commands import examining
+    from sparkgpu.present.terminal.commands import plain_console, telling
 
     if not deep and not (gpus is None and cpu_lanes is None and out is None):
         raise ConfigError("--gpus, --cpu-lanes and --out: without --deep nothing is trained. Add --deep.")
@@ -35,8 +38,14 @@ def doctor(
     folder = out or Path()
     if deep and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise ConfigError(f"--out {folder}: it is not a folder that you may write to. Name another one.")
-    with examining(quiet=as_json) as shown:
-        report = examine(asked if deep else None, os.environ, shown.check, shown.begin)
+    console = plain_console()
+
+    def show(check: Check) -> None:
+        for line in check.lines() if not as_json else ():
+            console.print(line, soft_wrap=True)
+
+    with telling(None if as_json else console) as tell:
+        report = examine(asked if deep else None, os.environ, show, tell)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     if deep:

@@ -28,7 +28,8 @@ from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import page_of, render
 from sparkgpu.present.table import DASH, Cell, Table, interval_cell, number_cell, seconds_cell, table_of
 from sparkgpu.present.tables import Fact, signed, signed_interval, taken
-from sparkgpu.present.terminal.tables import print_line, print_runs
+from sparkgpu.present.terminal.commands import show_lines
+from sparkgpu.present.terminal.tables import print_runs
 from sparkgpu.score.metrics import greater_is_better
 
 _LONG = 40  # letters of a setting in a cell; the whole stands in its tooltip
@@ -66,17 +67,17 @@ def compare(folders: Sequence[Path], out: Path) -> Path:
     apart = why_apart(groups)
     boards = [board(group) for group in groups]
     if apart:
-        print_line(apart)
+        show_lines(apart)
     for one in boards:
-        print_line("")
+        show_lines("")
         if apart:
-            print_line(one.title)
+            show_lines(one.title)
         print_runs(of_runs(one.metric, one.entries))
-        print_line(one.verdict)
-        print_line(one.note)
+        show_lines(one.verdict)
+        show_lines(one.note)
     _write_page(out, runs, boards, apart)
-    print_line("")
-    print_line(f"page  {out}")
+    show_lines("")
+    show_lines(f"page  {out}")
     return out
 
 

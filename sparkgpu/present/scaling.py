@@ -16,7 +16,6 @@ from sparkgpu.core.rundir.files import UNREADABLE, read_record
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.rundir.results import DoneTrial, Results
-from sparkgpu.core.words import seconds_text
 from sparkgpu.present.table import (
     DASH,
     Cell,
@@ -129,27 +128,16 @@ def how_to_measure(paths: RunPaths, plan: Plan, found: Results) -> str:
 
 
 def bench_table(rows: Sequence[BenchRow]) -> Table:
-    """The table of a bench; figures that other work disturbed have a question mark."""
-    compared = bool(rows) and rows[0].is_disturbed
-
-    def doubted(row: BenchRow, text: str, value: float) -> Cell:
-        hint = "Other work disturbed this figure." if row.is_disturbed else ""
-        return Cell(text=f"{text} ?" if row.is_disturbed else text, number=True, value=value, hint=hint)
-
-    def against_first(row: BenchRow, text: str, value: float) -> Cell:
-        """The first row's own is 1 whatever happened."""
-        is_doubtful = row is not rows[0] and (compared or row.is_disturbed)
-        return doubted(row.model_copy(update={"is_disturbed": is_doubtful}), text, value)
-
+    """The table of a bench."""
     columns: dict[str, Callable[[BenchRow], Cell | str]] = {
         "configuration": lambda row: row.name,
         "devices": lambda row: whole_cell(row.devices),
         "networks": lambda row: whole_cell(row.networks),
-        "time": lambda row: doubted(row, seconds_text(row.time_s), row.time_s),
-        "rows/s": lambda row: doubted(row, f"{row.rows_per_s:,.0f}", row.rows_per_s),
-        "speed-up": lambda row: against_first(row, f"{row.speed_up:.2f}", row.speed_up),
-        "efficiency": lambda row: against_first(row, f"{row.efficiency:.0%}", row.efficiency),
-        "device-hours": lambda row: doubted(row, three_digits(row.device_hours), row.device_hours),
+        "time": lambda row: seconds_cell(row.time_s),
+        "rows/s": lambda row: whole_cell(row.rows_per_s),
+        "speed-up": lambda row: number_cell(row.speed_up, "{:.2f}".format),
+        "efficiency": lambda row: number_cell(row.efficiency, "{:.0%}".format),
+        "device-hours": lambda row: number_cell(row.device_hours, three_digits),
         "cost": lambda row: number_cell(row.price, three_digits),
         "note": lambda row: row.note,
     }

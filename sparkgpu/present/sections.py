@@ -287,7 +287,6 @@ def _machine(run: Inputs) -> Content:
         "busy": scaling.busy_sentence(paths, plan, found),
         "bench": bench and scaling.bench_table(bench.rows),
         "bench_title": bench.title if bench else "",
-        "bench_doubts": bench is not None and any(row.is_disturbed for row in bench.rows),
         "bench_notes": bench.notes if bench else (),
         "how_to_bench": "" if bench else scaling.how_to_measure(paths, plan, found),
     }

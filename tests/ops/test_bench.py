@@ -17,7 +17,6 @@ from sparkgpu.core.rundir.advice import BenchRecord
 from sparkgpu.core.rundir.files import read_record
 from sparkgpu.ops.advise.scaling import Link, Step
 from sparkgpu.ops.bench.command import _carry_out
-from sparkgpu.ops.bench.page import lines
 from sparkgpu.ops.bench.rows import assumptions, measured_rows, simulated_rows
 from sparkgpu.ops.bench.train import Case, Measured
 
@@ -27,21 +26,18 @@ STEP = Step(
 )  # fmt: skip
 
 
-def measured(
-    name: str, devices: int, epoch_s: float, networks: int = 1, threads: int = 1, other_cores: float = 0.0
-) -> Measured:
-    case = Case(name=name, devices=devices)
+def measured(case: str, devices: int, epochs_s: list[float], threads: int = 1) -> Measured:
+    strategy = "ddp" if case == "ddp" else "single"
     return Measured(
-        case=case, rows_per_s=networks * 10_000 / epoch_s, epoch_s=epoch_s, networks=networks,
-        threads=threads, epochs=4, batch=256, parameters=1_000, train_rows=10_000,
-        wall_s=20.0, other_cores=other_cores,
+        case=Case(name=case, strategy=strategy, devices=devices), epochs_s=epochs_s, threads=threads,
+        batch=256, parameters=1_000, train_rows=10_000, wall_s=20.0,
     )  # fmt: skip
 
 
 FOUND = [
-    measured("single", 1, 4.0, threads=2),
-    measured("ddp", 2, 2.5),
-    measured("lanes", 2, 5.0, networks=2),
+    measured("single", 1, [4.0], threads=2),
+    measured("ddp", 2, [2.5]),
+    measured("lanes", 2, [5.0, 5.0]),
 ]
 
 
@@ -56,26 +52,13 @@ def test_rows_give_speed_up_efficiency_hours_and_price() -> None:
 
 
 def test_more_threads_than_cores_are_called_oversubscribed() -> None:
-    (row,) = measured_rows([measured("lanes", 3, 4.0, networks=3)], cores=2, on_cpu=True, price=None)
+    (row,) = measured_rows([measured("lanes", 3, [4.0] * 3)], cores=2, on_cpu=True, price=None)
     assert row.note == "oversubscribed: 3 threads on 2 cores"
-    assert measured_rows([measured("ddp", 2, 4.0)], cores=8, on_cpu=False, price=None)[0].note == ""
-
-
-def test_figures_that_other_work_disturbed_have_a_question_mark() -> None:
-    quiet, loud = measured("single", 1, 4.0), measured("ddp", 2, 2.5, other_cores=0.7)
-    _, (first, second) = lines(measured_rows([quiet, loud], cores=2, on_cpu=True, price=None))
-    assert not any("?" in cell for cell in first)
-    assert second[3:8] == ("2.5 s ?", "4,000 ?", "1.60 ?", "80% ?", "0.00139 ?")
-    assert second[9] == "the same 2 cores, 1 core for each lane; other work: 0.7 cores"
-    loud = measured("single", 1, 4.0, other_cores=0.7)
-    quiet = measured("ddp", 2, 2.5, other_cores=0.1)
-    _, (first, second) = lines(measured_rows([loud, quiet], cores=2, on_cpu=True, price=None))
-    assert first[5] == "1.00" and first[3] == "4.0 s ?"
-    assert second[3:7] == ("2.5 s", "4,000", "1.60 ?", "80% ?"), "it is compared with a disturbed row"
+    assert measured_rows([measured("ddp", 2, [4.0])], cores=8, on_cpu=False, price=None)[0].note == ""
 
 
 def test_simulated_rows_say_so_and_lanes_are_ideal() -> None:
-    rows = simulated_rows(FOUND[0], [8, 64], ["ddp", "tp"], step=STEP, cores=2, price=None)
+    rows = simulated_rows(FOUND[0], [8, 64], ["ddp", "tp"], step=STEP, price=None)
     assert [(row.name, row.devices) for row in rows] == [("lanes", 8), ("ddp", 8), ("lanes", 64), ("ddp", 64)]
     assert all(row.is_simulated and row.note == "simulated" for row in rows)
     assert [row.efficiency for row in rows if row.name == "lanes"] == [1.0, 1.0]
@@ -165,7 +148,7 @@ def test_one_network_over_two_lanes_is_timed_against_one_device_and_simulated_fu
         "--set", "neural.architecture=mlp", "--set", "neural.hidden=[16]", cwd=flowers.parent,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    assert "training: single on 1 device (3 configurations, about " in ended.stderr
+    assert "training: single on 1 device (1 of 3) ..." in ended.stderr
     assert "training: ddp on 2 devices (2 of 3, about " in ended.stderr
     rows = list(csv.DictReader((flowers.parent / "here" / "bench.csv").open()))
     assert [(row["configuration"], row["devices"]) for row in rows] == [

@@ -53,7 +53,7 @@ SMALL = (
         (["advise", "flowers.parquet", "--target", "kind", "--strategy", "ddp"], 2, "this run has one"),
         (["advise", "flowers.parquet", "--target", "kind", "--cpu-lanes", "9999"], 3, "cores are usable"),
         (["advise", "flowers.parquet", "--target", "kind", "--set", "search=5"], 2, "search: how long"),
-        (["advise", "table:a.b", "--target", "kind"], 4, "a table of Spark's catalog"),
+        (["advise", "table:a.b", "--target", "kind"], 4, "Spark has to open it"),
         (["run", "flowers.parquet", "--target", "kind", "--advise", "--out", "."], 2, "not an empty folder"),
     ],
 )

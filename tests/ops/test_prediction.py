@@ -14,10 +14,9 @@ from sparkgpu.core.host.gpus import Gpu
 from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import OptionRecord
-from sparkgpu.ops.advise.advice import command
 from sparkgpu.ops.advise.options import Ways
 from sparkgpu.ops.advise.place import Place
-from sparkgpu.ops.advise.predict import Work, branch_ends, expected_shares, predict
+from sparkgpu.ops.advise.predict import branch_ends, expected_shares, predict
 from sparkgpu.ops.advise.sample import Sample
 from sparkgpu.ops.advise.speed import MachineSpeed, Piece, shortened
 
@@ -26,8 +25,10 @@ MACHINE = Machine(cores=1, memory_bytes=32 * GIB)
 HERE = Place(kind="terminal", found="a terminal or a script")
 
 
-def work(steps: int, step_s: float, free_step_s: float, before_s: float = 0.0, after_s: float = 0.0) -> Work:
-    return Work(before_s=before_s, steps=steps, step_s=step_s, free_step_s=free_step_s, after_s=after_s)
+def work(steps: int, step_s: float, free_step_s: float, before_s: float = 0.0, after_s: float = 0.0) -> Piece:
+    return Piece(
+        before_s=before_s, steps=steps, step_s=step_s, free_step_s=free_step_s, after_s=after_s, predict_s=0.2
+    )  # fmt: skip
 
 
 def test_a_branch_is_faster_once_the_other_one_has_ended() -> None:
@@ -55,18 +56,16 @@ def calibration(
     plan: Plan, whole_rows: int, sample_rows: int = 10_000, parameters: int = 40_000
 ) -> MachineSpeed:
     size = TableSize(task="binary", train_rows=int(0.7 * whole_rows), num_features=10, num_classes=2)
-    each = {"before_s": 0.5, "after_s": 1.5, "predict_s": 0.2}
     pieces = {
-        "trees": Piece(step_s=0.01, free_step_s=0.01, **each),
-        "neural": Piece(step_s=0.4, free_step_s=0.25, **each),
+        "trees": work(30, 0.01, 0.01, before_s=0.5, after_s=1.5),
+        "neural": work(10, 0.4, 0.25, before_s=0.5, after_s=1.5),
     }
     sample = Sample(
-        file=Path("s"), rows=sample_rows, whole_rows=whole_rows, is_exact=True, size=size, num_words=2,
-        num_flags=3,
+        file=Path("s"), rows=sample_rows, whole_rows=whole_rows, size=size, num_words=2, num_flags=3,
     )  # fmt: skip
     resolved = plan.resolved(toml.load(options={"data.target": "y"}), size)
     return MachineSpeed(
-        sample=sample, size=size, resolved=resolved, train_rows=int(0.7 * sample_rows), rounds=30, epochs=10,
+        sample=sample, size=size, resolved=resolved, train_rows=int(0.7 * sample_rows),
         ready_s=6.0, jvm_s=1.0, pieces=pieces, end_s=0.5, wall_s=14.0, peak_rss_bytes=GIB,
         peak_device_bytes=None, parameters=parameters,
     )  # fmt: skip
@@ -112,9 +111,9 @@ def test_small_tables_are_expected_to_stop_early_and_large_ones_are_not() -> Non
 
 
 def test_the_small_run_trains_the_same_models_for_a_few_steps() -> None:
-    config = toml.load(options={"also": "lightgbm", "time_limit": "5m", "repeats": 3})
+    config = toml.load(options={"also": "lightgbm", "repeats": 3})
     short = shortened(config, 30, 5, 1)
-    assert (short.trees.ntrees, short.neural.epochs, short.time_limit, short.repeats) == (30, 5, None, 1)
+    assert (short.trees.ntrees, short.neural.epochs, short.repeats) == (30, 5, 1)
     assert short.section("lightgbm").ntrees == 30  # type: ignore[union-attr]
     assert not short.trees.try_smaller, "one training is measured"
     assert short.model_names == config.model_names
@@ -180,5 +179,5 @@ def test_a_table_beyond_the_memory_points_to_a_cluster() -> None:
 )
 def test_the_place_decides_the_command(kind: str, way: str | None, begins: str) -> None:
     place = Place(kind=kind, found="seen")  # type: ignore[arg-type]
-    assert command(["t.parquet", "--target", "y"], place).startswith(begins)
+    assert place.command(["t.parquet", "--target", "y"]).startswith(begins)
     assert chosen(ways(plan_of(1), place=place)) == ["single", *([way] if way else [])]

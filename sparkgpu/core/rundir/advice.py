@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sparkgpu.core.rundir.files import Record
+from sparkgpu.core.rundir.files import Part, Record
 
 Standing = Literal["chosen", "possible", "not here"]
 
@@ -59,14 +59,13 @@ class AdviceRecord(Record):
     command: str
 
 
-class BenchRow(Record):
+class BenchRow(Part):
     """One configuration.
 
     `time_s` is that of one pass over the training rows, for each network. `speed_up` compares rows per
     second with the first row of the table, and `efficiency` divides it by the devices. `device_hours` and
     `price` are for one pass and one network. `is_simulated` rows come from the model of
-    `sparkgpu.ops.advise.scaling`. A row `is_disturbed` if other work took so much of the machine meanwhile
-    that its figures are not to be believed.
+    `sparkgpu.ops.advise.scaling`.
     """
 
     name: str
@@ -79,7 +78,6 @@ class BenchRow(Record):
     price: float | None
     note: str = ""
     is_simulated: bool = False
-    is_disturbed: bool = False
 
     @property
     def efficiency(self) -> float:

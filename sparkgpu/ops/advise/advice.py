@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.host.devices import choose_devices, find_machine
 from sparkgpu.core.host.reservations import scratch_folder
@@ -19,20 +18,12 @@ from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.source import Source, find_source
-from sparkgpu.core.words import counted, seconds_text
+from sparkgpu.core.words import counted, listed, seconds_text
 from sparkgpu.ops.advise.options import Ways
-from sparkgpu.ops.advise.place import Place, find_place
+from sparkgpu.ops.advise.place import find_place
 from sparkgpu.ops.advise.predict import Prediction, predict
 from sparkgpu.ops.advise.speed import MachineSpeed, measure_speed
 from sparkgpu.runs.provenance import check_engines, engine_with_cuda
-
-
-@dataclass(frozen=True, kw_only=True)
-class Advice:
-    """The record, and the plan that it speaks about."""
-
-    record: AdviceRecord
-    plan: Plan
 
 
 def advise(
@@ -40,8 +31,8 @@ def advise(
     words: Sequence[str],
     tell: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
-) -> Advice:
-    """Measure this machine with a part of the table, and predict the run of `config`.
+) -> tuple[AdviceRecord, Plan]:
+    """Measure this machine with a part of the table, and predict the run of `config`, whose plan it is.
 
     `words` are the source and the options of the command line, for the command to copy. Raises what a run
     raises, before anything starts where it can be known.
@@ -68,6 +59,7 @@ def advise(
         found = measure_speed(config, here.model_copy(update={"name": source.name}), plan, folder)
     predicted = predict(found, plan)
     price = config.cost.price_per_hour
+    ways = Ways(found, predicted, plan, machine, devices, price)
     hours = predicted.wall_s / 3600 * len(plan.lanes)
     record = AdviceRecord(
         source=source.name,
@@ -88,10 +80,10 @@ def advise(
         price=None if price is None else price * hours,
         calibration_s=time.time() - began,
         assumptions=_assumptions(found, predicted, plan),
-        options=Ways(found, predicted, plan, machine, devices, price).options(place),
-        command=command(words, place),
+        options=ways.options(place),
+        command=place.command(words),
     )
-    return Advice(record=record, plan=plan)
+    return record, plan
 
 
 def source_of(config: RunConfig) -> tuple[Source, RunConfig]:
@@ -103,38 +95,30 @@ def source_of(config: RunConfig) -> tuple[Source, RunConfig]:
 
 
 def _assumptions(found: MachineSpeed, predicted: Prediction, plan: Plan) -> tuple[str, ...]:
-    sample, resolved = found.sample, found.resolved
+    sample, shares = found.sample, predicted.shares
+    trained, expected = [], []
+    for name, piece in found.pieces.items():
+        parameters = found.resolved.of(name)
+        if isinstance(parameters, NeuralParameters):
+            unit, most, share, stops = "epochs", parameters.epochs, shares.epochs, parameters.patience
+        else:
+            unit, most, share = "rounds", parameters.ntrees, shares.rounds
+            stops = parameters.early_stopping_rounds
+        trained.append(f"{name} {piece.steps:.0f} {unit}")
+        left = max(1, round(most * share))
+        expected.append(
+            f"early stopping leaves {name} {left} of {most} {unit}"
+            if stops and left < most
+            else f"{name} trains for {most} {unit}"
+        )
     lines = [
-        f"measured by a run on {sample.rows:,} of {'' if sample.is_exact else 'about '}"
-        f"{sample.whole_rows:,} rows with {found.rounds} rounds and {found.epochs} epochs, "
-        f"in {seconds_text(found.wall_s)}",
+        f"measured by a run on {sample.rows:,} of {sample.whole_rows:,} rows ({listed(trained)}), in "
+        f"{seconds_text(found.wall_s)}",
+        *expected,
+        "the machine stays as busy with other work as it was while this was measured",
     ]
-    neural, trees, shares = resolved.neural, resolved.trees, predicted.shares
-    if "neural" in found.pieces:
-        stops = bool(neural.patience)
-        lines.append(_length("the network", "trains", neural.epochs, "epochs", shares.epochs, stops=stops))
-    if "trees" in found.pieces:
-        stops = bool(trees.early_stopping_rounds)
-        lines.append(_length("the trees", "grow", trees.ntrees, "rounds", shares.rounds, stops=stops))
-    lines.append("the machine stays as busy with other work as it was while this was measured")
     if len(plan.lanes) > 1 and plan.lanes[0].device == "cpu":
         lines.append(
             f"{counted(len(plan.lanes), 'lane')} share the cores, as they did while this was measured"
         )
     return tuple(lines)
-
-
-def _length(who: str, does: str, most: int, unit: str, share: float, *, stops: bool) -> str:
-    left = max(1, round(most * share))
-    if stops and left < most:
-        return f"early stopping leaves {who} {left} of {most} {unit}"
-    return f"{who} {does} {most} {unit}"
-
-
-def command(words: Sequence[str], place: Place) -> str:
-    """The command to copy, for the place where this was asked."""
-    if place.kind == "slurm queue":
-        return "sparkgpu slurm write " + shlex.join(words)
-    if place.kind == "spark":
-        return "spark-submit jobs/train.py " + shlex.join(words)
-    return f"{'!' if place.kind == 'notebook' else ''}sparkgpu run {shlex.join([*words, '--advise'])}"

@@ -20,8 +20,8 @@ from sparkgpu.core.config.command_options import (
 
 if TYPE_CHECKING:
     from sparkgpu.core.config.keys import RunConfig
+    from sparkgpu.core.plan.plan import Plan
     from sparkgpu.core.rundir.advice import AdviceRecord
-    from sparkgpu.ops.advise.advice import Advice
 
 
 def advise(
@@ -48,11 +48,11 @@ def advise(
     }  # fmt: skip
     found = toml.load(file=config, options=keyed(source=source, **named), assignments=assignments or ())
     with telling() as tell:
-        advice = ask(found, _words(source, named, config, assignments), tell)
+        record, plan = ask(found, _words(source, named, config, assignments), tell)
     if as_json:
-        typer.echo(advice.record.model_dump_json(indent=2))
+        typer.echo(record.model_dump_json(indent=2))
     else:
-        _show(advice, found)
+        _show(record, plan)
 
 
 def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceRecord | str:
@@ -70,7 +70,7 @@ def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceReco
     found: AdviceRecord | str
     try:
         with telling() as tell:
-            found = ask(config, (), (lambda text: None) if quiet else tell).record
+            found, _ = ask(config, (), (lambda text: None) if quiet else tell)
         memory = gibibytes(found.peak_rss_bytes)
         text = f"predicted: about {seconds_text(found.wall_s)} and {memory} of memory"
     except Exception as error:
@@ -93,38 +93,33 @@ def _words(
     return words
 
 
-def _show(advice: Advice, config: RunConfig) -> None:
+def _show(record: AdviceRecord, plan: Plan) -> None:
     from sparkgpu.core.words import gibibytes, number_text, seconds_text
+    from sparkgpu.present.table import number_cell, seconds_cell, table_of, three_digits
     from sparkgpu.present.terminal.commands import show_lines, show_table
 
-    record = advice.record
-    lanes = f"{record.lanes} × {record.device}"
+    on_gpu = f", {gibibytes(record.peak_device_bytes)} on each GPU" if record.peak_device_bytes else ""
+    price = f", {number_text(record.price, 3)}" if record.price is not None else ""
     show_lines(
-        [
-            f"table     {record.source}: {record.rows:,} rows, {record.num_features} features, {record.task}",
-            f"place     {record.place}",
-            f"run       {lanes}, strategy {record.strategy}, preset {advice.plan.preset}",
-            f"time      about {seconds_text(record.wall_s)} (the table is ready after "
-            f"{seconds_text(record.ready_s)})",
-            f"memory    about {gibibytes(record.peak_rss_bytes)}"
-            + (f", {gibibytes(record.peak_device_bytes)} on each GPU" if record.peak_device_bytes else ""),
-            f"cost      {number_text(record.device_hours, 3)} device-hours"
-            + (f", {number_text(record.price, 3)}" if record.price is not None else ""),
-            "",
-        ]
+        f"table     {record.source}: {record.rows:,} rows, {record.num_features} features, {record.task}",
+        f"place     {record.place}",
+        f"run       {record.lanes} × {record.device}, strategy {record.strategy}, preset {plan.preset}",
+        f"time      about {seconds_text(record.wall_s)} (the table is ready after "
+        f"{seconds_text(record.ready_s)})",
+        f"memory    about {gibibytes(record.peak_rss_bytes)}{on_gpu}",
+        f"cost      {number_text(record.device_hours, 3)} device-hours{price}",
+        "",
     )
-    rows = [
-        (
-            one.name,
-            one.standing,
-            "" if one.wall_s is None else seconds_text(one.wall_s),
-            "" if one.efficiency is None else f"{one.efficiency:.0%}",
-            "" if one.price is None else number_text(one.price, 3),
-            one.why,
-        )
-        for one in record.options
-    ]
-    show_table("Ways", ("way", "", "time", "efficiency", "cost", "why"), rows, (2, 3, 4))
-    show_lines(
-        ["", *(f"- {line}" for line in record.assumptions), "", f"{record.command}"],
+    ways = table_of(
+        record.options,
+        {
+            "way": lambda way: way.name,
+            "": lambda way: way.standing,
+            "time": lambda way: seconds_cell(way.wall_s),
+            "efficiency": lambda way: number_cell(way.efficiency, "{:.0%}".format),
+            "cost": lambda way: number_cell(way.price, three_digits),
+            "why": lambda way: way.why,
+        },
     )
+    show_table("Ways", ways.thin())
+    show_lines("", *(f"- {line}" for line in record.assumptions), "", record.command)

@@ -37,7 +37,7 @@ class Ways:
         devices: Sequence[Device],
         price_per_hour: float | None,
     ) -> None:
-        self._found, self._predicted = found, predicted
+        self._predicted, self._parameters = predicted, found.parameters
         self._memory_bytes, self._price_per_hour = machine.memory_bytes, price_per_hour
         self._on_gpu = devices[0].kind == "cuda"
         self._lanes = len(plan.lanes)
@@ -45,12 +45,16 @@ class Ways:
         self._device_bytes = min((one.memory_bytes for one in devices if one.memory_bytes), default=0)
         as_lanes = plan.strategy == "single" and self._lanes > 1
         self._chosen = "lanes" if as_lanes else plan.strategy
-        self._weight_bytes = found.parameters * _ADAM_BYTES
+        self._step = Step(
+            fixed_s=0.0, row_s=predicted.epoch_s / max(1, found.size.train_rows),
+            batch=found.resolved.neural.batch_size, weight_bytes=4 * found.parameters,
+            link=GPU_LINK if self._on_gpu else CPU_LINK, shared_cores=not self._on_gpu,
+        )  # fmt: skip
 
     def options(self, place: Place) -> tuple[OptionRecord, ...]:
         """Every way with its standing: those of one network, then those of the place."""
         network = ("single", "lanes", "dp", "ddp", "fsdp", "tp", "pp")
-        return (*map(self._of_network, network), self._cluster(place), *_of_place(place))
+        return (*map(self._of_network, network), self._cluster(place), *place.options())
 
     def _of_network(self, name: str) -> OptionRecord:
         run, is_chosen = self._predicted, self._chosen == name
@@ -62,15 +66,11 @@ class Ways:
             return OptionRecord(name=name, standing="not here", why=why)
         times, wall_s = 1.0 if name == "single" else None, run.wall_s if is_chosen else None
         if name == "lanes" or (name in MODELLED and run.epoch_s > 0):
-            step = Step(
-                fixed_s=0.0, row_s=run.epoch_s / max(1, self._found.size.train_rows),
-                batch=self._found.resolved.neural.batch_size, weight_bytes=4 * self._found.parameters,
-                link=GPU_LINK if self._on_gpu else CPU_LINK, shared_cores=not self._on_gpu,
-            )  # fmt: skip
-            times = step.speed_up(name, devices)
-            if not is_chosen and name != "lanes" and "neural" in run.branches_s:
+            times = self._step.speed_up(name, devices)
+            if not is_chosen and name != "lanes":
                 network_s = (run.branches_s["neural"] - run.ready_s) / times
                 wall_s = max(run.branches_s.get("trees", 0.0), run.ready_s + network_s) + run.end_s
+        price = self._price_per_hour
         return OptionRecord(
             name=name,
             standing="chosen" if is_chosen else "possible",
@@ -78,44 +78,38 @@ class Ways:
             devices=devices,
             wall_s=wall_s,
             efficiency=None if times is None else times / devices,
-            price=None
-            if wall_s is None or self._price_per_hour is None
-            else wall_s / 3600 * devices * self._price_per_hour,
+            price=None if wall_s is None or price is None else wall_s / 3600 * devices * price,
         )
 
     def _why(self, name: str, devices: int) -> str:
-        megabytes, needed = 4 * self._found.parameters / 1e6, f"{self._weight_bytes / 2**20:,.0f} MiB"
+        bytes_ = _ADAM_BYTES * self._parameters
+        needed = f"{bytes_ / 2**20:,.0f} MiB"
         if name == "single" and self._chosen == "lanes":
             return "the same with one lane"
-        if name in ("single", "lanes", "dp", "ddp"):
-            what = f"the network's {self._found.parameters:,} weights and their training take {needed}"
-            gpu_memory = gibibytes(self._device_bytes)
-            on_gpu, on_cpu = {
-                "single": (
-                    f"{what} of a GPU's {gpu_memory}; nothing has to be cut",
-                    f"{what}, and all cores work on one network while no other one trains",
-                ),
-                "lanes": (
-                    f"{devices} networks and trees with seeds of their own: no communication, and a spread",
-                    f"{devices} seeds and a spread, but they share the same cores: no more work an hour",
-                ),
-                "dp": (
-                    "one process copies the network for each step; ddp does the same with less copying",
-                    "it copies to GPUs only; on the CPU it trains as single does",
-                ),
-                "ddp": (
-                    f"one network in less time: {megabytes:.1f} MB are summed in each step",
-                    f"{devices} lanes share the same cores, so it only adds communication",
-                ),
+        if name in ("tp", "pp", "fsdp"):
+            needs = self._on_gpu and bytes_ > self._device_bytes / 2
+            if STRATEGIES.find(name).cuts is not None:
+                rest = "" if needs else ", which this one is not"
+                return f"it cuts the network itself: for networks that no device holds{rest}"
+            if needs:
+                return "the network does not fit one device beside the rows"
+            return f"it cuts {needed} of weights and moments, which one device holds easily"
+        what = f"the network's {self._parameters:,} weights and their training take {needed}"
+        if self._on_gpu:
+            return {
+                "single": f"{what} of a GPU's {gibibytes(self._device_bytes)}; nothing has to be cut",
+                "lanes": f"{devices} networks and trees with seeds of their own: no communication, and a "
+                "spread",
+                "dp": "one process copies the network for each step; ddp does the same with less copying",
+                "ddp": f"one network in less time: {4 * self._parameters / 1e6:.1f} MB are summed in each "
+                "step",
             }[name]
-            return on_gpu if self._on_gpu else on_cpu
-        needs = self._on_gpu and self._weight_bytes > self._device_bytes / 2
-        if STRATEGIES.find(name).cuts is not None:
-            rest = "" if needs else ", which this one is not"
-            return f"it cuts the network itself: for networks that no device holds{rest}"
-        if needs:
-            return "the network does not fit one device beside the rows"
-        return f"it cuts {needed} of weights and moments, which one device holds easily"
+        return {
+            "single": f"{what}, and all cores work on one network while no other one trains",
+            "lanes": f"{devices} seeds and a spread, but they share the same cores: no more work an hour",
+            "dp": "it copies to GPUs only; on the CPU it trains as single does",
+            "ddp": f"{devices} lanes share the same cores, so it only adds communication",
+        }[name]
 
     def _cluster(self, place: Place) -> OptionRecord:
         needed = self._predicted.peak_rss_bytes
@@ -128,18 +122,3 @@ class Ways:
             return OptionRecord(name="cluster", standing="not here", why=why)
         why = f"the run takes about {memory}: name a Spark master with cluster.master"
         return OptionRecord(name="cluster", standing="possible", why=why)
-
-
-def _of_place(place: Place) -> tuple[OptionRecord, OptionRecord]:
-    slurm = OptionRecord(name="Slurm", standing="not here", why="no Slurm was found (no job, no sbatch)")
-    if place.kind == "slurm job":
-        slurm = OptionRecord(name="Slurm", standing="chosen", why=place.found)
-    elif place.kind == "slurm queue":
-        why = "`sparkgpu slurm write` makes scripts for its queue"
-        slurm = OptionRecord(name="Slurm", standing="possible", why=why)
-    why = "sparkgpu.run does the same in scripts and notebooks"
-    notebook = OptionRecord(name="notebook", standing="not here", why=why)
-    if place.kind == "notebook":
-        why = f"{place.found}: sparkgpu.run starts processes of its own, with ddp as well"
-        notebook = OptionRecord(name="notebook", standing="chosen", why=why)
-    return slurm, notebook

@@ -5,10 +5,12 @@ Only the environment and the names of loaded modules are looked at; nothing is s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sparkgpu.core.rundir.advice import OptionRecord
 from sparkgpu.core.words import counted
 
 Kind = Literal["notebook", "slurm job", "slurm queue", "spark", "terminal"]
@@ -23,6 +25,29 @@ class Place:
 
     kind: Kind
     found: str
+
+    def command(self, words: Sequence[str]) -> str:
+        """The command to copy here; `words` are its source and its options."""
+        if self.kind == "slurm queue":
+            return "sparkgpu slurm write " + shlex.join(words)
+        if self.kind == "spark":
+            return "spark-submit jobs/train.py " + shlex.join(words)
+        return f"{'!' if self.kind == 'notebook' else ''}sparkgpu run {shlex.join([*words, '--advise'])}"
+
+    def options(self) -> tuple[OptionRecord, OptionRecord]:
+        """What Slurm and a notebook are for here."""
+        slurm = OptionRecord(name="Slurm", standing="not here", why="no Slurm was found (no job, no sbatch)")
+        if self.kind == "slurm job":
+            slurm = OptionRecord(name="Slurm", standing="chosen", why=self.found)
+        elif self.kind == "slurm queue":
+            why = "`sparkgpu slurm write` makes scripts for its queue"
+            slurm = OptionRecord(name="Slurm", standing="possible", why=why)
+        why = "sparkgpu.run does the same in scripts and notebooks"
+        notebook = OptionRecord(name="notebook", standing="not here", why=why)
+        if self.kind == "notebook":
+            why = f"{self.found}: sparkgpu.run starts processes of its own, with ddp as well"
+            notebook = OptionRecord(name="notebook", standing="chosen", why=why)
+        return slurm, notebook
 
 
 def find_place(

@@ -27,7 +27,7 @@ from sparkgpu.core.config.registry.engines import BRANCHES, Branch
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize, each_round_s
 from sparkgpu.ops.advise.sample import Sample
-from sparkgpu.ops.advise.speed import MachineSpeed
+from sparkgpu.ops.advise.speed import MachineSpeed, Piece
 
 _BEGIN_S = 6.5  # until the trees of a small table begin: this machine's own time over it tells its speed
 _PREPARE_S = _HAND_OVER_S = 3e-8  # for a value
@@ -57,24 +57,10 @@ def expected_shares(size: TableSize) -> Shares:
     return Shares(rounds=0.2, epochs=1.0 if size.task == "multiclass" else 0.4)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """What one trial of a lane needs, in seconds: `steps` of `step_s` each while the other branch trains.
-
-    `free_step_s` is a step once the other branch has ended; `before_s` and `after_s` surround the steps.
-    """
-
-    before_s: float
-    steps: int
-    step_s: float
-    free_step_s: float
-    after_s: float
-
-
 def branch_ends(
-    works: Mapping[Branch, Sequence[Work]], begins: Mapping[Branch, float]
+    works: Mapping[Branch, Sequence[Piece]], begins: Mapping[Branch, float]
 ) -> dict[Branch, float]:
-    """When each branch of a lane has done its work, if both begin at `begins` and share the cores.
+    """When each branch of a lane has done its trials, if both begin at `begins` and share the cores.
 
     While both are at work a step takes `step_s`; when one has ended, the other's steps take `free_step_s`.
     """
@@ -83,7 +69,7 @@ def branch_ends(
     return {branch: _end(works[branch], begins[branch], free_at) for branch in works}
 
 
-def _end(works: Sequence[Work], now: float, free_at: float) -> float:
+def _end(works: Sequence[Piece], now: float, free_at: float) -> float:
     """The end of trials one after the other; from `free_at` on, steps take less."""
     for work in works:
         now += work.before_s
@@ -121,7 +107,7 @@ def predict(found: MachineSpeed, plan: Plan) -> Prediction:
     begins = {"trees": ready_s + found.jvm_s, "neural": ready_s}
     ends: list[dict[Branch, float]] = []
     for lane in plan.lanes:
-        works: dict[Branch, list[Work]] = {}
+        works: dict[Branch, list[Piece]] = {}
         for branch in BRANCHES:
             for spec in plan.of(lane.index, branch):
                 works.setdefault(branch, []).append(_work(found, spec.model, shares, slower))
@@ -146,7 +132,7 @@ def predict(found: MachineSpeed, plan: Plan) -> Prediction:
     )
 
 
-def _work(found: MachineSpeed, model: str, shares: Shares, slower: float) -> Work:
+def _work(found: MachineSpeed, model: str, shares: Shares, slower: float) -> Piece:
     """One trial of the whole table."""
     piece, parameters = found.pieces[model], found.resolved.of(model)
     whole, rows = found.sample.whole_rows, found.sample.rows
@@ -155,14 +141,14 @@ def _work(found: MachineSpeed, model: str, shares: Shares, slower: float) -> Wor
         before_s, ratio = piece.before_s * whole / rows, found.train_ratio
         more_s = piece.predict_s * (whole / rows - 1)
     else:
-        steps = max(
-            1, round(parameters.ntrees * (shares.rounds if parameters.early_stopping_rounds else 1.0))
-        )
+        stops = bool(parameters.early_stopping_rounds)
+        steps = max(1, round(parameters.ntrees * (shares.rounds if stops else 1.0)))
         before_s, ratio = piece.before_s, _round_ratio(found, parameters)
         levels = math.log2(max(parameters.max_leaves or 2 ** (parameters.max_depth or 6), 2))
-        scored = (steps * whole - found.rounds * rows) * _scored_share(found)
+        scored = (steps * whole - piece.steps * rows) * _scored_share(found)
         more_s = max(0.0, slower * _SCORE_S * levels * found.size.trees_per_round * scored)
-    return Work(
+    return replace(
+        piece,
         before_s=before_s,
         steps=steps,
         step_s=piece.step_s * ratio,

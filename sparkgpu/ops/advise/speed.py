@@ -9,34 +9,29 @@ stays in a temporary folder.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
-from sparkgpu.core.config.keys import ClusterConfig, RunConfig
+from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import TreesModel
 from sparkgpu.core.config.registry.engines import Branch
-from sparkgpu.core.errors import TrialError
 from sparkgpu.core.plan.defaults import Resolved, row_flop
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize, each_round_s
 from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.events import TRAINING, EventReader
-from sparkgpu.core.rundir.files import read_json, read_record
+from sparkgpu.core.rundir.files import read_record
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.rundir.results import DoneTrial, Results
+from sparkgpu.core.rundir.results import DoneTrial
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source
-from sparkgpu.lanes.launch import outside_environment
-from sparkgpu.ops.advise.sample import Sample, take_sample
-from sparkgpu.present.terminal.display import Display
-from sparkgpu.runs import run as orchestrate
+from sparkgpu.ops.advise.sample import Sample, run_sample, take_sample
+from sparkgpu.prepare.to_parquet import to_parquet
 
 _MOST_ROWS = 20_000
 _LEAST_ROWS = 2_000
@@ -49,30 +44,17 @@ _ROUNDS, _EPOCHS = (30, 100), (3, 60)
 _FEWEST_STEPS = 3
 
 
-class _Silent(Display):
-    """Shows neither progress nor result: the small run is not what the user asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.stdout)
-
-    def finish(self, results: Results, paths: RunPaths) -> None:
-        self.close()
-
-    def report(self, page: Path, notes: Sequence[str]) -> None:
-        """Its report goes with its folder."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """What the trials of one model took, in seconds on the clock: the mean over the lanes.
+    """What a trial of one model takes, in seconds on the clock.
 
     `before_s` passes before the training (the table is read or handed over), `after_s` after it and within it
-    without a step; of these `predict_s` are the predictions. `step_s` is a round or an epoch while the lane's
-    other branch trains as well, `free_step_s` one after that branch has ended (the same if no step was taken
-    then).
+    without a step; of these `predict_s` are the predictions. Of its `steps`, rounds or epochs, each takes
+    `step_s` while the lane's other branch trains as well, and `free_step_s` after that branch has ended.
     """
 
     before_s: float
+    steps: float
     step_s: float
     free_step_s: float
     after_s: float
@@ -83,18 +65,16 @@ class Piece:
 class MachineSpeed:
     """How fast this machine is, as the small run of `sample` showed, and the run that is asked for.
 
-    `size` is that of the whole table, `resolved` are its parameters. The small run had so many `train_rows`,
-    `rounds` and `epochs`. `ready_s` passed until its table was there, `jvm_s` from then to the first work of
-    the trees (what was left of H2O's start), `end_s` from the last trial to the result. `parameters` are the
-    network's weights.
+    `size` is that of the whole table, `resolved` are its parameters. The small run had so many `train_rows`;
+    `pieces` are the means over its lanes, by model. `ready_s` passed until its table was there, `jvm_s` from
+    then to the first work of the trees (what was left of H2O's start), `end_s` from the last trial to the
+    result. `parameters` are the network's weights.
     """
 
     sample: Sample
     size: TableSize
     resolved: Resolved
     train_rows: int
-    rounds: int
-    epochs: int
     ready_s: float
     jvm_s: float
     pieces: Mapping[str, Piece]
@@ -116,21 +96,23 @@ def measure_speed(config: RunConfig, source: Source, asked_plan: Plan, folder: P
     Raises `DataError` if the table cannot be read or learned, `TrialError` if a trial fails, and what else a
     run raises.
     """
-    sample = take_sample(source, config, _MOST_ROWS, folder)
+    here = to_parquet(source, folder)
+    sample = take_sample(here, config, _MOST_ROWS, folder)
     resolved = asked_plan.resolved(config, sample.size)
     flop = row_flop(resolved.neural, sample.size.num_features)
     flop /= 1 if asked_plan.lanes[0].device == "cpu" else _GPU_TIMES
     rows = min(sample.rows, max(_LEAST_ROWS, int(_EPOCH_FLOP / flop)))
     if rows < sample.rows:
-        sample = take_sample(source, config, rows, folder)
+        sample = take_sample(here, config, rows, folder)
     small = replace(sample.size, train_rows=int(sample.rows * sample.size.train_rows / sample.whole_rows))
     rounds = _within(_TREES_S / each_round_s(resolved.trees, small), _ROUNDS)
     epochs = _within(_NETWORK_FLOP / (flop * max(1, small.train_rows)), _EPOCHS)
-    data = resolved.config.data.model_copy(update={"source": str(sample.file)})
-    asked = resolved.config.model_copy(update={"data": data})
     repeats = len(asked_plan.lanes) if asked_plan.strategy == "single" else 1
-    paths, results, began = _run(shortened(asked, rounds, epochs, repeats), folder / "run", source.name)
-    plan, done, schema = Plan.model_validate(read_json(paths.plan)), results.done(), read_schema(paths)
+    began = time.time()
+    short = shortened(resolved.config, rounds, epochs, repeats)
+    paths, results = run_sample(sample, short, folder / "run", source.name)
+    plan, schema = read_record(paths.plan, Plan), read_schema(paths)
+    done = {trial.name: trial for trial in results.done()}
     size = replace(
         TableSize.of(schema),
         train_rows=sample.size.train_rows,
@@ -141,25 +123,23 @@ def measure_speed(config: RunConfig, source: Source, asked_plan: Plan, folder: P
     for spec in plan.trials:
         other: Branch = "trees" if spec.branch == "neural" else "neural"
         beside = [spans[trial.name] for trial in plan.of(spec.lane, other)]
-        trial = next(trial for trial in done if trial.name == spec.name)
-        pieces.setdefault(spec.model, []).append(_piece(paths, trial, spans[spec.name], beside))
-    ready, last = paths.schema.stat().st_mtime, max((span.done for span in spans.values()), default=began)
-    trees_begin = [spans[spec.name].first for spec in plan.trials if spec.branch == "trees"]
+        piece = _piece(paths, done[spec.name], spans[spec.name], beside)
+        pieces.setdefault(spec.model, []).append(piece)
+    ready_at, last_at = paths.schema.stat().st_mtime, max(span.done for span in spans.values())
+    trees_at = min((spans[spec.name].first for spec in plan.trials if spec.branch == "trees"), default=0.0)
     return MachineSpeed(
         sample=sample,
         size=size,
         resolved=asked_plan.resolved(config, size),
         train_rows=schema.splits["train"],
-        rounds=rounds,
-        epochs=epochs,
-        ready_s=ready - began,
-        jvm_s=max(0.0, min(trees_begin, default=ready) - ready),
+        ready_s=ready_at - began,
+        jvm_s=max(0.0, trees_at - ready_at),
         pieces={model: _mean(found) for model, found in pieces.items()},
-        end_s=max(0.0, began + results.run.wall_s - last),
+        end_s=max(0.0, began + results.run.wall_s - last_at),
         wall_s=results.run.wall_s,
         peak_rss_bytes=results.run.peak_rss_bytes,
-        peak_device_bytes=max((one.peak_device_bytes for one in done if one.peak_device_bytes), default=None),
-        parameters=max((int(one.native_parameters.get("num_parameters", 0)) for one in done), default=0),
+        peak_device_bytes=max((trial.peak_device_bytes or 0 for trial in done.values()), default=0) or None,
+        parameters=max(int(trial.native_parameters.get("num_parameters", 0)) for trial in done.values()),
     )
 
 
@@ -182,24 +162,10 @@ def shortened(config: RunConfig, rounds: int, epochs: int, repeats: int) -> RunC
             "trees": config.trees.model_copy(update=trees),
             "neural": config.neural.model_copy(update=neural),
             "models": models,
-            "time_limit": None,
             "repeats": repeats,
             "split": config.split.model_copy(update={"folds": None}),
-            "cluster": ClusterConfig(),
-            "search": None,
-            "report": config.report.model_copy(update={"level": "short"}),
         }
     )
-
-
-def _run(config: RunConfig, folder: Path, title: str) -> tuple[RunPaths, Results, float]:
-    """Carry out the small run: its files, its results, and when it began. `title` is its source in errors."""
-    began, environ = time.time(), outside_environment(os.environ)
-    outcome = orchestrate.run(config, _Silent(), out=folder, title=title, environ=environ)
-    assert outcome.results is not None
-    if failed := outcome.results.failed:
-        raise TrialError(f"the small run that measures this machine failed: {failed[0].error}")
-    return outcome.paths, outcome.results, began
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,8 +204,8 @@ def _piece(paths: RunPaths, trial: DoneTrial, own: _Span, beside: Sequence[_Span
     points += [(point.step, point.elapsed_s) for point in curve if point.elapsed_s is not None]
     free_at = max((span.done for span in beside), default=0.0)
     together: list[float] = []
-    between: list[float] = []
     free: list[float] = []
+    between: list[float] = []
     steps = list(pairwise(points))
     for (step, at_s), (next_step, next_s) in steps[1:] if len(steps) > _FEWEST_STEPS else steps:
         middle = own.began + (at_s + next_s) / 2
@@ -251,8 +217,9 @@ def _piece(paths: RunPaths, trial: DoneTrial, own: _Span, beside: Sequence[_Span
     steps_s = step_s * num_steps if len(points) < 2 else points[-1][1]
     return Piece(
         before_s=own.began - own.first,
+        steps=num_steps,
         step_s=step_s,
-        free_step_s=_undisturbed(free) if free else step_s,
+        free_step_s=_undisturbed(free or [step_s]),
         after_s=own.done - own.ended + max(0.0, training_s - steps_s),
         predict_s=trial.predict_s,
     )
@@ -264,6 +231,5 @@ def _undisturbed(steps_s: Sequence[float]) -> float:
 
 
 def _mean(pieces: Sequence[Piece]) -> Piece:
-    return Piece(
-        **{name: fmean(getattr(piece, name) for piece in pieces) for name in Piece.__dataclass_fields__}
-    )
+    names = [field.name for field in fields(Piece)]
+    return Piece(**{name: fmean(getattr(piece, name) for piece in pieces) for name in names})

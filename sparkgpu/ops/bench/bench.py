@@ -1,37 +1,28 @@
-"""Carries out the cases of a bench, one after the other, and writes what they brought.
-
-Limit: the time before the first case is an estimate from arithmetic alone; later ones take that case as their
-measure.
-"""
+"""Carries out the cases of a bench, one after the other, and makes the table of what they brought."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import DataLoaderConfig
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.core.host.devices import Device, Machine, choose_devices, find_machine
-from sparkgpu.core.host.meters import DISTURBING_SHARE
 from sparkgpu.core.host.reservations import scratch_folder
 from sparkgpu.core.plan.devices import check_strategy
 from sparkgpu.core.rundir.advice import BenchRecord
-from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.words import counted, seconds_text
 from sparkgpu.ops.advise.advice import source_of
 from sparkgpu.ops.advise.sample import take_sample
 from sparkgpu.ops.advise.scaling import Link, Step, fitted
-from sparkgpu.ops.bench import page
 from sparkgpu.ops.bench.rows import assumptions, measured_rows, simulated_rows
 from sparkgpu.ops.bench.train import Case, Measured, Setting, one_network, train
 from sparkgpu.ops.doctor.deep import all_reduce
-from sparkgpu.runs.folder import check_folder
 
 Tell = Callable[[str], None]
 
@@ -50,16 +41,17 @@ class Asked:
     rows: int
     epochs: int | None
 
-    def setting(self, machine: Machine, devices: Sequence[Device], folder: Path, tell: Tell) -> Setting:
-        """What the cases share, with some rows of the table in `folder`."""
+    @contextmanager
+    def setting(self, machine: Machine, devices: Sequence[Device], tell: Tell) -> Iterator[Setting]:
+        """What the cases share; some rows of the table, and what the cases write, go at the end."""
         source, config = source_of(self.config)
         tell("preparing some rows of the table")
-        here = resolve_demo(source, folder).model_copy(update={"name": source.name})
-        sample = take_sample(here, config, self.rows, folder)
-        return Setting(
-            source=here, sample=sample, config=one_network(config, sample, devices[0].name, self.epochs),
-            machine=machine, devices=devices, folder=folder,
-        )  # fmt: skip
+        with scratch_folder() as folder:
+            sample = take_sample(resolve_demo(source, folder), config, self.rows, folder)
+            yield Setting(
+                name=source.name, sample=sample, machine=machine, devices=devices, folder=folder,
+                config=one_network(config, sample, devices[0].name, self.epochs),
+            )  # fmt: skip
 
 
 def scaling(
@@ -89,8 +81,7 @@ def scaling(
     notes = []
     if "dp" in strategies and devices[0].kind == "cpu" and len(cases) > 1:
         notes.append("on the CPU, dp is one process that trains as single does: it copies to GPUs only")
-    with scratch_folder() as folder:
-        setting = asked.setting(machine, devices, folder, tell)
+    with asked.setting(machine, devices, tell) as setting:
         for case in cases:  # refuse what cannot be before anything trains
             if STRATEGIES.find(case.strategy).is_gang:
                 neural = setting.config.neural
@@ -109,7 +100,7 @@ def scaling(
                 fixed_s=fixed_s, row_s=row_s, batch=first.batch, weight_bytes=4 * first.parameters, link=link
             )
             price = asked.config.cost.price_per_hour
-            rows = simulated_rows(first, simulate, strategies, step=step, cores=machine.cores, price=price)
+            rows = simulated_rows(first, simulate, strategies, step=step, price=price)
             said = [f"simulated: {sentence}" for sentence in assumptions(step)]
             yield table.model_copy(update={"rows": (*table.rows, *rows), "notes": (*table.notes, *said)})
 
@@ -133,8 +124,7 @@ def loading(asked: Asked, workers: Sequence[int], tell: Tell) -> Iterator[BenchR
     notes = []
     if not on_gpu:
         notes.append("pinned memory speeds up copies to a GPU; there is none here, so it was not tried")
-    with scratch_folder() as folder:
-        setting = asked.setting(machine, devices, folder, tell)
+    with asked.setting(machine, devices, tell) as setting:
         yield from _tables(f"Loading on {devices[0].title}", setting, cases, [], notes, tell)
 
 
@@ -147,59 +137,32 @@ def _tables(
     tell: Tell,
 ) -> Iterator[BenchRecord]:
     """Train every case, add it to `found`, and yield the table after each of them."""
-
-    def expected_s(case: Case) -> float:
-        networks = 1 if STRATEGIES.find(case.strategy).is_gang or not setting.on_cpu else case.devices
-        return networks * (found[0].wall_s if found else setting.planned_s())
-
     for place, case in enumerate(cases):
-        left = seconds_text(sum(map(expected_s, cases[place:])))
-        when = f"{place + 1} of {len(cases)}, about {left} left"
-        if not place:
-            when = f"{counted(len(cases), 'configuration')}, about {left} in all"
+        when = f"{place + 1} of {len(cases)}"
+        if found:  # networks that share the cores take as many times longer
+            networks = sum(later.networks if setting.on_cpu else 1 for later in cases[place:])
+            when += f", about {seconds_text(networks * found[0].wall_s)} left"
         tell(f"training: {case.name} on {counted(case.devices, 'device')} ({when})")
         found.append(train(case, setting))
         price, cores = setting.config.cost.price_per_hour, setting.machine.cores
         rows = measured_rows(found, cores=cores, on_cpu=setting.on_cpu, price=price)
         said = [*_notes(setting, found[0]), *notes]
-        if any(row.is_disturbed for row in rows):
-            said.append(
-                f"figures with a question mark are not to be believed: other work took more than "
-                f"{DISTURBING_SHARE:.0%} of the cores while they, or the first row, were timed"
-            )
         if missing := len(cases) - len(rows):
             said.append(f"not finished: {missing} of {counted(len(cases), 'configuration')} are missing")
         yield BenchRecord(title=title, rows=tuple(rows), notes=tuple(said))
 
 
 def _notes(setting: Setting, first: Measured) -> list[str]:
+    epochs = setting.config.neural.epochs or 1
     where = "no GPU was used" if setting.on_cpu else setting.devices[0].title
     return [
-        f"{setting.source.name}: {first.train_rows:,} training rows, {setting.sample.size.num_features} "
-        f"columns; time is one pass over them, the median of {first.epochs - 1} after a first one",
+        f"{setting.name}: {first.train_rows:,} training rows, {setting.sample.size.num_features} "
+        f"columns; time is one pass over them, the median of {epochs - 1} after a first one",
         f"the network has {first.parameters:,} weights and trains in batches of {first.batch:,} rows, "
         "which the devices of one network share; lanes train one network each, and their rows per second "
         "are added",
         f"{counted(setting.machine.cores, 'core')}, {where}",
     ]
-
-
-def write_bench(bench: BenchRecord, folder: Path) -> None:
-    """Write ``bench.md``, ``bench.csv`` and ``bench.json`` to `folder`."""
-    write_text(folder / "bench.md", page.as_markdown(bench))
-    write_text(folder / "bench.csv", page.as_csv(bench.rows))
-    write_json(folder / "bench.json", bench)
-
-
-def new_folder(out: Path | None, started: float) -> Path:
-    """The folder of a bench. Raises `ConfigError` if it is not a new or an empty folder."""
-    check_folder(out)
-    folder = out or Path("reports") / f"bench-{datetime.fromtimestamp(started, UTC):%Y%m%dT%H%M%SZ}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Choose another.") from None
-    return folder
 
 
 def counts_of(option: str, text: str, least: int = 1) -> tuple[int, ...]:
@@ -236,12 +199,13 @@ def _measured_link(devices: Sequence[Device], tell: Tell) -> Link:
     tell("the speed between two devices")
     on_gpu = len(devices) > 1 and devices[0].kind == "cuda"
     cpu = Device(kind="cpu", name="cpu", title="CPU", visible="")
-    found, why = all_reduce(devices[:2] if on_gpu else (cpu, cpu))
-    if found is None:
+    try:
+        found = all_reduce(devices[:2] if on_gpu else (cpu, cpu))
+    except TrialError as error:
         raise TrialError(
-            f"--simulate: the speed between two devices could not be measured ({why}). Give --bandwidth and "
-            "--latency."
-        )
+            f"--simulate: the speed between two devices could not be measured ({error}). Give --bandwidth "
+            "and --latency."
+        ) from None
     where = f"{found['backend']}, two {'GPUs' if on_gpu else 'processes of this machine'}"
     return Link(
         bytes_per_s=found["bus_bytes_per_s"], latency_s=found["latency_s"], origin=f"measured here ({where})"

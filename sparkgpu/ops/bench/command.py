@@ -121,13 +121,11 @@ def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | N
 
 def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) -> None:
     """Write the table after each configuration; show what there is of it, whatever ended the bench."""
-    import time
-
-    from sparkgpu.ops.bench.bench import new_folder, write_bench
-    from sparkgpu.ops.bench.page import draw, lines
+    from sparkgpu.ops.bench.page import draw, write_bench
+    from sparkgpu.present.scaling import bench_table
     from sparkgpu.present.terminal.commands import show_lines, show_table, telling
 
-    folder = new_folder(out, time.time())
+    folder = _new_folder(out)
     found: BenchRecord | None = None
     try:
         with telling() as tell:
@@ -139,7 +137,21 @@ def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) 
             folder.rmdir()
         else:
             draw(found.title, found.rows, folder / "bench.png")
-            header, body = lines(found.rows)
-            show_table(found.title, header, body, range(1, len(header) - 1))
-            show_lines(["", *(f"- {note}" for note in found.notes), ""])
-            typer.echo(f"written {folder / 'bench.md'}, bench.csv, bench.json and bench.png")
+            show_table(found.title, bench_table(found.rows))
+            written = f"written {folder / 'bench.md'}, bench.csv, bench.json and bench.png"
+            show_lines("", *(f"- {note}" for note in found.notes), "", written)
+
+
+def _new_folder(out: Path | None) -> Path:
+    """The folder of a bench. Raises `ConfigError` if it is not a new or an empty folder."""
+    from datetime import UTC, datetime
+
+    from sparkgpu.runs.folder import check_folder
+
+    check_folder(out)
+    folder = out or Path("reports") / f"bench-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Choose another.") from None
+    return folder

@@ -9,43 +9,38 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.core.rundir.advice import BenchRecord, BenchRow
+from sparkgpu.core.rundir.files import write_json, write_text
+from sparkgpu.core.words import capital
 from sparkgpu.present.scaling import bench_table
+from sparkgpu.present.table import markdown
 
 # Distinct for colour-blind readers (Tol, bright), and by their markers in print.
 _STYLES = (("#4477aa", "o"), ("#ee6677", "s"), ("#228833", "^"), ("#ccbb44", "D"), ("#66ccee", "v"),
            ("#aa3377", "P"))  # fmt: skip
 
 
-def lines(rows: Sequence[BenchRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The headings, and the rows in words and figures."""
-    table = bench_table(rows)
-    return table.columns, [tuple(cell.text for cell in row) for row in table.rows]
+def write_bench(bench: BenchRecord, folder: Path) -> None:
+    """Write ``bench.md``, ``bench.csv`` and ``bench.json`` to `folder`."""
+    notes = [f"- {capital(note)}." for note in bench.notes]
+    page = (f"# {bench.title}", "", markdown(bench_table(bench.rows)), "", *notes)
+    write_text(folder / "bench.md", "\n".join(page) + "\n")
+    write_text(folder / "bench.csv", _as_csv(bench.rows))
+    write_json(folder / "bench.json", bench)
 
 
-def as_markdown(bench: BenchRecord) -> str:
-    """A page with the table and its notes."""
-    header, body = lines(bench.rows)
-    marks = ("---", *["---:"] * (len(header) - 2), "---")
-    table = [f"| {' | '.join(row)} |" for row in (header, marks, *body)]
-    notes = [f"- {note[0].upper()}{note[1:]}." for note in bench.notes]
-    return "\n".join([f"# {bench.title}", "", *table, "", *notes]) + "\n"
-
-
-def as_csv(rows: Sequence[BenchRow]) -> str:
+def _as_csv(rows: Sequence[BenchRow]) -> str:
     """The rows with plain numbers; times in seconds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         ("configuration", "devices", "networks", "time_s", "rows_per_s", "speed_up", "efficiency",
-         "device_hours", "price", "simulated", "disturbed", "note")
+         "device_hours", "price", "simulated", "note")
     )  # fmt: skip
-    for row in rows:
-        price = None if row.price is None else f"{row.price:.8f}"
-        writer.writerow(
-            (row.name, row.devices, row.networks, f"{row.time_s:.4f}", f"{row.rows_per_s:.1f}",
-             f"{row.speed_up:.4f}", f"{row.efficiency:.4f}", f"{row.device_hours:.8f}", price,
-             row.is_simulated, row.is_disturbed, row.note)
-        )  # fmt: skip
+    writer.writerows(
+        (row.name, row.devices, row.networks, row.time_s, row.rows_per_s, row.speed_up, row.efficiency,
+         row.device_hours, row.price, row.is_simulated, row.note)
+        for row in rows
+    )  # fmt: skip
     return text.getvalue()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkgpu.core.host.meters import DISTURBING_SHARE
 from sparkgpu.core.rundir.advice import BenchRow
 from sparkgpu.ops.advise.scaling import MODELLED, Step
 from sparkgpu.ops.bench.train import Measured
@@ -19,20 +18,18 @@ def measured_rows(
     """
     rows = []
     for one in found:
-        hours = one.case.devices * one.epoch_s / one.networks / 3600
-        others = f"other work: {one.other_cores:.1f} cores" if one.other_cores >= 0.05 else ""
+        hours = one.case.devices * one.epoch_s / one.case.networks / 3600
         rows.append(
             BenchRow(
                 name=one.case.name,
                 devices=one.case.devices,
-                networks=one.networks,
+                networks=one.case.networks,
                 time_s=one.epoch_s,
                 rows_per_s=one.rows_per_s,
                 speed_up=one.rows_per_s / found[0].rows_per_s,
                 device_hours=hours,
                 price=None if price is None else price * hours,
-                note="; ".join(filter(None, (_cores_note(one, cores) if on_cpu else "", others))),
-                is_disturbed=one.other_cores > DISTURBING_SHARE * cores,
+                note=_cores_note(one, cores) if on_cpu else "",
             )
         )
     return rows
@@ -49,13 +46,7 @@ def _cores_note(one: Measured, cores: int) -> str:
 
 
 def simulated_rows(
-    first: Measured,
-    counts: Sequence[int],
-    strategies: Sequence[str],
-    *,
-    step: Step,
-    cores: int,
-    price: float | None,
+    first: Measured, counts: Sequence[int], strategies: Sequence[str], *, step: Step, price: float | None
 ) -> list[BenchRow]:
     """Rows past the machine: as many devices like the one that was measured, each with cores of its own."""
     steps = -(-first.train_rows // first.batch)
@@ -77,7 +68,6 @@ def simulated_rows(
                     price=None if price is None else price * hours,
                     note="simulated",
                     is_simulated=True,
-                    is_disturbed=first.other_cores > DISTURBING_SHARE * cores,
                 )
             )
     return rows

@@ -1,13 +1,11 @@
-"""Trains one network in one configuration, as a run does it, and measures its epochs.
+"""Trains one network in one configuration, by a run on rows of the table, and measures its epochs.
 
-Plan, workers, launchers and strategies are those of a run; only the trees, the scores and the report are left
-out. The first case prepares the table, which the others share. An epoch includes the pass over the few
-validation rows. The first one warms up and does not count.
+The trees are left out. An epoch includes the pass over the few validation rows. The first one warms up and
+does not count.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,27 +14,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sparkgpu.core.config import toml
-from sparkgpu.core.config.keys import PrepareConfig, RunConfig, SplitConfig
-from sparkgpu.core.errors import TrialError
+from sparkgpu.core.config.keys import DevicesConfig, PrepareConfig, RunConfig, SplitConfig
 from sparkgpu.core.host.devices import Device, Machine
-from sparkgpu.core.host.meters import OtherWork
-from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.core.plan.defaults import resolve, row_flop
-from sparkgpu.core.plan.plan import make_plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.curve import read_curve
-from sparkgpu.core.rundir.files import read_record, write_json, write_text
-from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.files import read_record
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.table.source import Source, find_source
-from sparkgpu.lanes.crew import lane_crew
-from sparkgpu.lanes.launch import outside_environment
-from sparkgpu.ops.advise.sample import Sample
+from sparkgpu.ops.advise.sample import Sample, run_sample
 
 _FLOP = 2e11
 """Of all epochs of a case, forward and backward; a core computes them in some seconds."""
-_CORE_FLOP_PER_S = 2.5e10  # small networks, as measured; benchmarks/results/2026-11-networks.md
-_START_S = 7.0  # of the processes of a case
 _GPU_TIMES = 40
 _EPOCHS = (4, 200)
 _SPLIT = SplitConfig(test=0.05, valid=0.05)
@@ -51,27 +39,36 @@ class Case:
     devices: int = 1
     keys: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def networks(self) -> int:
+        """How many networks train at once: a strategy spreads one, and else each device has its own."""
+        return self.devices if self.strategy == "single" else 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a case brought; `rows_per_s` are those of all its networks together.
+    """What a case brought: the median epoch of each of its networks.
 
-    `networks` is how many networks trained at once, `threads` those of one process, and `epoch_s` the median
-    epoch of the slowest network. The case took `wall_s` with its start, and meanwhile other work took
-    `other_cores` of the machine's cores.
+    `threads` are those of one process. The case took `wall_s` with its start.
     """
 
     case: Case
-    rows_per_s: float
-    epoch_s: float
-    networks: int
+    epochs_s: Sequence[float]
     threads: int
-    epochs: int
     batch: int
     parameters: int
     train_rows: int
     wall_s: float
-    other_cores: float
+
+    @property
+    def epoch_s(self) -> float:
+        """That of the slowest network."""
+        return max(self.epochs_s)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Those of all networks together."""
+        return sum(self.train_rows / each for each in self.epochs_s)
 
     @property
     def step(self) -> tuple[int, float]:
@@ -81,12 +78,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What all cases share: rows of the table, one network with every key filled in, the machine.
+    """What all cases share: rows of the table, one network with every key filled in, and the machine.
 
-    The first case prepares the table in a folder of `folder`.
+    `name` is the table's, and each case has a folder in `folder`.
     """
 
-    source: Source
+    name: str
     sample: Sample
     config: RunConfig
     machine: Machine
@@ -96,11 +93,6 @@ class Setting:
     @property
     def on_cpu(self) -> bool:
         return self.devices[0].kind == "cpu"
-
-    def planned_s(self) -> float:
-        """About the seconds of one network on one device, before anything was measured."""
-        rate = _CORE_FLOP_PER_S * (self.machine.cores if self.on_cpu else _GPU_TIMES)
-        return _START_S + (self.config.neural.epochs or 1) * _epoch_flop(self.config, self.sample) / rate
 
 
 def one_network(config: RunConfig, sample: Sample, device: str, epochs: int | None) -> RunConfig:
@@ -115,21 +107,17 @@ def one_network(config: RunConfig, sample: Sample, device: str, epochs: int | No
         tree_device=lambda engine: "cpu",
     ).config  # fmt: skip
     if epochs is None:
+        rows = sample.rows * (1 - _SPLIT.valid - _SPLIT.test)
+        epoch_flop = row_flop(found.neural, sample.size.num_features) * max(1.0, rows)
         least, most = _EPOCHS
-        flop = _FLOP * (1 if device == "cpu" else _GPU_TIMES)
-        epochs = max(least, min(most, round(flop / _epoch_flop(found, sample))))
-    neural = found.neural.model_copy(update={"epochs": epochs, "patience": 0, "micro_batch_size": None})
+        epochs = max(least, min(most, round(_FLOP * (1 if device == "cpu" else _GPU_TIMES) / epoch_flop)))
+    neural = found.neural.model_copy(update={"epochs": epochs, "patience": 0})
     return found.model_copy(
         update={
             "neural": neural, "models": ("neural",), "split": _SPLIT, "prepare": PrepareConfig(by="arrow"),
-            "time_limit": None,
+            "time_limit": None, "search": None,
         }
     )  # fmt: skip
-
-
-def _epoch_flop(config: RunConfig, sample: Sample) -> float:
-    rows = sample.rows * (1 - _SPLIT.valid - _SPLIT.test)
-    return row_flop(config.neural, sample.size.num_features) * max(1.0, rows)
 
 
 def train(case: Case, setting: Setting) -> Measured:
@@ -138,44 +126,25 @@ def train(case: Case, setting: Setting) -> Measured:
     Raises `ConfigError` if its strategy cannot spread the network, `DataError` if the table cannot be
     learned, and `TrialError` if the training fails.
     """
-    table = setting.folder / "table"
-    others, began = OtherWork(), time.monotonic()
-    paths = RunPaths(root=setting.folder / f"{case.name.replace(' ', '-').replace(',', '')}-{case.devices}")
-    paths.root.mkdir()
-    if table.exists():
-        paths.table.symlink_to(table)
+    began = time.monotonic()
     neural = setting.config.neural.model_copy(update={"strategy": case.strategy, **case.keys})
     neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
-    repeats = case.devices if case.strategy == "single" else 1
-    own = setting.config.model_copy(update={"neural": neural, "repeats": repeats})
-    source = find_source(str(setting.sample.file)).model_copy(update={"name": setting.source.name})
-    environ = outside_environment(os.environ)
-    # As runs have it: in the case's folder its path is too long for the sockets of a DataLoader's workers.
-    with scratch_folder() as scratch, reserved_ports(case.devices) as ports:
-        plan = make_plan(own, setting.machine, tuple(setting.devices[: case.devices]), ports)
-        write_json(paths.plan, plan)
-        write_text(paths.config, toml.dump(own))
-        with lane_crew(paths, plan, own, scratch=scratch, source=source, environ=environ) as crew:
-            outcome = crew.follow(lambda lane, branch, event: None, lambda: None, iter(()))
-    if outcome.failed:
-        raise TrialError(f"{case.name}: {next(iter(outcome.failed.values()))}")
-    if not table.exists():
-        paths.table.rename(table)
-    fits = [read_record(paths.trial(spec.name).fit, FitRecord) for spec in plan.trials]
-    epochs_s = [_epoch_s(paths.trial(spec.name).learning_curve) for spec in plan.trials]
-    rows = fits[0].train_rows
+    devices = DevicesConfig(cpu_lanes=case.devices)
+    if not setting.on_cpu:
+        devices = DevicesConfig(gpus=tuple(device.visible for device in setting.devices[: case.devices]))
+    own = setting.config.model_copy(update={"neural": neural, "repeats": case.networks, "devices": devices})
+    folder = setting.folder / f"{case.name.replace(' ', '-').replace(',', '')}-{case.devices}"
+    paths, _ = run_sample(setting.sample, own, folder, setting.name)
+    plan = read_record(paths.plan, Plan)
+    fit = read_record(paths.trial(plan.trials[0].name).fit, FitRecord)
     return Measured(
         case=case,
-        rows_per_s=sum(rows / each for each in epochs_s),
-        epoch_s=max(epochs_s),
-        networks=len(plan.trials),
+        epochs_s=[_epoch_s(paths.trial(spec.name).learning_curve) for spec in plan.trials],
         threads=plan.lanes[0].neural_threads,
-        epochs=own.neural.epochs or 1,
-        batch=own.neural.batch_size or 1,
-        parameters=int(fits[0].native_parameters["num_parameters"]),
-        train_rows=rows,
+        batch=neural.batch_size or 1,
+        parameters=int(fit.native_parameters["num_parameters"]),
+        train_rows=fit.train_rows,
         wall_s=time.monotonic() - began,
-        other_cores=others.cores(),
     )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from rich.text import Text
+
 from sparkgpu.core.rundir.files import Record, write_json, write_text
+from sparkgpu.core.words import clean
+from sparkgpu.present.table import markdown, table_of
 
 Status = Literal["ok", "warning", "failure", "not tried"]
 _SIGNS: dict[Status, str] = {"ok": "ok", "warning": "WARNING", "failure": "FAILURE", "not tried": "–"}
+_STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "failure": "red", "not tried": "dim"}
+_STATUS_WIDTH, _NAME_WIDTH = 10, 28
 
 
 class Check(Record):
@@ -19,6 +25,14 @@ class Check(Record):
     status: Status
     found: str
     fix: str = ""
+
+    def lines(self) -> Iterator[Text]:
+        """As the terminal shows it."""
+        style = _STYLES[self.status]
+        name = (f"{clean(self.name):<{_NAME_WIDTH}}", "bold")
+        yield Text.assemble((f"{self.status:<{_STATUS_WIDTH}}", style), name, clean(self.found))
+        if self.fix:
+            yield Text(f"{'':<{_STATUS_WIDTH + _NAME_WIDTH}}fix: {clean(self.fix)}", style=style)
 
 
 def ok(name: str, found: str) -> Check:
@@ -62,18 +76,19 @@ class DoctorReport(Record):
     def as_markdown(self) -> str:
         lines = [f"# sparkgpu doctor: {self.status}", ""]
         lines += [f"sparkgpu {self.sparkgpu}, {self.system}, {self.at}, {self.seconds:.0f} s"]
-        lines += _table("Machine", self.machine)
-        lines += _table("Trained", self.deep) if self.deep else []
+        lines += _section("Machine", self.machine)
+        lines += _section("Trained", self.deep) if self.deep else []
         return "\n".join(lines) + "\n"
 
 
-def _table(title: str, checks: Sequence[Check]) -> list[str]:
-    rows = [
-        f"| {_cell(check.name)} | {_SIGNS[check.status]} | {_cell(check.found)} | {_cell(check.fix)} |"
-        for check in checks
-    ]
-    return ["", f"## {title}", "", "| what | | found | the fix |", "|---|---|---|---|", *rows]
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def _section(title: str, checks: Sequence[Check]) -> list[str]:
+    table = table_of(
+        checks,
+        {
+            "what": lambda check: check.name,
+            "": lambda check: _SIGNS[check.status],
+            "found": lambda check: check.found,
+            "the fix": lambda check: check.fix,
+        },
+    )
+    return ["", f"## {title}", "", markdown(table)]

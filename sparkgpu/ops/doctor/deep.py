@@ -11,15 +11,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from sparkgpu.core.errors import TrialError
 from sparkgpu.core.host.devices import Device
 from sparkgpu.core.rundir.curve import read_curve
-from sparkgpu.core.rundir.files import read_json
+from sparkgpu.core.rundir.files import read_record
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.rundir.results import DoneTrial, read_results
 from sparkgpu.core.words import counted, gibibytes, listed, seconds_text
 from sparkgpu.ops.doctor.check import Check, failure, not_tried, ok, warning
 
@@ -34,22 +38,24 @@ _DEFAULT = ("neural.epochs=30", "neural.patience=0")
 _ONE_NETWORK = ('models=["neural"]', "repeats=1")
 _STRATEGIES = ("ddp", "fsdp", "tp", "pp")
 _EQUAL = 0.02  # of the metric: strategies round differently
-_DEFECT, _LOG = "send doctor.md with a bug report", "read the log of its lane"
+_DEFECT = "send doctor.md with a bug report"
+_LOG = f"read the log of its lane, or {_DEFECT}"
 
 
 class Run:
-    """A run: its trials as ``metrics.json`` has them, or why it did not finish."""
+    """A run in a folder, and why it did not finish if it did not."""
 
     def __init__(self, folder: Path, why: str) -> None:
         self.paths = RunPaths(root=folder)
-        self.why = why
-        metrics = read_json(self.paths.metrics) if self.paths.metrics.exists() else {"trials": []}
-        self.trials: list[dict[str, Any]] = metrics["trials"]
+        self._why = why or "it is not in metrics.json"
+        self.trials = read_results(self.paths).trials if self.paths.metrics.exists() else ()
 
-    def first(self, model: str, lane: int = 0) -> dict[str, Any]:
-        """The trial of `model` on a lane; its `error` says why it is not done."""
-        own = [one for one in self.trials if one["model"] == model and one["lane"] == lane]
-        return own[0] if own else {"status": "failed", "error": self.why or "it is not in metrics.json"}
+    def trial(self, model: str, lane: int = 0) -> DoneTrial:
+        """The trial of `model` on a lane. Raises `TrialError` with the reason if it is not done."""
+        found = next((one for one in self.trials if (one.model, one.lane) == (model, lane)), None)
+        if isinstance(found, DoneTrial):
+            return found
+        raise TrialError(found.error if found else self._why)
 
 
 class Examination:
@@ -66,10 +72,12 @@ class Examination:
         """Each check, when it is done."""
         _write_table(self._table)
         yield from self._lanes()
-        yield self._turns()
+        self._tell("what both cost each other on one device")
+        yield _checked("both branches at once", _LOG, self._turns)
         yield from self._precisions()
         yield from self._gangs()
-        yield self._out_of_memory()
+        self._tell("a step that does not fit the memory")
+        yield _checked("out of memory", _DEFECT, self._out_of_memory)
 
     def _lanes(self) -> Iterator[Check]:
         """Trees and a network on every device at the same time, with proof."""
@@ -78,53 +86,33 @@ class Examination:
         run = self._run("lanes", self._devices, *_SMALL, f"repeats={count}")
         for lane, device in enumerate(self._devices):
             for model, kind in (("trees", "trees"), ("neural", "network")):
-                yield self._proof(f"{kind} on lane {lane}", device, run.first(model, lane))
+                proof = partial(self._proof, run, model, lane, device)
+                yield _checked(f"{kind} on lane {lane}", _LOG, proof)
         if self._on_gpu:
-            yield self._memory(run)
+            yield _planned_memory(run)
 
-    def _proof(self, name: str, device: Device, trial: dict[str, Any]) -> Check:
-        if trial["status"] != "done":
-            return failure(name, trial["error"], _LOG)
-        proof = trial["device_proof"]
-        shown = proof.get("tree_method") or listed(proof.get("parameters_device", ()))
-        speed = f"{trial['train_rows_per_s']:,.0f} rows/s"
-        found = f"{device.title}: {shown}, {seconds_text(trial['fit_s'])}, {speed}"
-        if trial["devices"] != [device.name if self._on_gpu else "cpu"]:
-            return failure(name, f"{found}; it trained on {listed(trial['devices'])}", _DEFECT)
-        return ok(name, found)
+    def _proof(self, run: Run, model: str, lane: int, device: Device) -> str:
+        """On which device the trial of a lane trained."""
+        trial = run.trial(model, lane)
+        proof = trial.device_proof
+        shown = proof.get("tree_method") or listed(cast(list[str], proof.get("parameters_device", ())))
+        found = f"{device.title}: {shown}, {seconds_text(trial.fit_s)}, {_speed(trial)}"
+        if trial.devices != (device.name if self._on_gpu else "cpu",):
+            raise TrialError(f"{found}; it trained on {listed(trial.devices)}")
+        return found
 
-    def _memory(self, run: Run) -> Check:
-        """Planned against measured memory of the networks."""
-        ratios = []
-        for trial in run.trials:
-            fit = read_json(run.paths.trial(trial["name"]).fit) if trial["model"] == "neural" else {}
-            plan, peak = fit.get("memory_plan"), fit.get("peak_device_bytes")
-            if plan and peak:
-                planned = plan["table_bytes"] + plan["lasting_bytes"]
-                planned += max(plan["step_bytes"], plan["evaluation_bytes"])
-                ratios.append(f"{gibibytes(planned)} planned, {gibibytes(peak)} measured")
-        if not ratios:
-            return warning("planned memory", "no network told its peak", _DEFECT)
-        return ok("planned memory", "; ".join(ratios))
-
-    def _turns(self) -> Check:
+    def _turns(self) -> str:
         """What it costs to train both branches on one device at once."""
-        self._tell("what both cost each other on one device")
-        name, branches = "both branches at once", ("trees", "neural")
         both, *alone = (
             self._run(f"turns-{len(models)}-{models[0]}", self._devices[:1], *_SMALL,
                       f"models={json.dumps(models)}")
-            for models in (branches, *((branch,) for branch in branches))
+            for models in (("trees", "neural"), ("trees",), ("neural",))
         )  # fmt: skip
         found = []
-        for branch, kind, own in zip(branches, ("trees", "network"), alone, strict=True):
-            trials = both.first(branch), own.first(branch)
-            for trial in trials:
-                if trial["status"] != "done":
-                    return failure(name, trial["error"], _LOG)
-            beside_s, alone_s = (seconds_text(trial["fit_s"]) for trial in trials)
+        for model, kind, own in zip(("trees", "neural"), ("trees", "network"), alone, strict=True):
+            beside_s, alone_s = (seconds_text(run.trial(model).fit_s) for run in (both, own))
             found.append(f"{kind} {beside_s} ({alone_s} alone)")
-        return ok(name, ", ".join(found))
+        return ", ".join(found)
 
     def _precisions(self) -> Iterator[Check]:
         """The default network's training in every number format."""
@@ -135,18 +123,8 @@ class Examination:
                 name = f"{precision} on {device.name}"
                 settings = (*_DEFAULT, *_ONE_NETWORK, f"neural.precision={precision}")
                 run = self._run(name.replace(" ", "-"), [device], *settings)
-                trial = run.first("neural")
-                if trial["status"] != "done":
-                    lacks = "does not support" in trial["error"]
-                    yield not_tried(name, trial["error"]) if lacks else failure(name, trial["error"], _DEFECT)
-                    continue
-                speed = f"{trial['train_rows_per_s']:,.0f} rows/s"
-                _, curve = read_curve(run.paths.trial(trial["name"]).learning_curve)
-                losses = [point.valid for point in curve if point.valid is not None]
-                fell = bool(losses) and min(losses) < losses[0]
-                yield (
-                    ok(name, speed) if fell else failure(name, f"{speed}, but the loss did not fall", _DEFECT)
-                )
+                found = _checked(name, _DEFECT, partial(_learned, run))
+                yield not_tried(name, found.found) if "does not support" in found.found else found
 
     def _gangs(self) -> Iterator[Check]:
         """One network over all devices, in every way, against one device; and the speed between devices."""
@@ -155,45 +133,29 @@ class Examination:
             yield not_tried("one network over several devices", "one device was examined")
             return
         self._tell("the sum of a tensor over all devices")
-        yield self._all_reduce()
+        yield _checked("all-reduce", "check NCCL with NCCL_DEBUG=INFO", self._all_reduce)
         self._tell("one network on one device")
         only = (*_SMALL, *_ONE_NETWORK, "neural.precision=float32")
-        single = self._run("single", self._devices[:1], *only).first("neural")
+        single = self._run("single", self._devices[:1], *only)
         for strategy in _STRATEGIES:
             self._tell(f"one network over {count} devices by {strategy}")
-            settings = (*only, f"neural.strategy={strategy}")
-            trial = self._run(strategy, self._devices, *settings).first("neural")
-            failed = [one for one in (trial, single) if one["status"] != "done"]
-            if failed:
-                yield failure(strategy, failed[0]["error"], _LOG)
-                continue
-            found, expected = (one["metrics"]["valid"]["log_loss"] for one in (trial, single))
-            losses = f"log loss {found:.4f}, one device {expected:.4f}"
-            if abs(found - expected) > _EQUAL * abs(expected):
-                yield failure(strategy, losses, _DEFECT)
-            else:
-                own_s, single_s = (seconds_text(one["fit_s"]) for one in (trial, single))
-                yield ok(strategy, f"{losses}; {own_s}, one device {single_s}")
+            run = self._run(strategy, self._devices, *only, f"neural.strategy={strategy}")
+            yield _checked(strategy, _LOG, partial(_against, run, single))
 
-    def _all_reduce(self) -> Check:
-        found, why = all_reduce(self._devices)
-        name = "all-reduce"
-        if found is None:
-            return failure(name, why, "check NCCL with NCCL_DEBUG=INFO")
+    def _all_reduce(self) -> str:
+        found = all_reduce(self._devices)
         speed = f"{found['bytes_per_s'] / 1e9:.2f} GB/s, on the bus {found['bus_bytes_per_s'] / 1e9:.2f}"
         what = f"{found['backend']} over {found['ranks']} ranks: {speed}"
-        return ok(name, what) if found["right"] else failure(name, f"{what}; the sums are wrong", _DEFECT)
+        if not found["right"]:
+            raise TrialError(f"{what}; the sums are wrong")
+        return what
 
-    def _out_of_memory(self) -> Check:
-        self._tell("a step that does not fit the memory")
-        found, why = _answer(["-m", "sparkgpu.ops.doctor.out_of_memory"], self._devices, {})
-        name = "out of memory"
-        if found is None:
-            return failure(name, why, _DEFECT)
+    def _out_of_memory(self) -> str | Check:
+        found = _answer(["-m", "sparkgpu.ops.doctor.out_of_memory"], self._devices, {})
         if not found["failures"]:
-            return warning(name, "the memory did not run out", _DEFECT)
+            return warning("out of memory", "the memory did not run out", _DEFECT)
         what = f"{found['tried']:,} rows did not fit, {found['fits']:,} did"
-        return ok(name, f"{what}, after {counted(found['failures'], 'failure')}")
+        return f"{what}, after {counted(found['failures'], 'failure')}"
 
     def _run(self, name: str, devices: Sequence[Device], *settings: str) -> Run:
         """A whole run on some of the devices."""
@@ -208,23 +170,70 @@ class Examination:
         return Run(self._folder / name, why)
 
 
-def all_reduce(devices: Sequence[Device]) -> tuple[dict[str, Any] | None, str]:
-    """What `sparkgpu.ops.doctor.all_reduce` measures with a rank on each device, or why it cannot."""
+def _checked(name: str, fix: str, find: Callable[[], str | Check]) -> Check:
+    """What `find` found, or why it failed, with the fix."""
+    try:
+        found = find()
+    except TrialError as error:
+        return failure(name, str(error), fix)
+    return ok(name, found) if isinstance(found, str) else found
+
+
+def _speed(trial: DoneTrial) -> str:
+    return f"{trial.train_rows_per_s:,.0f} rows/s"
+
+
+def _planned_memory(run: Run) -> Check:
+    """Planned against measured memory of the networks."""
+    fits = (read_record(run.paths.trial(trial.name).fit, FitRecord) for trial in run.trials)
+    found = [
+        f"{gibibytes(fit.memory_plan.peak_bytes)} planned, {gibibytes(fit.peak_device_bytes)} measured"
+        for fit in fits
+        if fit.memory_plan and fit.peak_device_bytes
+    ]
+    if not found:
+        return warning("planned memory", "no network told its peak", _DEFECT)
+    return ok("planned memory", "; ".join(found))
+
+
+def _learned(run: Run) -> str:
+    """The speed of a network whose loss fell."""
+    trial = run.trial("neural")
+    _, curve = read_curve(run.paths.trial(trial.name).learning_curve)
+    losses = [point.valid for point in curve if point.valid is not None]
+    if not losses or min(losses) >= losses[0]:
+        raise TrialError(f"{_speed(trial)}, but the loss did not fall")
+    return _speed(trial)
+
+
+def _against(run: Run, single: Run) -> str:
+    """The loss of a network over several devices beside that of the same network on one."""
+    own, other = run.trial("neural"), single.trial("neural")
+    found, expected = own.metrics.valid["log_loss"] or 0.0, other.metrics.valid["log_loss"] or 0.0
+    losses = f"log loss {found:.4f}, one device {expected:.4f}"
+    if abs(found - expected) > _EQUAL * abs(expected):
+        raise TrialError(losses)
+    return f"{losses}; {seconds_text(own.fit_s)}, one device {seconds_text(other.fit_s)}"
+
+
+def all_reduce(devices: Sequence[Device]) -> dict[str, Any]:
+    """What `sparkgpu.ops.doctor.all_reduce` measures with a rank on each device. Raises `TrialError`."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(len(devices))]
     return _answer([*launcher, "-m", "sparkgpu.ops.doctor.all_reduce"], devices, {"OMP_NUM_THREADS": "1"})
 
 
-def _answer(
-    arguments: Sequence[str], devices: Sequence[Device], environ: dict[str, str]
-) -> tuple[dict[str, Any] | None, str]:
-    """What a program of this folder prints as JSON in its last line, or why it printed none."""
+def _answer(arguments: Sequence[str], devices: Sequence[Device], environ: dict[str, str]) -> dict[str, Any]:
+    """What a program of this folder prints as JSON in its last line. Raises `TrialError` if it fails."""
     visible = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(device.visible for device in devices),
     }
     on_cpu = () if devices[0].kind == "cuda" else ("--cpu",)
     text, why = _output([*arguments, *on_cpu], _PROGRAM_S, {**visible, **environ})
-    return (None, why) if why else (json.loads(text.strip().splitlines()[-1]), "")
+    if why:
+        raise TrialError(why)
+    found: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+    return found
 
 
 def _output(arguments: Sequence[str], most_s: float, environ: dict[str, str]) -> tuple[str, str]:

@@ -1,17 +1,15 @@
-"""What ``advise``, ``bench``, ``doctor`` and ``predict`` show: what is done now, and what came of it."""
+"""What commands show: what is done now, tables and lines, and what was predicted."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.status import Status
-from rich.table import Table
 from rich.text import Text
 
 from sparkgpu.core.words import clean, listed, metric_title, number_text, seconds_text
@@ -20,23 +18,26 @@ from sparkgpu.present.terminal.facts import facts
 if TYPE_CHECKING:
     from sparkgpu.predict.apply import Outcome, Score
     from sparkgpu.predict.fitted import FittedModel
+    from sparkgpu.present.table import Table
 
 _PLAIN_WIDTH = 160  # for a file or a pipe, where rich would assume 80
-_STYLES = {"ok": "green", "warning": "yellow", "failure": "red", "not tried": "dim"}
-_CHECK_WIDTH = 27
 
 
-def _console() -> Console:
-    console = Console(markup=False, emoji=False, highlight=False)
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console that shows text as it is."""
+    console = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
-        console = Console(markup=False, emoji=False, highlight=False, width=_PLAIN_WIDTH)
+        console.width = _PLAIN_WIDTH
     return console
 
 
 @contextmanager
-def telling() -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows what is done now: a status on a terminal, else lines on standard error."""
-    console = Console(stderr=True, highlight=False)
+def telling(console: Console | None = None) -> Iterator[Callable[[str], None]]:
+    """Gives a function that shows what is done now: a status on a terminal, else lines on standard error.
+
+    The status stands on standard error, or on the `console` to which the block prints.
+    """
+    console = console or plain_console(stderr=True)
     if not console.is_terminal:
         yield lambda text: print(f"{clean(text)} ...", file=sys.stderr, flush=True)
         return
@@ -44,79 +45,28 @@ def telling() -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(f"{clean(text)} ...")
 
 
-def show_table(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]
-) -> None:
-    """A table; the columns at the places `numbers` are aligned to the right."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_edge=False)
-    for place, name in enumerate(header):
-        table.add_column(name, justify="right" if place in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    _console().print(table)
+def show_table(title: str, table: Table) -> None:
+    from sparkgpu.present.table import rich_table
+
+    plain_console().print(Text(clean(title)), rich_table(table), sep="\n")
 
 
-def show_lines(lines: Sequence[str]) -> None:
-    """Lines of text, each as it is."""
-    console = _console()
+def show_lines(*lines: str) -> None:
+    """Lines of text; a file or a pipe gets each unbroken."""
+    console = plain_console()
     for line in lines:
         console.print(Text(clean(line)), soft_wrap=not console.is_terminal)
-
-
-class Check(Protocol):
-    """A check of ``sparkgpu doctor`` as it is shown."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def found(self) -> str: ...
-    @property
-    def fix(self) -> str: ...
-
-
-class Checks:
-    """Shows checks as they are done, and on a terminal what is being tried."""
-
-    def __init__(self, console: Console, status: Status | None) -> None:
-        self._console = console
-        self._status = status
-
-    def check(self, check: Check) -> None:
-        style = _STYLES[check.status]
-        line = Text(f"{check.status:<10}", style=style)
-        line.append(f"{clean(check.name):<{_CHECK_WIDTH}} ", style="bold")
-        line.append(clean(check.found), style="")
-        self._console.print(line, soft_wrap=True)
-        if check.fix:
-            fix = f"{'':<{10 + _CHECK_WIDTH}} fix: {clean(check.fix)}"
-            self._console.print(Text(fix, style=style), soft_wrap=True)
-
-    def begin(self, what: str) -> None:
-        if self._status is not None:
-            self._status.update(f"{what} ...")
-
-
-@contextmanager
-def examining(*, quiet: bool) -> Iterator[Checks]:
-    """Shows the checks of the block; nothing if `quiet`."""
-    console = Console(quiet=quiet, highlight=False)
-    if quiet or not console.is_terminal:
-        yield Checks(console, None)
-        return
-    with console.status("looking ...") as status:
-        yield Checks(console, status)
 
 
 @contextmanager
 def counting(quiet: bool) -> Iterator[Callable[[int], None]]:
     """A function that takes the rows predicted so far, and shows them with their rate on a terminal."""
-    if quiet or not sys.stderr.isatty():
+    console = plain_console(stderr=True)
+    if quiet or not console.is_terminal:
         yield lambda rows: None
         return
     start = time.monotonic()
-    with Console(stderr=True, markup=False, highlight=False).status("loading") as status:
+    with console.status("loading") as status:
         yield lambda rows: status.update(
             f"{rows:,} rows, {rows / max(time.monotonic() - start, 1e-3):,.0f} rows/s"
         )
@@ -138,12 +88,12 @@ def show_predicted(model: FittedModel, outcome: Outcome, out: Path, *, quiet: bo
         *(_metrics(model, outcome.score) if outcome.score is not None else ()),
         ("written", str(out)),
     ]
-    if sys.stdout.isatty():
-        Console(markup=False, highlight=False).print(facts(pairs))
+    console = plain_console()
+    if console.is_terminal:
+        console.print(facts(pairs))
         return
     width = max(len(name) for name, _ in pairs)
-    for name, text in pairs:  # one line each, so that logs can be searched
-        print(f"{name:{width}}  {clean(text)}")
+    show_lines(*(f"{name:{width}}  {text}" for name, text in pairs))  # logs can be searched by the line
 
 
 def _metrics(model: FittedModel, score: Score) -> Iterator[tuple[str, str]]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.results import Results, finished_results
-from sparkgpu.core.words import clean, listed, metric_title
+from sparkgpu.core.words import listed, metric_title
 from sparkgpu.present.compare import short_names
 from sparkgpu.present.entries import contestants, entries, ranked
 from sparkgpu.present.leaderboard import of_runs
 from sparkgpu.present.table import Table, rich_table
-
-_WIDE = 160  # where no terminal limits it
+from sparkgpu.present.terminal.commands import plain_console, show_lines
 
 
 def leaderboard(folders: Sequence[Path]) -> None:
@@ -33,9 +30,9 @@ def leaderboard(folders: Sequence[Path]) -> None:
     runs = zip(short_names(folders), found, strict=True)
     of = ranked(metric, (one for name, results in runs for one in contestants(entries(results, name))))
     print_runs(of_runs(metric, of))
-    print_line(f"test rows, best {metric_title(metric)} first; a model of several trials: their mean")
+    show_lines(f"test rows, best {metric_title(metric)} first; a model of several trials: their mean")
     if len(set(map(_rows, found))) > 1:
-        print_line("note: these runs do not share their test rows, so their metrics compare only roughly")
+        show_lines("note: these runs do not share their test rows, so their metrics compare only roughly")
 
 
 def _rows(results: Results) -> tuple[object, ...]:
@@ -46,9 +43,7 @@ def _rows(results: Results) -> tuple[object, ...]:
 
 def print_runs(table: Table) -> None:
     """Print a table of `of_runs` with as many metrics as fit; the last ones go first."""
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console = Console(markup=False, highlight=False, width=_WIDE)
+    console = plain_console()
     while (last := table.columns.index("fit") - 1) > 2 and _width(table) > console.width:
         table = table.only([place for place in range(len(table.columns)) if place != last])
     console.print(rich_table(table))
@@ -57,9 +52,3 @@ def print_runs(table: Table) -> None:
 def _width(table: Table) -> int:
     columns = zip(table.columns, *([cell.text for cell in row] for row in table.rows), strict=True)
     return sum(max(map(len, column)) + 2 for column in columns)
-
-
-def print_line(text: str) -> None:
-    """One line of text; a file or a pipe gets it unbroken."""
-    console = Console(markup=False, highlight=False)
-    console.print(clean(text), soft_wrap=not console.is_terminal)
