@@ -193,10 +193,12 @@ class NetworkModel(NetworkConfig):
 
 def _as_tables(value: Any) -> Any:
     """`models` with a table for each name but our own; tables alone are added to our own models."""
-    if not isinstance(value, tuple):
-        return value
-    added = bool(value) and not any(isinstance(entry, str) for entry in value)
-    return (*(OWN if added else ()), *(_table_of(entry) for entry in value))
+    return tuple(map(_table_of, _after_own(value))) if isinstance(value, tuple) else value
+
+
+def _after_own(models: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tables alone come after our own models."""
+    return models if not models or any(isinstance(entry, str) for entry in models) else (*OWN, *models)
 
 
 def _table_of(entry: Any) -> Any:
@@ -264,12 +266,10 @@ def with_models(models: Any, also: Any) -> tuple[Any, ...]:
 
     `also` is a name, several with commas between them, a table, or a list of these.
     """
-    given = OWN if models is None else tuple(models)
-    tables_alone = bool(given) and not any(isinstance(entry, str) for entry in given)
     asked = also if isinstance(also, list | tuple) else (also,)
     more = [
         name
         for entry in asked
         for name in (map(str.strip, entry.split(",")) if isinstance(entry, str) else [entry])
     ]
-    return (*(OWN if tables_alone else ()), *given, *more)
+    return (*_after_own(OWN if models is None else tuple(models)), *more)

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from sparkgpu.core.config.models import NeuralConfig, TreesConfig
-from sparkgpu.core.config.values import (
-    CategoricalEncoding,
-    Count,
-    Fraction,
-    GrowPolicy,
-    NotNegative,
-    NumberEmbedding,
-    Positive,
-    Schedule,
-)
+from sparkgpu.core.config.values import CategoricalEncoding, GrowPolicy, NumberEmbedding, Schedule
 
 
 class TreesParameters(TreesConfig):
     """``[trees]``, resolved. `tree_method` is never auto."""
 
-    ntrees: Count
+    ntrees: int
     grow_policy: GrowPolicy
-    max_depth: Annotated[int, Field(ge=0)]
-    max_leaves: Annotated[int, Field(ge=0)]
+    max_depth: int
+    max_leaves: int
     categorical_encoding: CategoricalEncoding
-    learn_rate: Positive
-    early_stopping_rounds: Annotated[int, Field(ge=0)]
-    min_rows: NotNegative
-    sample_rate: Fraction
-    col_sample_rate: Fraction
-    col_sample_rate_per_tree: Fraction
-    reg_lambda: NotNegative
-    reg_alpha: NotNegative
-    max_bins: Annotated[int, Field(ge=2)]
+    learn_rate: float
+    early_stopping_rounds: int
+    min_rows: float
+    sample_rate: float
+    col_sample_rate: float
+    col_sample_rate_per_tree: float
+    reg_lambda: float
+    reg_alpha: float
+    max_bins: int
     try_smaller: bool = False
 
     @property
@@ -46,17 +33,17 @@ class TreesParameters(TreesConfig):
 class NeuralParameters(NeuralConfig):
     """``[neural]``, resolved. For a network without members, bins or embeddings of numbers these are 1."""
 
-    hidden: tuple[Count, ...]
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)]
-    members: Count = 1
-    num_bins: Count = 1
+    hidden: tuple[int, ...]
+    dropout: float
+    members: int = 1
+    num_bins: int = 1
     number_embedding: NumberEmbedding = "piecewise"
-    embedding_dim: Count = 1
-    epochs: Count
-    batch_size: Count
-    micro_batch_size: Count
-    learning_rate: Positive
-    muon_learning_rate: NotNegative = 0.0
+    embedding_dim: int = 1
+    epochs: int
+    batch_size: int
+    micro_batch_size: int
+    learning_rate: float
+    muon_learning_rate: float = 0.0
     schedule: Schedule
-    weight_decay: NotNegative
-    patience: Annotated[int, Field(ge=0)]
+    weight_decay: float
+    patience: int

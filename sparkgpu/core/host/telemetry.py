@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +23,11 @@ IDLE_PERCENT = 10.0
 
 LEAST_SAMPLES = 20
 
-_WORDS = ("gpu_uuid", "gpu_processes")
+_READ: dict[str, Callable[[str], Any]] = {
+    "gpu": int,
+    "gpu_uuid": str,
+    "gpu_processes": lambda text: tuple(text.split()),
+}
 _DECIMALS = {"at": 3, "elapsed_s": 3, "cpu_s": 2, "load1": 2, "gpu_power_w": 1, "cpu_percent": 1}
 
 
@@ -158,36 +163,15 @@ def read_telemetry(path: Path) -> list[Sample]:
 
 
 def _samples(rows: Iterable[dict[str, str]]) -> Iterator[Sample]:
-    host: dict[str, Any] = {}
-    gpus: list[GpuSample] = []
-    for row in rows:
-        with suppress(KeyError, ValueError):
-            own = {name: _number(row.get(name, "")) for name in _HOST}
-            gpu = _gpu(row)
-            if own["at"] is None or own["elapsed_s"] is None:
-                continue
-            if host and own["at"] != host["at"]:
-                yield Sample(**host, gpus=tuple(gpus))
-                gpus = []
-            host = own
-            gpus += [gpu] if gpu else []
-    if host:
-        yield Sample(**host, gpus=tuple(gpus))
+    for _, group in groupby(rows, key=lambda row: row.get("at")):
+        own = list(group)
+        with suppress(TypeError, ValueError):
+            gpus = tuple(GpuSample(**_values(row, _GPU)) for row in own if row.get("gpu"))
+            yield Sample(**_values(own[0], _HOST), gpus=gpus)
 
 
-def _gpu(row: dict[str, str]) -> GpuSample | None:
-    if not row["gpu"]:
-        return None
-    found: dict[str, Any] = {name: _number(row.get(name, "")) for name in _GPU if name not in _WORDS}
-    return GpuSample(
-        **{**found, "gpu": int(row["gpu"])},
-        gpu_uuid=row.get("gpu_uuid", ""),
-        gpu_processes=tuple(row.get("gpu_processes", "").split()),
-    )
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
+def _values(row: dict[str, str], names: Iterable[str]) -> dict[str, Any]:
+    return {name: _READ.get(name, float)(text) for name in names if (text := row.get(name))}
 
 
 def idle_percent(utilisation: Iterable[float | None]) -> float | None:
