@@ -121,11 +121,9 @@ def _as_source(data: Data) -> Iterator[str | None]:
         if isinstance(data, str):
             assert session is not None
             _write_spark(session.table(data.removeprefix(TABLE_PREFIX)), file)
-        elif _is_pandas(data):
-            _write_pandas(data, file)
         elif _is_spark(data):
             _write_spark(data, file)
-        elif hasattr(data, "__arrow_c_stream__"):
+        elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "columns"):
             _write_arrow(data, file)
         else:
             kind = f"{type(data).__module__}.{type(data).__name__}"
@@ -138,12 +136,8 @@ def _as_source(data: Data) -> Iterator[str | None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# By name: a program that gives a path needs neither library.
-def _is_pandas(data: object) -> TypeIs[pandas.DataFrame]:
-    return type(data).__module__.partition(".")[0] == "pandas"
-
-
 def _is_spark(data: object) -> TypeIs[SparkDataFrame]:
+    """By name: a program that gives a path needs no Spark."""
     return type(data).__module__.startswith("pyspark.sql.")
 
 
@@ -156,19 +150,6 @@ def _active_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
-
-
-def _write_pandas(frame: pandas.DataFrame, file: Path) -> None:
-    names = [str(name) for name in frame.columns]
-    _refuse_twice(names)
-    plain = frame.reset_index(drop=True)
-    plain.columns = names
-    try:
-        plain.to_parquet(file, index=False)
-    except (ValueError, TypeError, ArithmeticError) as error:  # pyarrow's errors derive from these
-        raise DataError(
-            f"the DataFrame cannot be written as Parquet: {error}. Convert that column."
-        ) from None
 
 
 def _write_arrow(frame: ArrowStream, file: Path) -> None:

@@ -58,10 +58,10 @@ def export(
     ] = None,
 ) -> None:
     """Write a model of a finished run in a format that other programs read, and check it."""
-    from sparkgpu.predict.export import MLFLOW, temperature_of
     from sparkgpu.predict.export import export as write
+    from sparkgpu.predict.export import temperature_of
 
     typer.echo(write(run_dir, model, format, out))
-    if format != MLFLOW and (by := temperature_of(run_dir, model)) is not None:
-        note = f"the file gives probabilities at temperature 1; this run predicts at {by:.4f}."
+    if format == "mojo" and (by := temperature_of(run_dir, model)) is not None:
+        note = f"a MOJO gives probabilities at temperature 1; this run predicts at {by:.4f}."
         say(f"sparkgpu: note: {note}\n", sys.stderr)

@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,17 @@ _FAR = (6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997)
 _FAR_BELOW = (1.0, 0.24197894225, 0.012258202635)
 
 
-def network_as_onnx(model: TabularModel, schema: TableSchema, file: Path) -> None:
-    """Write the network to `file`. Raises ImportError if onnx or onnxscript is not installed."""
+def network_as_onnx(model: TabularModel, schema: TableSchema, file: Path, temperature: float = 1.0) -> None:
+    """Write the network to `file`; its probabilities are at `temperature`.
+
+    Raises ImportError if onnx or onnxscript is not installed.
+    """
     import onnx
     import onnxscript  # noqa: F401  # torch needs it, and would say so in a long traceback
 
     with tempfile.TemporaryDirectory(prefix="sparkgpu-onnx-") as folder:
         core = Path(folder) / "core.onnx"
-        _export_core(model, schema, core)
+        _export_core(_Core(model, temperature).eval(), schema, core)
         whole = _with_columns(onnx.load(core), schema)
     onnx.checker.check_model(whole)
     onnx.save(whole, file)
@@ -67,11 +71,11 @@ def network_as_onnx(model: TabularModel, schema: TableSchema, file: Path) -> Non
 class _Core(nn.Module):
     """Raw numbers (B, F) and codes (B, K) to predictions, with operators that ONNX has."""
 
-    def __init__(self, model: TabularModel) -> None:
+    def __init__(self, model: TabularModel, temperature: float) -> None:
         super().__init__()
         self.transform = _exportable(model.transform)
         self.net = copy.deepcopy(model.net).eval()
-        self.objective = model.objective
+        self.objective = replace(model.objective, temperature=temperature)
         for module in self.net.modules():
             if isinstance(module, FirstBlock):
                 module.may_merge = False  # it would depend on the number of rows
@@ -176,14 +180,13 @@ def _exportable(transform: NumericTransform) -> nn.Module:
     )
 
 
-def _export_core(model: TabularModel, schema: TableSchema, file: Path) -> None:
-    core = _Core(model).eval()
+def _export_core(model: nn.Module, schema: TableSchema, file: Path) -> None:
     raw_BF = torch.zeros(_EXAMPLE_ROWS, len(schema.numeric))
     codes_BK = torch.zeros(_EXAMPLE_ROWS, len(schema.categorical), dtype=torch.int64)
     batch = torch.export.Dim.DYNAMIC
     with _silent():
         torch.onnx.export(
-            core,
+            model,
             (raw_BF, codes_BK),
             file,
             input_names=[_NUMBERS, _CODES],

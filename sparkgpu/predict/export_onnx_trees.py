@@ -23,14 +23,17 @@ _OPSETS = {"": 18, "ai.onnx.ml": 3}
 _IR_VERSION = 9
 
 
-def trees_as_onnx(model: BoosterModel, schema: TableSchema, file: Path) -> None:
-    """Write the trees to `file`. Raises ImportError if onnx is not installed."""
+def trees_as_onnx(model: BoosterModel, schema: TableSchema, file: Path, temperature: float = 1.0) -> None:
+    """Write the trees to `file`; their probabilities are at `temperature`.
+
+    Raises ImportError if onnx is not installed.
+    """
     import onnx
     from onnx import TensorProto, helper
 
     graph = _Graph()
     matrix = graph.columns(model.described, {feature.name: feature for feature in schema.features})
-    output = graph.predictions(matrix, json.loads(model.booster_json())["learner"], schema)
+    output = graph.predictions(matrix, json.loads(model.booster_json())["learner"], schema, temperature)
     is_regression = not schema.classes
     shape: list[str | int | None] = ["rows"] if is_regression else ["rows", len(schema.classes)]
     inputs = [
@@ -112,12 +115,17 @@ class _Graph:
         is_zero = self._add("Equal", [matrix, self._constant(0.0)])
         return self._add("Where", [is_zero, self._constant(math.nan), matrix])
 
-    def predictions(self, matrix: str, learner: Mapping[str, Any], schema: TableSchema) -> str:
+    def predictions(
+        self, matrix: str, learner: Mapping[str, Any], schema: TableSchema, temperature: float
+    ) -> str:
         """Probabilities (N, C), or values (N,), in float64."""
         margin = self._add(
             "TreeEnsembleRegressor", [matrix], domain="ai.onnx.ml", **_ensemble(learner, schema)
         )
         wide = self._add("Cast", [margin], to=11)  # float64
+        if temperature != 1:
+            by = self._add("Cast", [self._constant(temperature)], to=11)
+            wide = self._add("Div", [wide, by])
         if schema.task == "multiclass":
             return self._add("Softmax", [wide], "probabilities", axis=1)
         if schema.task == "regression":
@@ -171,10 +179,14 @@ def _ensemble(learner: Mapping[str, Any], schema: TableSchema) -> dict[str, Any]
                 found["target_nodeids"].append(node)
                 found["target_ids"].append(group)
                 found["target_weights"].append(tree["split_conditions"][node])
+    outputs = len(schema.classes) if schema.task == "multiclass" else 1
+    base = base_margins(learner, schema)
+    return {**found, "n_targets": outputs, "aggregate_function": "SUM", "base_values": base}
+
+
+def base_margins(learner: Mapping[str, Any], schema: TableSchema) -> list[float]:
+    """What is added to the leaves of each class, or of the only output."""
     base = [float(text) for text in str(learner["learner_model_param"]["base_score"]).strip("[]").split(",")]
     if schema.task == "binary":
         base = [math.log(value / (1.0 - value)) for value in base]
-    outputs = len(schema.classes) if schema.task == "multiclass" else 1
-    if len(base) < outputs:  # one for all classes
-        base = base * outputs
-    return {**found, "n_targets": outputs, "aggregate_function": "SUM", "base_values": base}
+    return base * len(schema.classes) if schema.task == "multiclass" and len(base) == 1 else base

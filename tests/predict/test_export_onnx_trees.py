@@ -13,6 +13,7 @@ from sparkgpu.core.table.schema import Feature, TableSchema, Task
 from sparkgpu.h2o.mojo_booster import BoosterModel
 from sparkgpu.h2o.mojo_file import Description
 from sparkgpu.predict.export_onnx_trees import trees_as_onnx
+from sparkgpu.score.calibration import scaled
 
 xgboost = pytest.importorskip("xgboost")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -87,14 +88,15 @@ def test_onnxruntime_adds_up_the_leaves_that_xgboost_adds_up(
     schema, rows = schema_of(task), rows_of()
     model = model_of(task, schema, rows, sparse=sparse, hot=hot)
     file = tmp_path / "trees.onnx"
-    trees_as_onnx(model, schema, file)
+    temperature = 1.0 if task == "regression" else 1.25
+    trees_as_onnx(model, schema, file, temperature)
     session = onnxruntime.InferenceSession(file)
     feed: dict[str, Any] = {"size [m]": rows.numeric_NF[:, [0]], "count": rows.numeric_NF[:, [1]]}
     for place, feature in enumerate(schema.categorical):
         words = np.array([*feature.levels, "" if place else "never seen"], dtype=object)
         feed[feature.source] = words[rows.codes_NK[:, [place]]]
     (found,) = session.run(None, feed)
-    expected = model.predict(rows)
+    expected = model.predict(rows) if temperature == 1 else scaled(model.predict(rows), temperature)
     size = max(np.abs(expected).max(), 1.0)
     assert found.dtype == np.float64 and found.shape == expected.shape
     np.testing.assert_allclose(found / size, expected / size, atol=2e-6)

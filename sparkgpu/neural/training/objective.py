@@ -20,6 +20,8 @@ from torch.nn import functional
 
 from sparkgpu.core.table.schema import Task
 
+_ALMOST_ZERO = 1e-38  # as where a run scales its predictions
+
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
@@ -27,7 +29,7 @@ class Objective:
 
     `mean` and `std` are those of the training target, so that one learning rate serves every unit.
     Predictions stay between `low` and `high` if these are given. `label_smoothing` affects only the training
-    loss.
+    loss, and `temperature` only predictions: the logarithms of their probabilities are divided by it.
     """
 
     task: Task
@@ -36,6 +38,7 @@ class Objective:
     low: float | None = None
     high: float | None = None
     label_smoothing: float = 0.0
+    temperature: float = 1.0
 
     @classmethod
     def fit(
@@ -99,7 +102,10 @@ class Objective:
         """Probabilities (B, C) whose rows sum to 1, or values (B,) in the target's unit, in float64."""
         if self.task == "regression":
             return self._within(outputs_BMC.double().mean(1).squeeze(1)) * self.std + self.mean
-        return outputs_BMC.double().softmax(dim=2).mean(1)
+        probability_BC = outputs_BMC.double().softmax(dim=2).mean(1)
+        if self.temperature == 1:
+            return probability_BC
+        return (probability_BC.clamp(min=_ALMOST_ZERO).log() / self.temperature).softmax(dim=1)
 
     def _within(self, standardised_B: Tensor) -> Tensor:
         if self.low is None or self.high is None:
