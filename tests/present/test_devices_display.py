@@ -69,7 +69,7 @@ def frame_lines(display: LiveDisplay) -> list[str]:
     return plain(captured.get())
 
 
-@pytest.mark.parametrize(("lanes", "columns"), [(1, 80), (2, 80), (8, 80), (8, 120), (11, 80), (16, 80)])
+@pytest.mark.parametrize(("lanes", "columns"), [(1, 80), (2, 80), (8, 80), (8, 120), (16, 80)])
 def test_lanes_and_devices_fit_a_small_terminal(
     lanes: int, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,11 +94,6 @@ def test_lanes_and_devices_fit_a_small_terminal(
     if lanes == 8:
         assert sum(line.startswith("cuda:") for line in lines) == 8
         assert any(line.startswith("0 cuda:0") and " 0.7160  40% 0:06 left" in line for line in lines)
-    if lanes == 11:
-        assert lines[-8:-6] == [
-            "cuda:0    0 %  31.2 of 79.6 GiB  412 W  cuda:1   10 %  31.2 of 79.6 GiB  412 W",
-            "cuda:2   20 %  31.2 of 79.6 GiB  412 W  cuda:3   30 %  31.2 of 79.6 GiB  412 W",
-        ]
     if lanes == 16:
         assert lines[-3] == "16 GPUs · 0–150 % busy · 6,598 W · cpu 42 % busy"
     assert "40%" in shown

@@ -112,13 +112,8 @@ def results() -> Results:
         "peak_device_bytes": None, "best_iteration": 1, "native_parameters": {}, "device_proof": {},
     }  # fmt: skip
     host = {
-        "system": "",
-        "processor": "",
-        "cores": 2,
-        "available_memory_bytes": 1,
-        "gpus": [],
-        "driver": None,
-    }
+        "system": "", "processor": "", "cores": 2, "available_memory_bytes": 1, "gpus": [], "driver": None,
+    }  # fmt: skip
     pair = {"a": "trees", "b": "neural", "difference": 0.01, "ci95": [0.0, 0.02], "verdict": "a"}
     return Results.model_validate(
         {
@@ -215,14 +210,9 @@ def test_plain_mode_says_a_line_per_phase_quarter_and_end() -> None:
         "[  10.0 s] lane 0 trees: trees-s7 done",
         "[  10.0 s] lane 0 trees: trees-s9 failed: no [memory] left",
     ]
-
-
-def test_a_single_lane_is_not_numbered() -> None:
-    out = StringIO()
-    display = PlainDisplay(out)
     display.plan(plan(lanes=1), "x", None)
     display.event(0, "trees", Event(at=0, kind="phase", text="starting"))
-    assert out.getvalue().splitlines()[-1].endswith(" s] trees: starting")
+    assert out.getvalue().endswith(" s] trees: starting\n"), "a single lane is not numbered"
 
 
 def test_time_left_follows_the_rate_of_the_current_trial_and_counts_down() -> None:
@@ -273,20 +263,14 @@ def test_many_lanes_shrink_to_a_line_each(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_the_cursor_comes_back_whatever_happens(error: type[BaseException]) -> None:
-    out = Terminal()
+def test_cursor_and_standard_output_come_back_whatever_happens(error: type[BaseException]) -> None:
+    out, before = Terminal(), (sys.stdout, sys.stderr)
     with pytest.raises(error), LiveDisplay(out) as display:
         display.plan(plan(), "x", None)
+        assert sys.stdout is not before[0]
         raise error
     assert HIDE in out.getvalue()
     assert out.getvalue().rindex(SHOW) > out.getvalue().rindex(HIDE)
-
-
-def test_standard_output_is_given_back() -> None:
-    before = sys.stdout, sys.stderr
-    with LiveDisplay(Terminal()) as display:
-        display.plan(plan(), "x", None)
-        assert sys.stdout is not before[0]
     assert (sys.stdout, sys.stderr) == before
 
 
@@ -347,16 +331,13 @@ def test_a_blend_of_one_model_is_said_in_place_of_its_ties() -> None:
     assert "Blend against" not in out.getvalue()
 
 
-def test_quiet_says_nothing_before_the_result() -> None:
+def test_quiet_says_only_errors_before_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     out = StringIO()
     with open_display(True, out) as display:
         display.plan(plan(), "x", None)
         display.table(SCHEMA)
         display.event(0, "trees", Event(at=0, kind="phase", text="training"))
     assert out.getvalue() == ""
-
-
-def test_an_error_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     for quiet in (True, False):
         open_display(quiet, StringIO()).error("--gpus 3: no device 3;\nchoose from [0, 1].")
     assert capsys.readouterr().err == 2 * "sparkgpu: --gpus 3: no device 3; choose from [0, 1].\n"

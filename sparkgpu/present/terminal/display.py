@@ -70,15 +70,12 @@ def _standard_output() -> IO[str]:
 class Display:
     """The quiet display, and the base of the others: before the result it shows only errors."""
 
-    def __init__(self, stream: IO[str], *, width: int | None = None) -> None:
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure and "utf" not in (getattr(stream, "encoding", None) or "utf").lower():
-            reconfigure(errors="replace")  # a character that the terminal lacks must not end a run
+    def __init__(self, stream: IO[str]) -> None:
         terminal = stream.isatty()
         self._spool = stream if isinstance(stream, Spool) else None
         self._stderr = sys.stderr  # the present one: a live display replaces it by a proxy
         self._console = Console(
-            file=stream, width=width or (None if terminal else _PLAIN_WIDTH), force_terminal=terminal,
+            file=stream, width=None if terminal else _PLAIN_WIDTH, force_terminal=terminal,
             force_jupyter=False, markup=False, emoji=False, highlight=False,
         )  # fmt: skip
 
@@ -211,20 +208,6 @@ class PlainDisplay(Display):
         self._line(f"[{self._clock() - self._start:6.1f} s] warning: {clean(text)}", "yellow")
         self._console.file.flush()
 
-    def _take(self, lane: int, branch: Branch, event: Event) -> None:
-        """Take an event for what is drawn in place; only a failure is a line, which stays."""
-        self._progress.setdefault((lane, branch), Progress()).take(event, self._clock())
-        if event.kind == "trial_failed":
-            self._say(lane, branch, f"{event.trial} failed: {event.text}")
-
-    def _moving(self, height: int) -> RenderableType:
-        """What is drawn in place on a terminal and in a notebook."""
-        now = self._clock()
-        lanes = {lane.index: lane.device for lane in self._plan.lanes} if self._plan else {}
-        return frame(
-            lanes, self._progress, self._devices, now=now, elapsed_s=now - self._start, height=height
-        )
-
     def _training(self) -> dict[str, str]:
         """The GPUs on which a trial trains now, with its name."""
         found: dict[str, str] = {}
@@ -248,7 +231,26 @@ class PlainDisplay(Display):
         self._console.file.flush()  # users follow a growing log
 
 
-class LiveDisplay(PlainDisplay):
+class DrawnDisplay(PlainDisplay):
+    """What is drawn in place, on a terminal and in a notebook; only a failed trial is a line, which stays."""
+
+    def event(self, lane: int, branch: Branch, event: Event) -> None:
+        self._progress.setdefault((lane, branch), Progress()).take(event, self._clock())
+        if event.kind == "trial_failed":
+            self._say(lane, branch, f"{event.trial} failed: {event.text}")
+
+    def _moving(self, height: int) -> RenderableType:
+        now = self._clock()
+        lanes = {lane.index: lane.device for lane in self._plan.lanes} if self._plan else {}
+        return frame(
+            lanes, self._progress, self._devices, now=now, elapsed_s=now - self._start, height=height
+        )
+
+    def sample(self, sample: Sample) -> None:
+        self._devices.take(sample, self._training())
+
+
+class LiveDisplay(DrawnDisplay):
     """A row of columns per lane, a line per device, and a warning where one idles.
 
     A thread of rich redraws it, so the clock runs even if nothing happens. The terminal's cursor is hidden
@@ -271,12 +273,6 @@ class LiveDisplay(PlainDisplay):
         except BaseException:
             self.close()
             raise
-
-    def event(self, lane: int, branch: Branch, event: Event) -> None:
-        self._take(lane, branch, event)
-
-    def sample(self, sample: Sample) -> None:
-        self._devices.take(sample, self._training())
 
     def finish(self, results: Results, paths: RunPaths) -> None:
         if self._live:

@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
 from rich.theme import Theme
 
-from sparkgpu.present.terminal.display import PlainDisplay
+from sparkgpu.present.terminal.display import DrawnDisplay
 from sparkgpu.present.terminal.facts import facts
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def in_notebook(stream: IO[str]) -> bool:
     return getattr(shell, "kernel", None) is not None and stream is sys.stdout
 
 
-class NotebookDisplay(PlainDisplay):
+class NotebookDisplay(DrawnDisplay):
     """What the terminal shows, as one block; the plan and the table fold away below it at the end."""
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
@@ -75,11 +75,11 @@ class NotebookDisplay(PlainDisplay):
         self._update()
 
     def event(self, lane: int, branch: Branch, event: Event) -> None:
-        self._take(lane, branch, event)
+        super().event(lane, branch, event)
         self._update(sparing=event.kind == "progress")
 
     def sample(self, sample: Sample) -> None:
-        self._devices.take(sample, self._training())
+        super().sample(sample)
         self._update(sparing=True)
 
     def finish(self, results: Results, paths: RunPaths) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from sparkgpu.core.host.telemetry import idle_percent
@@ -93,9 +93,7 @@ class Progress:
         bar = ProgressBar(total=1.0, completed=self.done or 0.0, pulse=self.done is None and not still)
         left = self.left_s(now)
         share = f"{self.done:4.0%}" if self.done is not None else ""
-        line = Table.grid(padding=(0, 1), expand=True)
-        line.add_column(ratio=1)
-        line.add_column(no_wrap=True)
+        line = Table.grid(Column(ratio=1), Column(no_wrap=True), padding=(0, 1), expand=True)
         value = number_text(self.value) if self.value is not None and not full else ""
         rest = f"{clock_text(left)} left" if left is not None else ""
         line.add_row(bar, " ".join(part for part in (value, share, rest) if part))
@@ -150,37 +148,23 @@ class Devices:
         return 0 if self._sample is None else len(self._sample.gpus) + 1
 
     def lines(self, rows: int) -> RenderableType:
-        """All devices in at most `rows` lines: one in each, two in each, or one line for all GPUs."""
+        """All devices in at most `rows` lines: one in each or, if they are too few, one line for all GPUs."""
         sample = self._sample
         assert sample is not None
-        if rows < (len(self) + 1) // 2:
+        if rows < len(self):
             return Text(_in_one_line(sample), style="dim", no_wrap=True, overflow="ellipsis")
+        figures = (Column(no_wrap=True, justify="right") for _ in range(3))
+        name = Column(no_wrap=True, style="dim")
+        grid = Table.grid(name, Column(ratio=1), *figures, padding=(0, 2), expand=True)
+        for gpu in sample.gpus:
+            watts = f"{gpu.gpu_power_w:3.0f} W" if gpu.gpu_power_w is not None else ""
+            memory = _of(gpu.gpu_mem_bytes, gpu.gpu_mem_total_bytes)
+            grid.add_row(self._name(gpu), *_busy(gpu.gpu_util), memory, watts)
         run = f"run {gibibytes(sample.rss_bytes)}" if sample.rss_bytes is not None else ""
-        devices = [
-            (
-                self._name(gpu),
-                gpu.gpu_util,
-                _of(gpu.gpu_mem_bytes, gpu.gpu_mem_total_bytes),
-                _watts(gpu.gpu_power_w),
-            )
-            for gpu in sample.gpus
-        ]  # fmt: skip
-        devices.append(("cpu", sample.cpu_percent, _of(sample.mem_used_bytes, _total(sample)), run))
-        grid = Table.grid(padding=(0, 2), expand=True)
-        if rows >= len(self):
-            grid.add_column(no_wrap=True, style="dim")
-            grid.add_column(ratio=1)
-            for _ in range(3):
-                grid.add_column(no_wrap=True, justify="right")
-            for name, busy, memory, rest in devices:
-                grid.add_row(name, _bar(busy), f"{_percent(busy)} busy", memory, rest)
-            return grid
-        for _ in range(2):
-            grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        devices[-1] = (*devices[-1][:3], "")  # there is no room for the run's own memory
-        texts = [f"{name:<7} {_percent(busy)}  {memory}  {rest}" for name, busy, memory, rest in devices]
-        for place in range(0, len(texts), 2):
-            grid.add_row(*texts[place : place + 2])
+        total = None
+        if sample.mem_used_bytes is not None and sample.mem_available_bytes is not None:
+            total = sample.mem_used_bytes + sample.mem_available_bytes
+        grid.add_row("cpu", *_busy(sample.cpu_percent), _of(sample.mem_used_bytes, total), run)
         return grid
 
     def _name(self, gpu: GpuSample) -> str:
@@ -195,28 +179,20 @@ def _in_one_line(sample: Sample) -> str:
     return " · ".join([*parts, f"cpu {_percent(sample.cpu_percent).strip()} busy"])
 
 
-def _bar(percent: float | None) -> RenderableType:
+def _busy(percent: float | None) -> tuple[RenderableType, str]:
     colour = "cyan"  # not that of a trial's bar
-    return ProgressBar(total=100.0, completed=percent or 0.0, complete_style=colour, finished_style=colour)
+    bar = ProgressBar(total=100.0, completed=percent or 0.0, complete_style=colour, finished_style=colour)
+    return bar, f"{_percent(percent)} busy"
 
 
 def _percent(value: float | None) -> str:
     return f"{value:3.0f} %" if value is not None else "  – %"
 
 
-def _watts(value: float | None) -> str:
-    return f"{value:3.0f} W" if value is not None else ""
-
-
 def _of(used: float | None, total: float | None) -> str:
     if used is None:
         return ""
     return gibibytes(used) if total is None else f"{used / 2**30:.1f} of {gibibytes(total)}"
-
-
-def _total(sample: Sample) -> float | None:
-    known = sample.mem_used_bytes is not None and sample.mem_available_bytes is not None
-    return (sample.mem_used_bytes or 0) + (sample.mem_available_bytes or 0) if known else None
 
 
 def frame(
@@ -231,11 +207,10 @@ def frame(
     """`lanes` are their devices by index. Of `height` lines one is left free; many lanes take a line each."""
     warnings = devices.warnings[:_MOST_WARNINGS]
     rest = height - 4 - len(warnings)  # an empty line, the heading, the time, and the free one
-    full = _LINES_OF_A_LANE * len(lanes) + (len(devices) + 1) // 2 <= rest
-    table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column(no_wrap=True, style="dim")
-    for _ in BRANCHES:
-        table.add_column(ratio=1, no_wrap=True)
+    full = _LINES_OF_A_LANE * len(lanes) + len(devices) <= rest
+    name = Column(no_wrap=True, style="dim")
+    branches = (Column(ratio=1, no_wrap=True) for _ in BRANCHES)
+    table = Table.grid(name, *branches, padding=(0, 2), expand=True)
     table.add_row("", *(Text(branch, style="bold") for branch in BRANCHES))
     for index, device in lanes.items():
         cells = (progress[index, branch].cell(now, full=full) for branch in BRANCHES)
