@@ -40,7 +40,7 @@ from sparkgpu.neural.nets.dropout import Dropout, Place
 from sparkgpu.neural.nets.network import build_net, find_network
 from sparkgpu.neural.nets.shape import InputShape
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.cuda_graph import CudaGraph, reason_against
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import choose_precision
@@ -84,7 +84,7 @@ class Subject:
 
     def strategy(self) -> Strategy:
         torch.manual_seed(0)
-        strategy = Strategy(self.device, self.precision)
+        strategy = Strategy(RankPlace(device=self.device, precision=self.precision))
         strategy.spread(build_net(self.config, self.shape), Objective(task="binary"))
         return strategy
 

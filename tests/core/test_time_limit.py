@@ -13,7 +13,7 @@ from sparkgpu.core.host.devices import Machine, choose_devices
 from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.plan.trials import TrialSpec
-from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.precision import choose_precision
 from sparkgpu.neural.training.time_limit import TimeLimit
 from sparkgpu.trials.loop import TimeShares
@@ -102,7 +102,7 @@ def strategy() -> Strategy:
     from sparkgpu.core.config.models import NeuralConfig
 
     device = torch.device("cpu")
-    return Strategy(device, choose_precision(NeuralConfig(), device, "CPU"))
+    return Strategy(RankPlace(device=device, precision=choose_precision(NeuralConfig(), device, "CPU")))
 
 
 def test_a_network_stops_early_enough_to_predict() -> None:

@@ -21,8 +21,8 @@ from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import read_schema
-from sparkgpu.neural.launchers.heartbeat import TRAINING, read_sign
-from sparkgpu.neural.launchers.local import Local
+from sparkgpu.neural.launchers.heartbeat import read_sign
+from sparkgpu.neural.launchers.local import train_locally
 from sparkgpu.trials.engine import Trial
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -40,7 +40,7 @@ def training(job: RunPaths) -> list[int]:
     """The processes of the ranks, after all four have taken some steps."""
     folder = job.trial("neural-s7").gang / "attempt-0"
     signs = [sign for rank in range(4) if (sign := read_sign(folder, rank)) is not None]
-    if len(signs) == 4 and all(sign.state == TRAINING and sign.beats > 20 for sign in signs):
+    if len(signs) == 4 and all(sign.is_training and sign.beats > 20 for sign in signs):
         return [sign.process for sign in signs]
     return []
 
@@ -73,7 +73,7 @@ def trained_here(run: RunPaths, folder: Path) -> RunPaths:
     events = EventWriter(lane.events("neural"), lane.phases("neural"))
     schema = read_schema(local)
     resolved = plan.resolved(config_io.load(file=run.config), TableSize.of(schema))
-    Local().run(
+    train_locally(
         Trial(
             spec=spec, parameters=resolved.neural, schema=schema, run=local, lane=lanes[0], events=events,
             scratch=folder,

@@ -75,7 +75,7 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
     file = written(
         tmp_path, "network", "cluster.interface=ib0", "cluster.infiniband=false", "cluster.p2p_level=NVL",
         "slurm.partition=gpu", "slurm.account=physics", 'slurm.modules=["cuda/12.4"]',
-        'slurm.setup=["source /project/env/activate.sh"]', "neural.max_restarts=5",
+        'slurm.setup=["source /project/env/activate.sh"]',
     )  # fmt: skip
     lines = file.read_text().splitlines()
     for line in (
@@ -83,7 +83,7 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
         "#SBATCH --nodes=2", "#SBATCH --gpus-per-node=4", "#SBATCH --exclusive", "#SBATCH --requeue",
         "#SBATCH --signal=B:USR1@180", "module load cuda/12.4", "source /project/env/activate.sh",
         "export NCCL_SOCKET_IFNAME=ib0", "export GLOO_SOCKET_IFNAME=ib0", "export NCCL_IB_DISABLE=1",
-        "export NCCL_P2P_LEVEL=NVL", '--max-restarts=5"',
+        "export NCCL_P2P_LEVEL=NVL",
     ):  # fmt: skip
         assert line in lines
 
@@ -119,8 +119,8 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
         ("=04:00:00", "=2", "#SBATCH --time=2 is shorter than its notice of 180 s;"),
         ("/logs/", "/nowhere/", "there is no folder"),
         (
-            "--max-restarts=2", "--max-restarts=0",
-            "torchrun --max-restarts=0, but the run has neural.max_restarts = 2;",
+            "--rdzv-backend=c10d", "--rdzv-backend=c10d --max-restarts=2",
+            "torchrun --max-restarts: the run itself starts lost ranks again (neural.max_restarts);",
         ),
         ("=04:00:00", "=4h", "#SBATCH --time=4h is not a time limit; write minutes,"),
         ("--partition=", "--partitoin=", "sbatch has no such option. Did you mean 'partition'?"),

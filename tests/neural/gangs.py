@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from planted import Outcome, TrialSpec, fit, lane_on
+from planted import Outcome, TrialSpec, fit
 from safetensors.torch import load_file
 
-from sparkgpu.core.plan.plan import Plan
-from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.neural.launchers.heartbeat import TRAINING, Sign, read_sign
+from sparkgpu.neural.launchers.heartbeat import Sign, read_sign
 
 Table = tuple[RunPaths, TableSchema]
 SETTINGS: dict[str, Any] = {"epochs": 20, "dropout": 0.2, "checkpoint_minutes": 1e-6}  # one each epoch
@@ -27,14 +25,12 @@ def gang(
 ) -> Outcome:
     """One trial with `ranks` CPU lanes on each of `nodes` machines."""
     paths, schema = table
-    lanes = tuple(lane_on("cpu", threads=1).model_copy(update={"index": index}) for index in range(ranks))
     spec = TrialSpec.model_validate(
         {
             "name": name, "model": "neural", "engine": "torch", "seed": 7, "fold": None, "lane": 0,
             "gang": tuple(range(ranks)), "strategy": strategy, "nodes": nodes,
         }
     )  # fmt: skip
-    write_json(paths.plan, Plan(preset="fast", lanes=lanes, trials=(spec,), reasons={}))
     return fit(paths, schema, spec=spec, **{**SETTINGS, **settings})
 
 
@@ -45,7 +41,7 @@ def when_training(folder: Path, act: Callable[[list[Sign]], None], *, ranks: int
         deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
             signs = [sign for rank in range(ranks) if (sign := read_sign(folder / "attempt-0", rank))]
-            if len(signs) == ranks and all(sign.state == TRAINING and sign.beats > 20 for sign in signs):
+            if len(signs) == ranks and all(sign.is_training and sign.beats > 20 for sign in signs):
                 act(signs)
                 return
             time.sleep(0.005)

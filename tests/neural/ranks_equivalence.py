@@ -26,7 +26,7 @@ from sparkgpu.neural.nets.network import build_net, find_network
 from sparkgpu.neural.nets.shape import InputShape
 from sparkgpu.neural.ranks import join, make_strategy
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import choose_precision
 from sparkgpu.neural.training.train import Training, train
@@ -145,7 +145,9 @@ def main() -> None:
         settings = CASES[case]
         task = TASKS.get(case, "multiclass")
         config = resolved(**{**base, **settings})
-        reference = trained(Strategy(cpu, choose_precision(config, cpu, "cpu")), config, task)
+        reference = trained(
+            Strategy(RankPlace(device=cpu, precision=choose_precision(config, cpu, "cpu"))), config, task
+        )
         for name in STRATEGIES:
             if not supports(case, name):
                 continue

@@ -25,6 +25,7 @@ from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.neural.nets.network import build_net, find_network
 from sparkgpu.neural.nets.shape import InputShape
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import Precision
 from sparkgpu.neural.training.train import train
@@ -92,7 +93,7 @@ def operations(config: NeuralParameters, *, captured: bool) -> int:
         target_N=torch.zeros(number, dtype=torch.int64, device=META),
         weight_N=None,
     )
-    strategy = Unread(META, Precision(device_type="cpu", dtype=torch.bfloat16))
+    strategy = Unread(RankPlace(device=META, precision=Precision(device_type="cpu", dtype=torch.bfloat16)))
     strategy.spread(build_net(config, shape), Objective(task="binary"))
     marks: list[int] = []
     with meta_training(), Operations() as found:

@@ -18,12 +18,14 @@ from sparkgpu.neural.nets.dropout import Place
 from sparkgpu.neural.nets.network import build_net
 from sparkgpu.neural.nets.shape import InputShape
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.optimizer import Recipe, make_optimizer
 from sparkgpu.neural.training.precision import Precision
 from sparkgpu.neural.training.train import Training, train
+
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(10.0, 10.0), (0.05, 3.0)])
@@ -74,7 +76,7 @@ class Told:
     def __init__(self, dtype: torch.dtype | None = None) -> None:
         self.micro_rows: list[int] = []
         self.slow: list[str] = []
-        strategy = Strategy(torch.device("cpu"), Precision(device_type="cpu", dtype=dtype))
+        strategy = Strategy(RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=dtype)))
         backward = strategy.backward
 
         def noted(batch: ResidentRows, place: Place, *, last: bool = True) -> torch.Tensor:

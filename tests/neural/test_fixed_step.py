@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from watched_steps import BATCH, CASES, META, ROWS, Again, Waits, meta_training, trained
 
 from sparkgpu.core.rundir.records import MemoryRecord
-from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training import fixed_step, muon
 from sparkgpu.neural.training.cuda_graph import reason_against
 from sparkgpu.neural.training.fixed_step import Work
@@ -244,7 +244,9 @@ def test_each_reason_against_a_graph_is_given() -> None:
         )  # fmt: skip
 
     cuda = torch.device("cuda:0")
-    single = Strategy(torch.device("cpu"), Precision(device_type="cpu", dtype=None))
+    single = Strategy(
+        RankPlace(device=torch.device("cpu"), precision=Precision(device_type="cpu", dtype=None))
+    )
     assert reason_against(single, parameters(), None) == "cpu has no CUDA graphs"
     single.device = cuda
     assert reason_against(single, parameters(), None) is None

@@ -18,7 +18,7 @@ from gangs import SETTINGS, Table, gang, weights, when_training
 from planted import Outcome, fit, plant
 
 from sparkgpu.core.errors import TrialError
-from sparkgpu.neural.launchers.heartbeat import AT_SLOW_WORK, STARTING, TRAINING, Heartbeat, Sign, read_sign
+from sparkgpu.neural.launchers.heartbeat import Heartbeat, Sign, read_sign
 from sparkgpu.neural.launchers.local import _Watcher
 
 pytestmark = pytest.mark.process
@@ -88,19 +88,20 @@ def test_a_rank_lost_for_good_ends_the_trial_with_its_name_and_no_process_left(
     assert not any(psutil.pid_exists(process) for process in processes)
 
 
-@pytest.mark.parametrize(
-    ("state", "patience_s"), [(TRAINING, 40.0), (AT_SLOW_WORK, 400.0), (STARTING, 400.0)]
-)
-def test_a_rank_at_slow_work_gets_longer(tmp_path: Path, state: int, patience_s: float) -> None:
-    watcher = _Watcher(tmp_path, tmp_path, 1, 40.0)
-    assert watcher._patience_s(Sign(process=1, state=state, beats=1, at=0.0)) == patience_s
-    heartbeat = Heartbeat(tmp_path / "attempt-0", 0)
-    heartbeat.beat(TRAINING)
+def test_a_rank_gets_longer_before_its_first_step_and_at_slow_work(tmp_path: Path) -> None:
+    watcher, heartbeat = _Watcher(tmp_path, tmp_path, 1, 40.0), Heartbeat(tmp_path, 0)
+
+    def patience_s() -> float:
+        sign = read_sign(tmp_path, 0)
+        assert sign is not None
+        return watcher._patience_s(sign)
+
+    assert patience_s() == 400.0
+    heartbeat.step()
+    assert patience_s() == 40.0
     with heartbeat.slow_work():
-        sign = read_sign(tmp_path / "attempt-0", 0)
-        assert sign is not None and sign.state == AT_SLOW_WORK
-    sign = read_sign(tmp_path / "attempt-0", 0)
-    assert sign is not None and sign.state == TRAINING
+        assert patience_s() == 400.0
+    assert patience_s() == 40.0
 
 
 @pytest.mark.slow

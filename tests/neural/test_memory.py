@@ -18,7 +18,7 @@ from sparkgpu.core.errors import TrialError
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.lanes.cluster import barrier
-from sparkgpu.neural.launchers.gang_files import SMALLER
+from sparkgpu.neural.launchers.gang import SMALLER
 from sparkgpu.neural.nets.tabular_net import TabularNet
 from sparkgpu.neural.training import memory, muon, optimizer
 
@@ -205,10 +205,9 @@ def test_what_an_attempt_on_a_cluster_found_out_is_there_for_the_next_one(tmp_pa
             self.seen: list[bool] = []
 
         def run(self, work: object, arguments: list[str], logs: str) -> None:
-            folder = Path(arguments[arguments.index("--folder") + 1])
+            attempt = Path(arguments[arguments.index("--attempt") + 1])
+            folder = attempt.parent
             self.seen.append((folder / SMALLER).exists())
-            attempt = folder / "attempt-0"
-            attempt.mkdir()
             if len(self.seen) == 1:
                 write_json(folder / SMALLER, {"micro_rows": 16, "note": "out of memory"})
                 write_json(attempt / "rank-0.error.json", {"message": "NeedsSmallerBatches", "at": 0.0})
@@ -222,8 +221,8 @@ def test_what_an_attempt_on_a_cluster_found_out_is_there_for_the_next_one(tmp_pa
     write_json(tmp_path / "record.json", record)
     stand_in = Distributor()
     spec = TrialSpec(name="neural-s7", model="neural", engine="torch", seed=7, fold=None, lane=0, gang=(0,))
-    launcher = barrier.Barrier(stand_in)  # type: ignore[arg-type]
-    found = launcher.run(made_trial(paths, schema, spec, "cpu"))
+    trial = made_trial(paths, schema, spec, "cpu")
+    found = barrier.train_in_slots(stand_in, trial)  # type: ignore[arg-type]
     assert stand_in.seen == [False, True]
     assert found.notes[-1] == "out of memory"
 

@@ -26,7 +26,7 @@ from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.card import Card
 from sparkgpu.neural.memory_plan import plan_memory
 from sparkgpu.neural.nets.network import find_network
-from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training import trial
 from sparkgpu.neural.training.cuda_graph import reason_against
 from sparkgpu.neural.training.precision import Precision
@@ -74,7 +74,9 @@ def test_less_memory_means_smaller_micro_batches_and_chunks_and_at_last_a_refusa
 
 
 def test_chunks_leave_its_memory_to_a_captured_step_if_it_fits_beside_a_plain_one() -> None:
-    single = Strategy(torch.device("cpu"), Precision(device_type="cpu", dtype=None))
+    single = Strategy(
+        RankPlace(device=torch.device("cpu"), precision=Precision(device_type="cpu", dtype=None))
+    )
     single.device = torch.device("cuda:0")
     whole = planned(8 * GIB)
     budget = int(1.06 * (whole.lasting_bytes + whole.evaluation_bytes))

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,15 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """Sets the launcher with a number of restarts; its port is held until the test ends."""
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A launcher in the environment; its port is held until the test ends."""
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(name, "lo")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with reserved_ports(1) as (port,):
-
-        def launch_with(restarts: int) -> None:
-            script = Path(__file__).with_name("two_machines.py")
-            words = [sys.executable, str(script), str(port), "2", str(restarts)]
-            monkeypatch.setenv(LAUNCHER, shlex.join(words))
-
-        yield launch_with
+        script = Path(__file__).with_name("two_machines.py")
+        monkeypatch.setenv(LAUNCHER, shlex.join([sys.executable, str(script), str(port), "2"]))
+        yield
 
 
 def on_two(table: Table, name: str, **settings: Any) -> Outcome:
@@ -62,9 +58,8 @@ def one_gang(table: Table) -> Outcome:
 
 @pytest.mark.slow
 def test_two_machines_with_two_ranks_train_the_weights_of_one_with_four(
-    table: Table, launcher: Callable[[int], None], one_gang: Outcome
+    table: Table, launcher: None, one_gang: Outcome
 ) -> None:
-    launcher(0)
     found = on_two(table, "two-machines")
     for name, value in weights(one_gang).items():
         torch.testing.assert_close(weights(found)[name], value, atol=1e-5, rtol=0)
@@ -74,9 +69,8 @@ def test_two_machines_with_two_ranks_train_the_weights_of_one_with_four(
 
 @pytest.mark.slow
 def test_a_rank_killed_on_the_second_machine_is_named_and_training_ends_with_the_same_weights(
-    table: Table, launcher: Callable[[int], None], one_gang: Outcome
+    table: Table, launcher: None, one_gang: Outcome
 ) -> None:
-    launcher(2)
     killer = kill_one(table, "one-killed", 3)
     found = on_two(table, "one-killed")
     killer.join()
@@ -88,12 +82,11 @@ def test_a_rank_killed_on_the_second_machine_is_named_and_training_ends_with_the
 
 @pytest.mark.slow
 def test_a_rank_lost_for_good_on_several_machines_ends_the_trial_with_its_name(
-    table: Table, launcher: Callable[[int], None]
+    table: Table, launcher: None
 ) -> None:
-    launcher(0)
     killer = kill_one(table, "all-lost", 1)
     with pytest.raises(TrialError) as failed:
-        on_two(table, "all-lost", epochs=1000)
+        on_two(table, "all-lost", epochs=1000, max_restarts=0)
     killer.join()
     assert str(failed.value).startswith("all-lost: rank 1 of 4 was killed (out of memory?)")
     assert 'Given up after 1 attempt with neural.strategy = "ddp" on 4 ranks of 2 machines' in str(
@@ -102,10 +95,7 @@ def test_a_rank_lost_for_good_on_several_machines_ends_the_trial_with_its_name(
 
 
 @pytest.mark.slow
-def test_a_network_that_diverges_on_several_machines_is_not_tried_again(
-    table: Table, launcher: Callable[[int], None]
-) -> None:
-    launcher(2)
+def test_a_network_that_diverges_on_several_machines_is_not_tried_again(table: Table, launcher: None) -> None:
     with pytest.raises(TrialError, match="diverged: its log_loss is nan after epoch 1"):
         on_two(table, "too-fast", learning_rate=1e30)
 

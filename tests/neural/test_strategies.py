@@ -72,7 +72,7 @@ from planted import parameters
 from sparkgpu.neural.nets.network import build_net
 from sparkgpu.neural.nets.shape import InputShape
 from sparkgpu.neural.rows.resident import ResidentRows
-from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.strategies.pipeline import PipelineParallel
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import Precision
@@ -83,9 +83,9 @@ rows = ResidentRows(
     codes_NK=torch.zeros(100, 0, dtype=torch.int32), target_N=torch.arange(100) % 2, weight_N=None,
 )
 cpu, bfloat16 = torch.device("cpu"), Precision(device_type="cpu", dtype=torch.bfloat16)
-pipeline = PipelineParallel(cpu, bfloat16, batch_size=64, micro_rows=16)
+place = RankPlace(device=cpu, precision=bfloat16, batch_size=64, micro_rows=16)
 losses = []
-for strategy in (Strategy(cpu, bfloat16), pipeline):
+for strategy in (Strategy(place), PipelineParallel(place)):
     torch.manual_seed(0)
     shape = InputShape(num_numeric=4, num_levels=(), num_outputs=2)
     strategy.spread(build_net(parameters(hidden=(32, 32)), shape), Objective(task="binary"))

@@ -1,6 +1,6 @@
 """A launcher in place of a batch system: it starts two torchrun agents here, as if on two machines.
 
-Usage: ``python two_machines.py PORT RANKS RESTARTS COMMAND...``. Both agents end if one fails.
+Usage: ``python two_machines.py PORT RANKS COMMAND...``. Both agents end if one fails.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import time
 
 
 def main() -> int:
-    port, ranks, restarts, *command = sys.argv[1:]
+    port, ranks, *command = sys.argv[1:]
     agents = [
         subprocess.Popen(
             [
                 sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={ranks}",
                 "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=two",
-                "--local-addr=localhost", f"--max-restarts={restarts}", *command,
+                "--local-addr=localhost", *command,
             ],
             env={**os.environ, "MACHINE": str(machine)},
         )

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from sparkgpu.neural.nets.network import build_net, find_network
 from sparkgpu.neural.nets.shape import InputShape
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.fixed_step import Repeat, Work
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import Precision
@@ -84,8 +84,8 @@ def _our_line() -> str:
 class Unread(Strategy):
     """`single` on a device of which nothing can be read: sums are counted where they would be."""
 
-    def __init__(self, device: torch.device, precision: Precision) -> None:
-        super().__init__(device, precision)
+    def __init__(self, place: RankPlace) -> None:
+        super().__init__(place)
         self.reads = 0
 
     def sum_over_parts(self, value: Tensor) -> float:
@@ -175,7 +175,7 @@ def trained(
         bins=edges if network.bins else (),
     )
     torch.manual_seed(0)
-    strategy = Unread(device, Precision(device_type="cpu", dtype=precision))
+    strategy = Unread(RankPlace(device=device, precision=Precision(device_type="cpu", dtype=precision)))
     strategy.spread(build_net(config, shape), Objective(task=task))  # type: ignore[arg-type]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a second gains nothing here, and costs much time where the cores are busy

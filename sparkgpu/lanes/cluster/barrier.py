@@ -8,27 +8,17 @@ directory, and only those count here.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.core.errors import DeviceError, TrialError
-from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.neural.launchers.gang_files import (
-    SMALLER,
-    attempts,
-    finished_record,
-    loss,
-    rank_arguments,
-    refusal,
-    write_trial,
-)
+from sparkgpu.neural.launchers.gang import rank_arguments, train_in_attempts
 from sparkgpu.trials.engine import NeuralTrial
 
 if TYPE_CHECKING:
@@ -61,63 +51,32 @@ class _NoServer:
         """Nothing was opened."""
 
 
-class Barrier:
-    """A launcher (`sparkgpu.neural.launchers.base.Launcher`) in the slots of a barrier stage."""
+def train_in_slots(distributor: TorchDistributor, trial: NeuralTrial) -> FitRecord:
+    """Train with a rank in each slot of a barrier stage, as `train_in_attempts` does.
 
-    def __init__(self, distributor: TorchDistributor) -> None:
-        self._distributor = distributor
+    Raises `DeviceError`, too, where the slots are too few.
+    """
+    num_ranks, logs = distributor.num_processes, trial.paths.rank_logs
 
-    def run(self, trial: NeuralTrial) -> FitRecord:
-        """Raises `DeviceError`, too, where the slots are too few."""
-        paths = trial.paths
-        paths.root.mkdir(parents=True, exist_ok=True)
-        paths.rank_logs.mkdir(exist_ok=True)
-        shutil.rmtree(paths.gang, ignore_errors=True)  # left by a run that was stopped
-        losses: list[str] = []
-        while True:
-            lost, failure = self._attempt(trial)
-            if lost is None:
-                break
-            losses.append(lost)
-            if len(losses) > trial.parameters.max_restarts:
-                number = "1 attempt" if len(losses) == 1 else f"{len(losses)} attempts"
-                raise TrialError(
-                    f"{trial.name}: {lost}. Given up after {number}; the ranks' logs are in "
-                    f"{paths.rank_logs}."
-                ) from failure
-            time.sleep(RESTART_S)
-        record = finished_record(paths.gang, losses)
-        shutil.rmtree(paths.gang)
-        return record
-
-    def _attempt(self, trial: NeuralTrial) -> tuple[str | None, Exception | None]:
-        """Train once. Returns which rank was lost and Spark's error; None if all ranks are done."""
-        num_ranks = self._distributor.num_processes
-        folder, logs = trial.paths.gang, trial.paths.rank_logs
-        # What an attempt found out about the memory is for the next one.
-        smaller = folder / SMALLER
-        kept = smaller.read_text(encoding="utf-8") if smaller.exists() else None
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        if kept is not None:
-            write_text(smaller, kept)
-        write_trial(trial, folder)
-        arguments = [*rank_arguments(trial, folder), "--meet", "agent"]
-        failure: Exception | None = None
+    def attempt(folder: Path) -> None:
         try:
-            self._distributor.run(run_rank, arguments, str(logs))
+            distributor.run(run_rank, [*rank_arguments(trial, folder), "--meet", "agent"], str(logs))
         except Exception as error:  # from py4j, from Spark, or from unpickling a result that never came
-            failure = error
-        if failure is not None and _TOO_FEW_SLOTS in str(failure):
-            raise DeviceError(
-                f"{trial.name}: {num_ranks} ranks need as many slots, and the application has fewer. Give it "
-                "more cores (or GPUs), or spread the network over fewer ranks with spark.cores.max."
-            )
-        if refused := refusal(folder):
-            raise refused
-        if found := attempts(folder):
-            return loss(found[-1], num_ranks, logs), failure
-        return f"none of {num_ranks} ranks started ({trial.run.lane(0).log} says more)", failure
+            if _TOO_FEW_SLOTS in str(error):
+                raise DeviceError(
+                    f"{trial.name}: {num_ranks} ranks need as many slots, and the application has fewer. "
+                    "Give it more cores (or GPUs), or spread the network over fewer ranks with spark.cores.max."
+                ) from None
+            traceback.print_exc()
+
+    return train_in_attempts(
+        trial,
+        trial.paths.gang,
+        attempt,
+        num_ranks=num_ranks,
+        where=f"{num_ranks} ranks in the slots of the application",
+        pause_s=RESTART_S,
+    )
 
 
 def run_rank(arguments: Sequence[str], logs: str) -> None:

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,6 @@ from sparkgpu.lanes.cluster import barrier
 from sparkgpu.lanes.cluster.executor_lanes import run_lanes
 from sparkgpu.lanes.cluster.signs_of_life import SignsOfLife
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads, in_background
-from sparkgpu.neural.launchers.base import Launcher
 from sparkgpu.prepare.prepare import prepare_in_session
 from sparkgpu.trials.engine import NeuralTrial, Platform, Trial, make_cluster_engine
 from sparkgpu.trials.loop import run_trials
@@ -99,9 +99,9 @@ class _Application:
         if cloud:
             with self.events["trees"].phase("starting H2O"):
                 context = cloud.result()
-        launcher = barrier.Barrier(distributor)
+        launch = partial(barrier.train_in_slots, distributor)
         networks = in_background(
-            lambda: self._run_trials("neural", plan, schema, resolved, self._starting(launcher))
+            lambda: self._run_trials("neural", plan, schema, resolved, self._starting(launch))
         )
         if trees_left:
             from sparkgpu.h2o.context import stopping
@@ -135,14 +135,14 @@ class _Application:
             events=self.events["trees"],
         )
 
-    def _starting(self, launcher: Launcher) -> Callable[[NeuralTrial], FitRecord]:
-        """The launcher's `run` with an announcement; the leading rank reports the seconds."""
+    def _starting(self, launch: Callable[[NeuralTrial], FitRecord]) -> Callable[[NeuralTrial], FitRecord]:
+        """`launch` with an announcement; the leading rank reports the seconds."""
 
         def run(trial: NeuralTrial) -> FitRecord:
             trial.events.emit(
                 Event(at=time.time(), kind="phase", text="starting the ranks", trial=trial.name)
             )
-            return launcher.run(trial)
+            return launch(trial)
 
         return run
 
@@ -175,6 +175,7 @@ class _Application:
                 lane=plan.lanes[0],
                 events=self.events[branch],
                 scratch=self.shared,
+                beside_bytes=plan.bytes_of_trees(spec, resolved, schema),
             )
             try:
                 return run(trial)

@@ -107,12 +107,8 @@ def _several(script: Script, plan: Plan) -> Iterator[str]:
     cpus = _number(asked, "cpus-per-task")
     if cpus is not None and ranks is not None and cpus < ranks:
         yield f"#SBATCH --cpus-per-task={cpus} gives {ranks} ranks less than one CPU each; ask for {ranks}."
-    restarts = _number(torchrun, "max-restarts")
-    if restarts is not None and restarts != script.config.neural.max_restarts:
-        yield (
-            f"torchrun --max-restarts={restarts}, but the run has neural.max_restarts = "
-            f"{script.config.neural.max_restarts}; make them equal."
-        )
+    if _number(torchrun, "max-restarts"):
+        yield "torchrun --max-restarts: the run itself starts lost ranks again (neural.max_restarts); omit it."
     if torchrun.get("rdzv-backend", "") != "c10d":
         yield "torchrun on several nodes needs --rdzv-backend=c10d and an endpoint on the first node."
     if not torchrun.get("rdzv-endpoint"):

@@ -97,7 +97,7 @@ def _scripts(config: RunConfig, shape: NodeShape) -> dict[str, dict[str, Any]]:
             "purpose": f"One network on {config.cluster.nodes} nodes with {shape.words} each.",
             "nodes": config.cluster.nodes, "gpus_per_node": shape.gpus_per_node,
             "ranks_per_node": shape.ranks_per_node, "launch": True,
-            "max_restarts": config.neural.max_restarts, "arguments": shape.devices,
+            "arguments": shape.devices,
         }  # fmt: skip
     return found
 

@@ -1,4 +1,4 @@
-"""A rank's signs of life: its process, its state and the time of its last progress, in a file for others.
+"""A rank's signs of life: its process, whether it trains, and the time of its last progress, for others.
 
 A rank that waits for another rank in a collective operation looks like one that hangs, so the time of the
 last step does not show which is at fault. The Python stack does: a rank writes it on `STACK_SIGNAL`, even
@@ -21,16 +21,18 @@ from pathlib import Path
 
 STACK_SIGNAL = signal.SIGUSR2
 
-STARTING, TRAINING, FINISHING, AT_SLOW_WORK = range(4)
-_LAYOUT = struct.Struct("<qqqd")  # process, state, beats, time of the last one
+_LAYOUT = struct.Struct("<qqqd")  # process, whether it trains, beats, time of the last one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """The content of a heartbeat file. `at` is in seconds of the system's monotonic clock."""
+    """The content of a heartbeat file. `at` is in seconds of the system's monotonic clock.
+
+    It `is_training` between its first and last step, but not at work that may take longer than a step.
+    """
 
     process: int
-    state: int
+    is_training: bool
     beats: int
     at: float
 
@@ -43,28 +45,33 @@ class Heartbeat:
         with heartbeat_file(folder, rank).open("w+b") as file:
             file.truncate(_LAYOUT.size)
             self._memory = mmap.mmap(file.fileno(), _LAYOUT.size)
-        self._state, self._beats = STARTING, 0
+        self._is_training, self._beats = False, 0
         self._stacks = stack_file(folder, rank).open("w", encoding="utf-8")
         faulthandler.register(STACK_SIGNAL, file=self._stacks, all_threads=False)
         self._last_stack = ended_file(folder, rank).open("w", encoding="utf-8")
         faulthandler.register(signal.SIGTERM, file=self._last_stack, all_threads=False, chain=True)
         self.beat()
 
-    def beat(self, state: int | None = None) -> None:
-        """Record that this rank made progress and is now in `state`."""
-        self._state = self._state if state is None else state
+    def beat(self) -> None:
+        """Record that this rank made progress."""
         self._beats += 1
-        _LAYOUT.pack_into(self._memory, 0, os.getpid(), self._state, self._beats, time.monotonic())
+        _LAYOUT.pack_into(self._memory, 0, os.getpid(), self._is_training, self._beats, time.monotonic())
+
+    def step(self) -> None:
+        """Record that this rank took a step of the training."""
+        self._is_training = True
+        self.beat()
 
     @contextmanager
     def slow_work(self) -> Iterator[None]:
-        """Training that may take long without a beat: others wait longer until it ends."""
-        before = self._state
-        self.beat(AT_SLOW_WORK)
+        """Work that may take long without a beat: others wait longer until it ends."""
+        before, self._is_training = self._is_training, False
+        self.beat()
         try:
             yield
         finally:
-            self.beat(before)
+            self._is_training = before
+            self.beat()
 
 
 def read_sign(folder: Path, rank: int) -> Sign | None:
@@ -75,12 +82,22 @@ def read_sign(folder: Path, rank: int) -> Sign | None:
         return None
     if len(data) < _LAYOUT.size or not any(data):
         return None
-    process, state, beats, at = _LAYOUT.unpack(data)
-    return Sign(process=process, state=state, beats=beats, at=at)
+    process, is_training, beats, at = _LAYOUT.unpack(data)
+    return Sign(process=process, is_training=bool(is_training), beats=beats, at=at)
 
 
 def heartbeat_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.heartbeat"
+
+
+def done_file(folder: Path, rank: int) -> Path:
+    """Is there after the rank has succeeded."""
+    return folder / f"rank-{rank}.done"
+
+
+def error_file(folder: Path, rank: int) -> Path:
+    """Why the rank failed, and when."""
+    return folder / f"rank-{rank}.error.json"
 
 
 def ended_file(folder: Path, rank: int) -> Path:

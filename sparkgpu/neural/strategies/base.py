@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -62,21 +61,15 @@ class Strategy:
     gradient_scale = 1.0
     """A part's gradient is multiplied by this before the parts are combined."""
 
-    def __init__(self, device: torch.device, precision: Precision) -> None:
-        self.device = device
-        self.precision = precision
-        self.scaler = precision.scaler()
-        self.eval_rows = eval_rows(device)
+    def __init__(self, place: RankPlace) -> None:
+        self.device, self.precision = place.device, place.precision
+        self.scaler = place.precision.scaler()
+        self.eval_rows = eval_rows(place.device)
         """The rows of one chunk of an evaluation."""
         self.beat: Callable[[], None] = lambda: None
         """Called between pieces of work, so that a long one does not look like a hang."""
         self.slow_work: Callable[[], AbstractContextManager[None]] = nullcontext
         """Surrounds work without such pieces, which may take long: a checkpoint, the reading of rows."""
-
-    @classmethod
-    def at(cls, place: RankPlace) -> Self:
-        """The strategy of this process."""
-        return cls(place.device, place.precision)
 
     def spread(self, net: TabularNet, objective: Objective) -> None:
         """Move the network to its devices; it holds the trained weights only after `gather`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,6 @@ from sparkgpu.neural.nets.tabular_net import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.memory import copied
-from sparkgpu.neural.training.precision import Precision
 
 
 class DataParallel(Strategy):
@@ -32,13 +31,9 @@ class DataParallel(Strategy):
 
     name = "dp"
 
-    def __init__(self, device: torch.device, precision: Precision, *, num_devices: int) -> None:
-        super().__init__(device, precision)
-        self._devices = list(range(num_devices)) if device.type == "cuda" else []
-
-    @classmethod
-    def at(cls, place: RankPlace) -> Self:
-        return cls(place.device, place.precision, num_devices=place.num_devices)
+    def __init__(self, place: RankPlace) -> None:
+        super().__init__(place)
+        self._devices = list(range(place.num_devices)) if place.device.type == "cuda" else []
 
     def _placed(self, net: TabularNet) -> nn.Module:
         if not self._devices:
@@ -87,8 +82,8 @@ def device_place(micro: Place, micro_rows: int, num_devices: int, index: int) ->
 class Distributed(Strategy):
     """The base of strategies with several processes; all of these are ranks of the default group."""
 
-    def __init__(self, device: torch.device, precision: Precision) -> None:
-        super().__init__(device, precision)
+    def __init__(self, place: RankPlace) -> None:
+        super().__init__(place)
         self.num_ranks = dist.get_world_size()
         self.leads = dist.get_rank() == 0
         self.data_group: dist.ProcessGroup | None = None
@@ -135,8 +130,8 @@ class DistributedDataParallel(Distributed):
 
     name = "ddp"
 
-    def __init__(self, device: torch.device, precision: Precision) -> None:
-        super().__init__(device, precision)
+    def __init__(self, place: RankPlace) -> None:
+        super().__init__(place)
         self.data_rank, self.data_size = dist.get_rank(), self.num_ranks
         self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
 

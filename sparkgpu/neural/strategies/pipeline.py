@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,48 +21,31 @@ from sparkgpu.neural.nets.tabular_net import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.strategies.data_parallel import Distributed
-from sparkgpu.neural.training.precision import Precision
 
 
 class PipelineParallel(Distributed):
-    """`pp`, and `dp_pp` if `data_size` > 1: that many pipelines, each with its part of a batch."""
+    """`pp`, and `dp_pp` if there are several copies: as many pipelines, each with its part of a batch."""
 
     cuts_batches = True
     forward_communicates = True
 
-    def __init__(
-        self,
-        device: torch.device,
-        precision: Precision,
-        *,
-        batch_size: int,
-        micro_rows: int,
-        data_size: int = 1,
-    ) -> None:
-        super().__init__(device, precision)
-        self.name = "pp" if data_size == 1 else "dp_pp"
-        self.num_stages = self.num_ranks // data_size
+    def __init__(self, place: RankPlace) -> None:
+        super().__init__(place)
+        self.data_size = place.copies
+        self.name = "pp" if self.data_size == 1 else "dp_pp"
+        self.num_stages = self.num_ranks // self.data_size
         self.shards = self.num_stages
-        mesh = init_device_mesh(device.type, (data_size, self.num_stages), mesh_dim_names=("dp", "pp"))
-        self.data_rank, self.data_size = mesh.get_local_rank("dp"), data_size
+        shape = (self.data_size, self.num_stages)
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("dp", "pp"))
+        self.data_rank = mesh.get_local_rank("dp")
         self.stage = mesh.get_local_rank("pp")
         self._replicas = mesh["dp"].get_group()
         self._pipeline = mesh["pp"].get_group()
-        share = -(-batch_size // data_size)
+        share = -(-place.batch_size // self.data_size)
         # Enough micro-batches to keep every stage busy most of the time, each with a whole number of rows.
-        count = max(2 * self.num_stages, -(-share // micro_rows))
+        count = max(2 * self.num_stages, -(-share // place.micro_rows))
         self._micro_rows = -(-share // count)
         self._num_micro = count
-
-    @classmethod
-    def at(cls, place: RankPlace) -> Self:
-        return cls(
-            place.device,
-            place.precision,
-            batch_size=place.batch_size,
-            micro_rows=place.micro_rows,
-            data_size=place.copies,
-        )
 
     @property
     def _is_first(self) -> bool:

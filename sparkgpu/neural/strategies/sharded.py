@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -16,8 +15,8 @@ from torch.distributed.tensor import DTensor, Replicate
 from sparkgpu.neural.nets.dropout import Place
 from sparkgpu.neural.nets.tabular_net import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
+from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.strategies.data_parallel import Distributed
-from sparkgpu.neural.training.precision import Precision
 
 
 class Sharded(Distributed):
@@ -43,8 +42,8 @@ class FullyShardedDataParallel(Sharded):
 
     name = "fsdp"
 
-    def __init__(self, device: torch.device, precision: Precision) -> None:
-        super().__init__(device, precision)
+    def __init__(self, place: RankPlace) -> None:
+        super().__init__(place)
         self.data_rank, self.data_size = dist.get_rank(), self.num_ranks
         self.shards = self.num_ranks
         self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks

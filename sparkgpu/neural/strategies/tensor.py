@@ -6,8 +6,6 @@ them are never gathered. Embedding tables are cut by rows. Small parameters stay
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -29,29 +27,25 @@ from sparkgpu.neural.nets.tabular_net import Members, TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.strategies.sharded import Sharded, shard
-from sparkgpu.neural.training.precision import Precision
 
 
 class TensorParallel(Sharded):
-    """`tp`, and `dp_tp` if `data_size` > 1.
+    """`tp`, and `dp_tp` if there are several copies.
 
     `dp_tp` has groups of ranks that compute different rows. Each group has a network cut over its own ranks;
     over the groups, weights are sharded as in `fsdp`.
     """
 
-    def __init__(self, device: torch.device, precision: Precision, *, data_size: int = 1) -> None:
-        super().__init__(device, precision)
-        self.name = "tp" if data_size == 1 else "dp_tp"
-        shape = (data_size, self.num_ranks // data_size)
+    def __init__(self, place: RankPlace) -> None:
+        super().__init__(place)
+        self.data_size = place.copies
+        self.name = "tp" if self.data_size == 1 else "dp_tp"
+        shape = (self.data_size, self.num_ranks // self.data_size)
         self.shards = self.num_ranks
-        self._mesh = init_device_mesh(device.type, shape, mesh_dim_names=("dp", "tp"))
-        self.data_rank, self.data_size = self._mesh.get_local_rank("dp"), data_size
+        self._mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("dp", "tp"))
+        self.data_rank = self._mesh.get_local_rank("dp")
         self.data_group = self._mesh["dp"].get_group()
-        self.gradient_scale = float(data_size)  # torch takes the mean over the groups
-
-    @classmethod
-    def at(cls, place: RankPlace) -> Self:
-        return cls(place.device, place.precision, data_size=place.copies)
+        self.gradient_scale = float(self.data_size)  # torch takes the mean over the groups
 
     def _placed(self, net: TabularNet) -> nn.Module:
         cut(net, self._mesh["tp"])  # which moves each rank's part to its device

@@ -38,29 +38,27 @@ from sparkgpu.neural.training.cuda_graph import CudaGraph, reason_against
 from sparkgpu.neural.training.fitted_rows import FittedRows
 from sparkgpu.neural.training.memory import is_out_of_memory, release
 from sparkgpu.neural.training.time_limit import TimeLimit
-from sparkgpu.neural.training.train import Report, Training, train
+from sparkgpu.neural.training.train import Training, train
 from sparkgpu.trials.engine import NeuralTrial, PrunedError
 from sparkgpu.trials.turns import wait_for_trees
 
 if TYPE_CHECKING:
     from sparkgpu.neural.card import Card
 
+_REPORT_EVERY_S = 0.4
 _START_ROWS = 10_000
 _PREDICTED: tuple[SplitName, ...] = ("valid", "test")
 
 
 def run_rank(
-    trial: NeuralTrial,
-    strategy: Strategy,
-    report: Callable[[str], Report],
-    on_trained: Callable[[], None] = lambda: None,
+    trial: NeuralTrial, strategy: Strategy, *, on_step: Callable[[], None] = lambda: None
 ) -> FitRecord | None:
     """Train with the other ranks, if any; the leading rank writes the trial's files and returns a record.
 
-    `report` makes the training loop's reporter for a metric; `on_trained` is called when no other rank is
-    needed any more. Sets torch's seed for the whole process. Raises `TrialError` when training diverges.
+    `on_step` is called after each step. Sets torch's seed for the whole process. Raises `TrialError` when
+    training diverges.
     """
-    parameters, schema, events, paths = trial.parameters, trial.schema, trial.events, trial.paths
+    parameters, events, paths = trial.parameters, trial.events, trial.paths
     torch.manual_seed(trial.spec.seed)
     card = _card(strategy.device, trial.beside_bytes)
     if strategy.device.type == "cuda":
@@ -73,26 +71,18 @@ def run_rank(
         fitted = FittedRows(trial, strategy, card)
     with events.phase("training", trial.name):
         start = time.perf_counter()
-        model, training = _train(trial, fitted, strategy, report, checkpoints, card)
+        model, training = _train(trial, fitted, strategy, on_step, checkpoints, card)
         fit_s = time.perf_counter() - start
     num_train_rows, notes = fitted.num_train_rows, fitted.notes
     del fitted  # frees the table's memory for the rows to predict
     resources = _resources(strategy)
-    on_trained()
     if model is None:
         return None
-    save_model(model, paths.root, parameters, schema)
-    write_text(paths.learning_curve, curve.curve_as_csv(model.objective.metric, map(_line, training.curve)))
-    predictions: dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
-    predict_s = 0.0
-    with events.phase("predicting", trial.name):
-        for split in _PREDICTED:
-            asked = read_rows(trial.run, schema, split, fold=trial.spec.fold)
-            start = time.perf_counter()
-            values = model.predict(asked)
-            predict_s += time.perf_counter() - start
-            predictions[split] = (asked.row_id_N, values)
-        write_predictions(paths.predictions, predictions, schema)
+    with strategy.slow_work():
+        save_model(model, paths.root, parameters, trial.schema)
+        lines = map(_line, training.curve)
+        write_text(paths.learning_curve, curve.curve_as_csv(model.objective.metric, lines))
+        predict_s = _predict(trial, model)
     checkpoints.remove()
     on_gpu = strategy.device.type == "cuda"
     return FitRecord(
@@ -116,6 +106,50 @@ def run_rank(
     )
 
 
+def _predict(trial: NeuralTrial, model: TabularModel) -> float:
+    """Write predictions for validation and test rows. Returns the seconds that they took, without reading."""
+    predictions: dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    predict_s = 0.0
+    with trial.events.phase("predicting", trial.name):
+        for split in _PREDICTED:
+            rows = read_rows(trial.run, trial.schema, split, fold=trial.spec.fold)
+            start = time.perf_counter()
+            predictions[split] = (rows.row_id_N, model.predict(rows))
+            predict_s += time.perf_counter() - start
+        write_predictions(trial.paths.predictions, predictions, trial.schema)
+    return predict_s
+
+
+class _Reporter:
+    """Called after every step; at most every 0.4 s it reports progress and takes cores that became free."""
+
+    def __init__(
+        self, trial: NeuralTrial, strategy: Strategy, metric: str, on_step: Callable[[], None]
+    ) -> None:
+        self._trial = trial
+        self._strategy = strategy
+        self._metric = metric
+        self._on_step = on_step
+        self._next = 0.0
+        self._watched = 0
+
+    def __call__(self, done: float, epoch: int, value: float | None) -> None:
+        self._on_step()
+        trial = self._trial
+        if trial.watch is not None and value is not None and epoch > self._watched:
+            self._watched = epoch
+            trial.watch(epoch, value)
+        now = time.perf_counter()
+        if not self._strategy.leads or (now < self._next and done < 1.0):
+            return
+        self._next = now + _REPORT_EVERY_S
+        metric = self._metric if value is not None else None
+        trial.events.progress(trial.name, done, step=epoch, metric=metric, value=value)
+        may_take_cores = not self._strategy.precision.keeps_threads
+        if may_take_cores and torch.get_num_threads() < trial.lane.threads and trial.cores_are_free():
+            torch.set_num_threads(trial.lane.threads)
+
+
 def _card(device: torch.device, beside_bytes: int) -> Card | None:
     if device.type != "cuda":
         return None
@@ -128,7 +162,7 @@ def _train(
     trial: NeuralTrial,
     fitted: FittedRows,
     strategy: Strategy,
-    report: Callable[[str], Report],
+    on_step: Callable[[], None],
     checkpoints: Checkpoints,
     card: Card | None,
 ) -> tuple[TabularModel | None, Training]:
@@ -150,7 +184,7 @@ def _train(
             config=config,
             recipe=find_network(config).recipe,
             seed=trial.spec.seed,
-            report=report(fitted.objective.metric),
+            report=_Reporter(trial, strategy, fitted.objective.metric, on_step),
             checkpoints=checkpoints,
             limit=TimeLimit(
                 trial.until,
