@@ -120,7 +120,7 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
         ("/logs/", "/nowhere/", "there is no folder"),
         (
             "--rdzv-backend=c10d", "--rdzv-backend=c10d --max-restarts=2",
-            "torchrun --max-restarts: the run itself starts lost ranks again (neural.max_restarts);",
+            "torchrun --max-restarts: the run starts lost ranks itself (neural.max_restarts);",
         ),
         ("=04:00:00", "=4h", "#SBATCH --time=4h is not a time limit; write minutes,"),
         ("--partition=", "--partitoin=", "sbatch has no such option. Did you mean 'partition'?"),

@@ -65,7 +65,8 @@ def train_in_slots(distributor: TorchDistributor, trial: NeuralTrial) -> FitReco
             if _TOO_FEW_SLOTS in str(error):
                 raise DeviceError(
                     f"{trial.name}: {num_ranks} ranks need as many slots, and the application has fewer. "
-                    "Give it more cores (or GPUs), or spread the network over fewer ranks with spark.cores.max."
+                    "Give it more cores (or GPUs), or spread the network over fewer ranks with "
+                    "spark.cores.max."
                 ) from None
             traceback.print_exc()
 

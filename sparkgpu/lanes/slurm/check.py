@@ -108,7 +108,7 @@ def _several(script: Script, plan: Plan) -> Iterator[str]:
     if cpus is not None and ranks is not None and cpus < ranks:
         yield f"#SBATCH --cpus-per-task={cpus} gives {ranks} ranks less than one CPU each; ask for {ranks}."
     if _number(torchrun, "max-restarts"):
-        yield "torchrun --max-restarts: the run itself starts lost ranks again (neural.max_restarts); omit it."
+        yield "torchrun --max-restarts: the run starts lost ranks itself (neural.max_restarts); leave it out."
     if torchrun.get("rdzv-backend", "") != "c10d":
         yield "torchrun on several nodes needs --rdzv-backend=c10d and an endpoint on the first node."
     if not torchrun.get("rdzv-endpoint"):
