@@ -26,8 +26,8 @@ from sparkgpu.core.errors import TrialError
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
-from sparkgpu.neural.nets.piecewise import PiecewiseEmbeddings
-from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.nets.network import TabularNet
+from sparkgpu.neural.nets.numbers import PiecewiseEmbeddings
 from sparkgpu.neural.training.memory import TOO_LARGE
 from sparkgpu.neural.training.optimizer import Recipe
 

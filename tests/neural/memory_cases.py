@@ -27,7 +27,7 @@ from sparkgpu.neural.memory_plan import _Shadow, plan_memory
 from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.neural.nets.network import build_net, find_network, input_shape
-from sparkgpu.neural.rows.placement import pool_rows
+from sparkgpu.neural.rows.fitted import pool_rows
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.optimizer import make_optimizer
 

@@ -22,8 +22,7 @@ from torch.distributed.tensor import DTensor
 from sparkgpu.core.config.models import NeuralConfig
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.neural.nets.dropout import Place
-from sparkgpu.neural.nets.network import build_net, find_network
-from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.ranks import join, make_strategy
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy

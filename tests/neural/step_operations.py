@@ -22,8 +22,7 @@ from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.config.values import Preset
 from sparkgpu.core.plan.defaults import resolve
 from sparkgpu.core.plan.tree_defaults import TableSize
-from sparkgpu.neural.nets.network import build_net, find_network
-from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.training.objective import Objective

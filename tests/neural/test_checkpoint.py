@@ -15,8 +15,7 @@ import torch
 from planted import parameters
 
 from sparkgpu.neural.nets.dropout import Place
-from sparkgpu.neural.nets.network import build_net
-from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.network import InputShape, build_net
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState

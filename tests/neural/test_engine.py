@@ -79,8 +79,7 @@ def test_more_threads_change_no_bit_where_mkl_is_told_so() -> None:
     code = """
 import torch
 from sparkgpu.core.config.parameters import NeuralParameters
-from sparkgpu.neural.nets.network import build_net
-from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.network import InputShape, build_net
 def gradients(threads):
     torch.set_num_threads(threads)
     torch.manual_seed(0)

@@ -19,7 +19,7 @@ from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.lanes.cluster import barrier
 from sparkgpu.neural.launchers.gang import SMALLER
-from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.training import memory, muon, optimizer
 
 FAILURE = "CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -157,7 +157,6 @@ def test_a_copy_of_the_best_weights_that_does_not_fit_is_kept_on_the_host(
 LIMITED_RANKS = """
 import os
 import torch
-from sparkgpu.neural.nets.tabular_net import TabularNet
 forward = TabularNet.forward
 def limited(net, *x):
     most = int(os.environ["MOST_TRAINED" if net.training else "MOST_VALIDATED"])

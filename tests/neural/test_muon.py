@@ -6,8 +6,7 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.neural.nets.network import build_net, find_network
-from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.training.muon import orthogonal
 from sparkgpu.neural.training.optimizer import make_optimizer, set_progress
 

@@ -6,14 +6,11 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.neural.nets.cosine import CosineEmbeddings
 from sparkgpu.neural.nets.dropout import Dropout, Place, set_place
 from sparkgpu.neural.nets.inputs import CategoryEmbeddings, embedding_dim
-from sparkgpu.neural.nets.members_output import MembersOutput
-from sparkgpu.neural.nets.network import build_net
-from sparkgpu.neural.nets.piecewise import PiecewiseEmbeddings
-from sparkgpu.neural.nets.shape import InputShape
-from sparkgpu.neural.nets.tabm import Adapter, FirstBlock, TabMInput, find_bins
+from sparkgpu.neural.nets.network import InputShape, build_net
+from sparkgpu.neural.nets.numbers import CosineEmbeddings, PiecewiseEmbeddings
+from sparkgpu.neural.nets.tabm import Adapter, FirstBlock, MembersOutput, TabMInput, find_bins
 
 
 def test_embeddings_grow_slower_than_the_vocabulary_and_end_at_eight() -> None:

@@ -20,8 +20,7 @@ from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.neural.engine import Torch
 from sparkgpu.neural.model import load_model
-from sparkgpu.neural.nets.members_output import MembersOutput
-from sparkgpu.neural.nets.tabm import FirstBlock
+from sparkgpu.neural.nets.tabm import FirstBlock, MembersOutput
 from sparkgpu.neural.training import precision as of_precision
 from sparkgpu.neural.training.checkpoint import Checkpoints
 from sparkgpu.neural.training.precision import Precision, choose_precision

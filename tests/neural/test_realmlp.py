@@ -6,9 +6,8 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.neural.nets.network import build_net
+from sparkgpu.neural.nets.network import InputShape, build_net
 from sparkgpu.neural.nets.realmlp import ScaledOneHot, start_realmlp
-from sparkgpu.neural.nets.shape import InputShape
 from sparkgpu.neural.training.checkpoint import CurvePoint
 from sparkgpu.neural.training.objective import Objective
 

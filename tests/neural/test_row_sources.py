@@ -22,12 +22,11 @@ from sparkgpu.core.table.row_groups import RowGroups
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.preprocess import QuantileNormal
-from sparkgpu.neural.rows import placement as residence
+from sparkgpu.neural.rows import fitted
+from sparkgpu.neural.rows.fitted import place_rows
 from sparkgpu.neural.rows.loader import LoadedSource
-from sparkgpu.neural.rows.placement import place_rows
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource, raw_rows
-from sparkgpu.neural.rows.stream import StreamedSource, _Pools, fit_transform
-from sparkgpu.neural.rows.upload import Coming, Upload
+from sparkgpu.neural.rows.stream import Coming, CudaUpload, StreamedSource, _Pools, fit_transform
 from sparkgpu.neural.training.objective import Objective
 
 ROWS = 30_000
@@ -46,7 +45,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunPaths, TableSche
 
 
 def streamed(
-    table: tuple[RunPaths, TableSchema], pool_rows: int = 4000, upload: Upload | None = None
+    table: tuple[RunPaths, TableSchema], pool_rows: int = 4000, upload: CudaUpload | None = None
 ) -> StreamedSource:
     paths, schema = table
     groups = RowGroups(paths, schema, "train")
@@ -125,19 +124,19 @@ def test_an_epoch_repeats_itself_another_differs_and_a_restart_goes_on(
     assert all(map(torch.equal, seen(source, first=20), first[20:]))
 
 
-class Noted:
-    """An upload that notes when the copy of a pool begins and when its rows are asked for."""
+class Noted(CudaUpload):
+    """To this device: an upload that notes when the copy of a pool begins and when its rows are asked for."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
     def begin(self, rows: ResidentRows) -> Coming:
         self.notes.append("begin")
-        return Coming(rows=rows)
+        return rows, None
 
     def finish(self, coming: Coming) -> ResidentRows:
         self.notes.append("finish")
-        return coming.rows
+        return coming[0]
 
 
 def test_each_pool_is_on_its_way_while_the_one_before_it_is_used() -> None:
@@ -223,7 +222,7 @@ def test_rows_that_do_not_fit_are_streamed_and_it_is_said(
 ) -> None:
     cpu = torch.device("cpu")
     assert place_rows(NeuralConfig(), table[1], 1000, cpu) == ("resident", None)
-    monkeypatch.setattr(residence, "_SHARE_OF_HOST", 0.0)
+    monkeypatch.setattr(fitted, "_SHARE_OF_HOST", 0.0)
     found, note = place_rows(NeuralConfig(), table[1], 50_000_000, cpu)
     assert found == "stream"
     assert note == (

@@ -69,8 +69,7 @@ IN_FLOAT32 = """
 import os, sys
 import torch, torch.distributed as dist
 from planted import parameters
-from sparkgpu.neural.nets.network import build_net
-from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.network import InputShape, build_net
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.strategies.pipeline import PipelineParallel

@@ -21,8 +21,7 @@ from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from sparkgpu.neural.nets.network import build_net, find_network
-from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.fixed_step import Repeat, Work

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sparkgpu.neural.nets.shape import InputShape
+from sparkgpu.neural.nets.network import InputShape
 
 _MOST_EMBEDDING_DIM = 8
 

@@ -19,9 +19,7 @@ from torch.nn import functional
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.neural.nets.dropout import Dropout
 from sparkgpu.neural.nets.inputs import CategoryEmbeddings, Columns
-from sparkgpu.neural.nets.network import Network
-from sparkgpu.neural.nets.shape import InputShape
-from sparkgpu.neural.nets.tabular_net import Members, TabularNet
+from sparkgpu.neural.nets.network import InputShape, Members, Network, TabularNet
 from sparkgpu.neural.preprocess import RobustClip, bend, middle_and_unit
 from sparkgpu.neural.training.optimizer import Recipe
 

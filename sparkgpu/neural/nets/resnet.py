@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.neural.nets.dropout import Dropout
 from sparkgpu.neural.nets.inputs import InputLayer
-from sparkgpu.neural.nets.network import Network
-from sparkgpu.neural.nets.shape import InputShape
-from sparkgpu.neural.nets.tabular_net import Members, TabularNet
+from sparkgpu.neural.nets.network import InputShape, Members, Network, TabularNet
 
 _EXPANSION = 2  # the width inside a block, relative to the stream's width
 

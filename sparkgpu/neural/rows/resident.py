@@ -8,9 +8,9 @@ N rows, B of a batch, F raw and G prepared numeric columns, K categorical column
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -32,38 +32,39 @@ class ResidentRows:
     target_N: Tensor
     weight_N: Tensor | None
 
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> Self:
+        """Numbers, codes, targets and, if there are any, weights."""
+        numeric_NG, codes_NK, target_N, *weights = tensors
+        weight_N = weights[0] if weights else None
+        return cls(numeric_NG=numeric_NG, codes_NK=codes_NK, target_N=target_N, weight_N=weight_N)
+
     def __len__(self) -> int:
         return len(self.target_N)
 
     @property
     def num_bytes(self) -> int:
-        found = (self.numeric_NG, self.codes_NK, self.target_N, self.weight_N)
-        return sum(tensor.nbytes for tensor in found if tensor is not None)
+        return sum(tensor.nbytes for tensor in self.tensors())
+
+    def tensors(self) -> list[Tensor]:
+        """Those that there are, in the order in which `of` takes them."""
+        weights = [] if self.weight_N is None else [self.weight_N]
+        return [self.numeric_NG, self.codes_NK, self.target_N, *weights]
+
+    def _each(self, change: Callable[..., Tensor], *others: ResidentRows) -> ResidentRows:
+        """The rows of which `change` makes each tensor, from the same tensor here and in `others`."""
+        given = zip(self.tensors(), *(other.tensors() for other in others), strict=True)
+        return self.of([change(*tensors) for tensors in given])
 
     def take(self, index_B: Tensor) -> ResidentRows:
-        return ResidentRows(
-            numeric_NG=self.numeric_NG.index_select(0, index_B),
-            codes_NK=self.codes_NK.index_select(0, index_B) if self.codes_NK.shape[1] else self.codes_NK,
-            target_N=self.target_N.index_select(0, index_B),
-            weight_N=None if self.weight_N is None else self.weight_N.index_select(0, index_B),
-        )
+        return self._each(lambda tensor: tensor.index_select(0, index_B))
 
     def part(self, rows: slice) -> ResidentRows:
         """A slice of consecutive rows, as views."""
-        return ResidentRows(
-            numeric_NG=self.numeric_NG[rows],
-            codes_NK=self.codes_NK[rows],
-            target_N=self.target_N[rows],
-            weight_N=None if self.weight_N is None else self.weight_N[rows],
-        )
+        return self._each(lambda tensor: tensor[rows])
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> ResidentRows:
-        return ResidentRows(
-            numeric_NG=change(self.numeric_NG),
-            codes_NK=change(self.codes_NK),
-            target_N=change(self.target_N),
-            weight_N=None if self.weight_N is None else change(self.weight_N),
-        )
+    def followed_by(self, other: ResidentRows) -> ResidentRows:
+        return self._each(lambda own, others: torch.cat([own, others]), other)
 
     def copied(self) -> ResidentRows:
         """The same rows in memory of their own."""
@@ -71,11 +72,7 @@ class ResidentRows:
 
     def overwrite(self, rows: ResidentRows) -> None:
         """Write as many other rows of this kind to the memory of these."""
-        self.numeric_NG.copy_(rows.numeric_NG)
-        self.codes_NK.copy_(rows.codes_NK)
-        self.target_N.copy_(rows.target_N)
-        if self.weight_N is not None and rows.weight_N is not None:
-            self.weight_N.copy_(rows.weight_N)
+        self._each(torch.Tensor.copy_, rows)
 
     def rolled(self) -> ResidentRows:
         """Rows with the numbers of these and the targets of their neighbours."""
@@ -90,24 +87,12 @@ class ResidentRows:
 
     def used_on(self, stream: torch.cuda.Stream) -> None:
         """Tell the allocator of a GPU that this stream reads the rows, too."""
-        for tensor in (self.numeric_NG, self.codes_NK, self.target_N, self.weight_N):
-            if tensor is not None:
-                tensor.record_stream(stream)
+        for tensor in self.tensors():
+            tensor.record_stream(stream)
 
     def prepared(self, transform: NumericTransform) -> ResidentRows:
         """The same rows with transformed numbers, in the same memory if they fit."""
         return replace(self, numeric_NG=transform.transform(self.numeric_NG, in_place=True))
-
-    def followed_by(self, other: ResidentRows) -> ResidentRows:
-        assert (self.weight_N is None) == (other.weight_N is None)
-        return ResidentRows(
-            numeric_NG=torch.cat([self.numeric_NG, other.numeric_NG]),
-            codes_NK=torch.cat([self.codes_NK, other.codes_NK]),
-            target_N=torch.cat([self.target_N, other.target_N]),
-            weight_N=None
-            if self.weight_N is None or other.weight_N is None
-            else torch.cat([self.weight_N, other.weight_N]),
-        )
 
     def weighted(self, loss_N: Tensor) -> Tensor:
         """The losses of these rows, multiplied by their weights if there are any."""

@@ -1,9 +1,9 @@
 """Training rows that stay in the table's files: each epoch reads, shuffles and prepares them again.
 
 A pool of rows is filled from blocks of several row groups, shuffled and cut into batches, while a thread
-fills the next pools, the first of which is on its way to a GPU (`upload`). The rest of a pool goes into the
-next one, so only the last batch of an epoch is smaller. Labels and weights, a few bytes per row, are read
-once to fit the objective. Limit: the rows of a batch come from one pool, not from the whole table.
+fills the next pools, the first of which is on its way to a GPU. The rest of a pool goes into the next one, so
+only the last batch of an epoch is smaller. Labels and weights, a few bytes per row, are read once to fit the
+objective. Limit: the rows of a batch come from one pool, not from the whole table.
 
 P rows of a pool, S rows of a sample, F numeric features.
 """
@@ -11,10 +11,9 @@ P rows of a pool, S rows of a sample, F numeric features.
 from __future__ import annotations
 
 import itertools
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 import numpy as np
@@ -26,10 +25,12 @@ from sparkgpu.core.table.rows import Rows, joined
 from sparkgpu.neural.nets.dropout import derived_seed
 from sparkgpu.neural.preprocess import NumericTransform
 from sparkgpu.neural.rows.resident import ResidentRows, raw_rows, sent
-from sparkgpu.neural.rows.upload import Coming, Upload
 from sparkgpu.neural.training.objective import Objective
 
 _AHEAD = 2  # pools that wait, so that the next one is ready when one is used up
+
+Coming = tuple[ResidentRows, torch.cuda.Event | None]
+"""Rows whose copy has begun, and what tells the device that they are there."""
 
 
 class StreamedSource:
@@ -45,7 +46,7 @@ class StreamedSource:
         mean_weight: float,
         pool_rows: int,
         device: torch.device,
-        upload: Upload | None = None,
+        upload: CudaUpload | None = None,
     ) -> None:
         """`upload` brings pools to a GPU; on a CPU there is none."""
         self._groups = groups
@@ -94,64 +95,74 @@ class StreamedSource:
         return raw.pinned() if self._device.type == "cuda" else raw
 
 
-class _Pools:
-    """The pools of an epoch in their order, filled by a thread that ends with the block."""
+class CudaUpload:
+    """Brings pools to a GPU, in two parts.
 
-    def __init__(self, filled: Iterator[ResidentRows], upload: Upload | None) -> None:
+    The copy runs on a stream of its own, from pinned memory, so neither the host nor the steps wait for it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def begin(self, rows: ResidentRows) -> Coming:
+        """Start the copy of rows in pinned memory."""
+        with torch.cuda.stream(self._stream):
+            there = rows.to(self._device)
+        return there, self._stream.record_event()
+
+    def finish(self, coming: Coming) -> ResidentRows:
+        """The rows for the steps that follow, which wait on the device until they are there."""
+        rows, done = coming
+        now = torch.cuda.current_stream(self._device)
+        assert done is not None
+        now.wait_event(done)
+        rows.used_on(now)  # so that their memory is not given away before the steps have read it
+        return rows
+
+
+class _Pools:
+    """The pools of an epoch in their order, filled by a thread that ends with the block.
+
+    One pool at a time is on its way to the device.
+    """
+
+    def __init__(self, filled: Iterator[ResidentRows], upload: CudaUpload | None) -> None:
         self._filled = filled
         self._upload = upload
-        self._ready: queue.Queue[ResidentRows | BaseException | None] = queue.Queue(_AHEAD)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._fill, daemon=True)
+        self._reader = ThreadPoolExecutor(1)
+        self._read = deque(self._fill() for _ in range(_AHEAD))
         self._coming: Coming | None = None
-        self._is_over = False
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
+        self._reader.shutdown(cancel_futures=True)
+
+    def _fill(self) -> Future[ResidentRows | None]:
+        return self._reader.submit(next, self._filled, None)
 
     def look_ahead(self) -> None:
         """Begin to copy the next pool to the device, if it has been read and none is on its way."""
-        if self._upload is not None and self._coming is None and not self._is_over:
-            with suppress(queue.Empty):
-                self._begin(self._ready.get_nowait())
+        if self._upload is not None and self._coming is None and self._read[0].done():
+            self._coming = self._begun()
 
     def next(self) -> ResidentRows | None:
         """The next pool on the device, None after the last. Raises what reading it raised."""
-        if self._coming is None and not self._is_over:
-            self._begin(self._ready.get())
-        coming, self._coming = self._coming, None
+        coming, self._coming = self._coming or self._begun(), None
         if coming is None or self._upload is None:
-            return None if coming is None else coming.rows
+            return None if coming is None else coming[0]
         return self._upload.finish(coming)
 
-    def _begin(self, found: ResidentRows | BaseException | None) -> None:
-        if isinstance(found, BaseException):
-            raise found
-        if found is None:
-            self._is_over = True
-        else:
-            self._coming = Coming(rows=found) if self._upload is None else self._upload.begin(found)
-
-    def _fill(self) -> None:
-        try:
-            for rows in self._filled:
-                self._put(rows)
-                if self._stopped.is_set():
-                    return
-            self._put(None)
-        except BaseException as error:
-            self._put(error)
-
-    def _put(self, item: ResidentRows | BaseException | None) -> None:
-        while not self._stopped.is_set():
-            with suppress(queue.Full):
-                self._ready.put(item, timeout=0.1)
-                break
+    def _begun(self) -> Coming | None:
+        """The next pool, on its way; None after the last."""
+        rows = self._read[0].result()
+        if rows is None:
+            return None
+        self._read.popleft()
+        self._read.append(self._fill())
+        return (rows, None) if self._upload is None else self._upload.begin(rows)
 
 
 def pools(blocks: Iterator[Rows], most: int) -> Iterator[Rows]:

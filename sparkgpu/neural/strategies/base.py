@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
-from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.training.memory import copied, retried
 from sparkgpu.neural.training.objective import Objective

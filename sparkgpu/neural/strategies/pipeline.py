@@ -17,7 +17,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn import functional
 
 from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
-from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.strategies.data_parallel import Distributed

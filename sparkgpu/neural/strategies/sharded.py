@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 
 from sparkgpu.neural.nets.dropout import Place
-from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.strategies.data_parallel import Distributed

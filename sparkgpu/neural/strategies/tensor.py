@@ -21,9 +21,9 @@ from torch.distributed.tensor.parallel import (
 from sparkgpu.neural.nets.dropout import Place, dropouts
 from sparkgpu.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.neural.nets.mlp import MLPBlock
+from sparkgpu.neural.nets.network import Members, TabularNet
 from sparkgpu.neural.nets.resnet import ResidualBlock
 from sparkgpu.neural.nets.tabm import FirstBlock
-from sparkgpu.neural.nets.tabular_net import Members, TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.strategies.sharded import Sharded, shard

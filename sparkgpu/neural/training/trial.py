@@ -30,12 +30,11 @@ from sparkgpu.core.table.predictions import write_predictions
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.neural.model import TabularModel, save_model
-from sparkgpu.neural.nets.network import build_net, find_network
-from sparkgpu.neural.nets.tabular_net import TabularNet
+from sparkgpu.neural.nets.network import TabularNet, build_net, find_network
+from sparkgpu.neural.rows.fitted import FittedRows
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint
 from sparkgpu.neural.training.cuda_graph import CudaGraph, reason_against
-from sparkgpu.neural.training.fitted_rows import FittedRows
 from sparkgpu.neural.training.memory import is_out_of_memory, release
 from sparkgpu.neural.training.time_limit import TimeLimit
 from sparkgpu.neural.training.train import Training, train

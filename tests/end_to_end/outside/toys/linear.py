@@ -6,9 +6,7 @@ from torch import nn
 
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.neural.nets.inputs import InputLayer
-from sparkgpu.neural.nets.network import Network
-from sparkgpu.neural.nets.shape import InputShape
-from sparkgpu.neural.nets.tabular_net import Members, TabularNet
+from sparkgpu.neural.nets.network import InputShape, Members, Network, TabularNet
 
 
 def build(shape: InputShape, parameters: NeuralParameters) -> TabularNet:

@@ -1,25 +1,30 @@
-"""Piecewise-linear embeddings of numbers (Gorishniy et al., NeurIPS 2022), in the form of the paper on TabM.
+"""How TabM reads a number: on a line within its bin, or as cosines of it.
 
-An embedding is a straight line of the number plus lines that rise within one bin each. The published form
-(version "B" of the package ``rtdl_num_embeddings``, which loads scikit-learn and is not needed here) writes
-each number as a vector over all bins of its column and multiplies that with a matrix. On a CPU the value at
-the left edge of the number's bin and the rise within it are looked up instead, in a third of the time: the
-same values up to rounding.
-
-B rows, F columns, S bins of the column with the most, R = F * S, E embedding width.
+B rows, F columns, E embedding width; S bins of the column with the most, R = F * S; W cosines of a column.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+_SLOWEST, _FASTEST = 0.01, 10.0  # TabPack's range, in periods per standard deviation of a column
+_MOST_DEVIATIONS = 3.0
+
 
 class PiecewiseEmbeddings(nn.Module):
     """Numbers (B, F) to embeddings (B, F, E); `bins` are the edges of each column, for at least two bins.
+
+    After Gorishniy et al. (NeurIPS 2022), in the form of the paper on TabM: a straight line of the number
+    plus lines that rise within one bin each. The published form (version "B" of the package
+    ``rtdl_num_embeddings``, which loads scikit-learn and is not needed here) writes each number as a vector
+    over all bins of its column and multiplies that with a matrix. On a CPU the value at the left edge of the
+    number's bin and the rise within it are looked up instead, in a third of the time: the same values up to
+    rounding.
 
     A column's last bin is in place S - 1 and the others from place 0 on: a column with fewer bins leaves
     places between its last two unused.
@@ -92,3 +97,30 @@ class PiecewiseEmbeddings(nn.Module):
             rise_FSE.flatten(0, 1).index_select(0, place_N),
         )
         return found_NE.view(*x_BF.shape, -1)
+
+
+class CosineEmbeddings(nn.Module):
+    """Numbers (B, F) with a deviation of about 1 to embeddings (B, F, E), with E = 1 + W.
+
+    After TabPack (Gorishniy et al., ICML 2026): a number becomes itself and cosines of it whose frequencies
+    and phases are learned. TabPack draws one scale of frequencies for each of its networks. Here all members
+    of an ensemble see the same cosines, so their scales are spread from slow ones, which are smooth over a
+    whole column, to fast ones, which tell neighbouring values apart. A factor that starts at 0 stands behind
+    each: a cosine takes part only as far as training finds a use for it.
+    """
+
+    def __init__(self, num_numeric: int, embedding_dim: int) -> None:
+        super().__init__()
+        waves = embedding_dim - 1
+        frequency_FW = torch.empty(num_numeric, waves)
+        nn.init.trunc_normal_(frequency_FW, a=-_MOST_DEVIATIONS, b=_MOST_DEVIATIONS)
+        scale_W = torch.logspace(math.log10(_SLOWEST), math.log10(_FASTEST), waves)
+        self.frequency = nn.Parameter(frequency_FW * scale_W)
+        self.phase = nn.Parameter(torch.zeros(num_numeric, waves))
+        self.factor = nn.Parameter(torch.zeros(num_numeric, embedding_dim))
+        self.shift = nn.Parameter(torch.zeros(num_numeric, embedding_dim))
+
+    def forward(self, x_BF: Tensor) -> Tensor:
+        x_BF1 = x_BF.unsqueeze(2)
+        wave_BFW = torch.cos(2 * math.pi * torch.addcmul(self.phase, self.frequency, x_BF1))
+        return torch.addcmul(self.shift, self.factor, torch.cat([x_BF1, wave_BFW], dim=2))
