@@ -40,7 +40,7 @@ from sparkgpu.neural.nets.dropout import Dropout, Place
 from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
-from sparkgpu.neural.training.cuda_graph import CudaGraph, reason_against
+from sparkgpu.neural.training.fixed_step import CudaGraph, reason_against
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import choose_precision
 from sparkgpu.neural.training.train import train
@@ -96,7 +96,7 @@ class Subject:
         training = train(
             strategy, ResidentSource(rows=rows), rows.part(slice(0, 1_024)), config=self.config,
             recipe=self.network.recipe, seed=1, report=lambda done, epoch, value: None,
-            repeat=CudaGraph(self.device) if graph else None,
+            graph=CudaGraph(self.device) if graph else None,
         )  # fmt: skip
         if graph and training.plain_steps is not None:
             raise Skipped(training.plain_steps)

@@ -15,7 +15,7 @@ from sparkgpu.neural.memory_plan import plan_memory
 from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.network import find_network
 from sparkgpu.neural.strategies.base import Strategy
-from sparkgpu.neural.training.cuda_graph import reason_against
+from sparkgpu.neural.training.fixed_step import reason_against
 
 _LEAST_ROWS = 32
 """If the trees leave less than micro-batches of so many rows, the network waits for their end."""

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
 
 from sparkgpu.core.config.models import NeuralConfig
 from sparkgpu.core.config.parameters import NeuralParameters
@@ -153,8 +154,8 @@ def _store(attempt: Path, world_size: int, *, by_agent: bool) -> Store:
     """Where ranks find each other: through a file of this machine, or at the address that the agent gives."""
     if not by_agent:
         return dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
-    store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=_MEETING_S)))
-    return store
+    found: tuple[Store, int, int] = next(rendezvous("env://", timeout=timedelta(seconds=_MEETING_S)))
+    return found[0]
 
 
 def _events(paths: RunPaths, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:

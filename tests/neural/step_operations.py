@@ -10,7 +10,6 @@ around it is started by itself, and the graph counts as one.
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
@@ -96,7 +95,7 @@ def operations(config: NeuralParameters, *, captured: bool) -> int:
     strategy.spread(build_net(config, shape), Objective(task="binary"))
     marks: list[int] = []
     with meta_training(), Operations() as found:
-        asked: dict[str, Any] = {"repeat": Graph(found)} if captured else {}
+        asked: dict[str, Any] = {"graph": Graph(found)} if captured else {}
         train(
             strategy, ResidentSource(rows=rows), rows.part(slice(0, 8)), config=config, recipe=network.recipe,
             seed=1, report=lambda done, epoch, value: marks.append(found.number), **asked,
@@ -115,10 +114,9 @@ CASES: dict[str, NeuralParameters] = {
 
 
 def main() -> None:
-    can_capture = "repeat" in inspect.signature(train).parameters
     print("| network, preset `balanced` | layers | plain | captured |\n|---|---|---:|---:|")
     for name, config in CASES.items():
-        captured = operations(config, captured=True) if can_capture else "–"
+        captured = operations(config, captured=True)
         layers = "-".join(map(str, config.hidden))
         print(f"| {name} | {layers} | {operations(config, captured=False)} | {captured} |")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import step_operations
 import torch
+import watched_steps
 from planted import fit, parameters, plant
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,8 +22,8 @@ from watched_steps import BATCH, CASES, META, ROWS, Again, Waits, meta_training,
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training import fixed_step, muon
-from sparkgpu.neural.training.cuda_graph import reason_against
-from sparkgpu.neural.training.fixed_step import Work
+from sparkgpu.neural.training import train as training_loop
+from sparkgpu.neural.training.fixed_step import Work, reason_against
 from sparkgpu.neural.training.precision import Precision
 
 WHOLE_STEPS = 2 * (ROWS // BATCH)  # of two epochs; the smaller last batch is plain
@@ -35,7 +38,7 @@ def test_no_step_of_an_epoch_waits_for_the_device(case: str, captured: bool) -> 
         strategy, training = trained(
             case,
             META,
-            repeat=Again() if captured else None,
+            graph=Again() if captured else None,
             on_step=lambda: marks.append(len(waits.copied)),
         )
     assert waits.found == []
@@ -123,7 +126,7 @@ class Taped(Again):
 @pytest.mark.parametrize("case", CASES)
 def test_every_repetition_is_the_captured_one_in_operations_numbers_and_addresses(case: str) -> None:
     repeat = Taped()
-    trained(case, repeat=repeat, weighted=True)
+    trained(case, graph=repeat, weighted=True)
     assert repeat.warmed == 3 and repeat.replayed == len(repeat.tapes) == WHOLE_STEPS - 3
     for tape in repeat.tapes[1:]:
         assert tape == repeat.tapes[0]
@@ -137,7 +140,7 @@ def test_repeated_steps_learn_what_plain_ones_learn(case: str) -> None:
     settings |= {"learning_rate": 3e-3, "weight_decay": 0.3}
     plain, before = trained(case, **settings)
     repeat = Again()
-    captured, after = trained(case, repeat=repeat, **settings)
+    captured, after = trained(case, graph=repeat, **settings)
     assert repeat.replayed == WHOLE_STEPS - 3
     assert_alike(captured, plain)
     for old, new in zip(before.curve, after.curve, strict=True):
@@ -147,7 +150,7 @@ def test_repeated_steps_learn_what_plain_ones_learn(case: str) -> None:
 def test_a_weight_decay_that_changes_and_a_dropout_that_ends_are_in_the_repeated_steps() -> None:
     settings: dict[str, Any] = {"task": "regression", "learning_rate": 3e-3, "dropout": 0.3}
     found = [
-        trained("realmlp", repeat=Again(), weight_decay=decay, **settings)[0].gather() for decay in (0.0, 0.3)
+        trained("realmlp", graph=Again(), weight_decay=decay, **settings)[0].gather() for decay in (0.0, 0.3)
     ]
     name = "blocks.0.linear.weight"
     assert found[1][name].norm() < 0.999 * found[0][name].norm()
@@ -180,11 +183,44 @@ def test_a_repetition_that_is_not_the_step_is_not_used_and_it_is_said(
 
     monkeypatch.setattr(fixed_step, "HeldRates", watched)
     plain, _ = trained("mlp")
-    found, training = trained("mlp", repeat=repeat)
+    found, training = trained("mlp", graph=repeat)
     said = "a repeated step gave other weights than a plain one"
     assert training.plain_steps == said
     assert training.notes == (f"steps were started operation by operation: {said}",)
     assert_alike(found, plain)
+
+
+class Empty(Again):
+    """Keeps nothing of the work, as a CUDA graph does."""
+
+    def capture(self, work: Work) -> None:
+        """Learns nothing."""
+
+    def replay(self) -> None:
+        self.replayed += 1
+
+
+def test_after_a_training_its_table_and_its_moments_are_free_without_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[weakref.ref[Any]] = []
+
+    def noted(make: Any) -> Any:
+        def made(*given: Any, **named: Any) -> Any:
+            found = make(*given, **named)
+            kept.append(weakref.ref(found))
+            return found
+
+        return made
+
+    monkeypatch.setattr(watched_steps, "ResidentSource", noted(watched_steps.ResidentSource))
+    monkeypatch.setattr(training_loop, "make_optimizer", noted(training_loop.make_optimizer))
+    gc.disable()
+    try:
+        trained("mlp", graph=Empty())
+        assert [reference() for reference in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 class Exact(Again):
@@ -194,8 +230,8 @@ class Exact(Again):
 
 
 def test_the_proof_of_a_repetition_leaves_no_trace() -> None:
-    unproven, _ = trained("realmlp", repeat=Again())
-    proven, training = trained("realmlp", repeat=Exact())
+    unproven, _ = trained("realmlp", graph=Again())
+    proven, training = trained("realmlp", graph=Exact())
     assert training.plain_steps is None
     for name, value in unproven.gather().items():
         assert torch.equal(proven.gather()[name], value)
@@ -231,7 +267,7 @@ NO_ROOM = torch.OutOfMemoryError("CUDA out of memory.")
 )
 def test_a_capture_that_fails_leaves_plain_steps_and_a_note(repeat: Failing, said: str) -> None:
     plain, _ = trained("mlp")
-    found, training = trained("mlp", repeat=repeat)
+    found, training = trained("mlp", graph=repeat)
     assert training.plain_steps == said
     assert_alike(found, plain)
 
@@ -299,7 +335,7 @@ def test_the_benchmark_of_the_networks_runs_without_a_gpu() -> None:
 
 def test_a_table_without_a_whole_batch_trains_plainly() -> None:
     repeat = Again()
-    _, training = trained("mlp", repeat=repeat, batch_size=ROWS + 1)
+    _, training = trained("mlp", graph=repeat, batch_size=ROWS + 1)
     assert repeat.warmed == repeat.replayed == 0 and len(training.curve) == 2
 
 

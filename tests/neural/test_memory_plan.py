@@ -28,7 +28,7 @@ from sparkgpu.neural.memory_plan import plan_memory
 from sparkgpu.neural.nets.network import find_network
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training import trial
-from sparkgpu.neural.training.cuda_graph import reason_against
+from sparkgpu.neural.training.fixed_step import reason_against
 from sparkgpu.neural.training.precision import Precision
 from sparkgpu.trials.turns import wait_for_network, wait_for_trees
 

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
-from sparkgpu.neural.training.fixed_step import Repeat, Work
+from sparkgpu.neural.training.fixed_step import CudaGraph, Work
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import Precision
 from sparkgpu.neural.training.train import Training, train
@@ -92,7 +92,7 @@ class Unread(Strategy):
         return 0.0 if value.device == META else super().sum_over_parts(value)
 
 
-class Again:
+class Again(CudaGraph):
     """Repeats a step by doing its work again, with the same Python values as at the capture."""
 
     needs_proof = False
@@ -139,7 +139,7 @@ def trained(
     case: str,
     device: torch.device = CPU,
     *,
-    repeat: Repeat | None = None,
+    graph: CudaGraph | None = None,
     task: str = "binary",
     weighted: bool = False,
     precision: torch.dtype | None = None,
@@ -187,7 +187,7 @@ def trained(
             recipe=network.recipe,
             seed=7,
             report=lambda done, epoch, value: on_step(),
-            repeat=repeat,
+            graph=graph,
         )
     finally:
         torch.set_num_threads(threads)

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.errors import TrialError
+from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.nets.dropout import Dropout, HeldMask, Place, dropouts
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import Strategy
@@ -28,41 +28,51 @@ from sparkgpu.neural.training.memory import is_out_of_memory, release
 from sparkgpu.neural.training.optimizer import HeldRates, Optimizer, Recipe, rates
 
 _WARM_STEPS = 3  # libraries find their algorithms and take their memory before anything is captured
+_COPIES = 3  # of weights and moments while the first repetition is compared
 _MOST_APART = 0.1  # of what a step moves; a number that a capture kept makes half of it or more
 
 Work = Callable[[], None]
+StepOn = Callable[[ResidentRows, int], None]
 
 
-class Repeat(Protocol):
-    """What captures work and repeats it, as a CUDA graph does.
+class CudaGraph:
+    """A captured step.
 
-    `needs_proof` means that a first repetition is compared with the work itself.
+    No graph has run on a GPU yet. So a first repetition is compared with a plain step (`needs_proof`), and
+    whatever fails leaves plain steps and a note.
     """
 
-    needs_proof: bool
+    needs_proof = True
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._graph = torch.cuda.CUDAGraph()
 
     def warm(self, work: Work) -> None:
-        """Do the work as it would be captured."""
-        ...
+        """Do the work on the stream of the capture, where libraries keep their workspaces."""
+        now = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(now)
+        with torch.cuda.stream(self._stream):
+            work()
+        now.wait_stream(self._stream)
 
     def capture(self, work: Work) -> None:
         """Learn the work, without doing it."""
-        ...
+        # Other threads, such as the one that fills a stream's next pool, may go on with their work.
+        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
+            work()
 
     def replay(self) -> None:
         """Do the work that was captured."""
-        ...
+        self._graph.replay()
 
     def drop(self) -> None:
-        """Give back what a capture holds; nothing is repeated any more."""
-        ...
+        """Give back the memory of a capture; nothing is repeated any more."""
+        self._graph = torch.cuda.CUDAGraph()
 
 
 class FixedStep:
-    """Steps of `config.batch_size` rows: the first ones plainly, then one is captured and repeated.
-
-    `work(batch, step)` takes one step on a batch and adds its loss to `total`.
-    """
+    """Steps of `config.batch_size` rows: the first ones plainly, then one is captured and repeated."""
 
     def __init__(
         self,
@@ -72,8 +82,7 @@ class FixedStep:
         recipe: Recipe,
         seed: int,
         total: Tensor,
-        repeat: Repeat,
-        work: Callable[[ResidentRows, int], None],
+        graph: CudaGraph,
     ) -> None:
         self._strategy = strategy
         self._optimizer = optimizer
@@ -81,8 +90,7 @@ class FixedStep:
         self._recipe = recipe
         self._seed = seed
         self._total = total
-        self._repeat = repeat
-        self._work = work
+        self._graph = graph
         self._rates = HeldRates(optimizer.param_groups, recipe, strategy.device)
         self._masks: list[tuple[Dropout, HeldMask]] = [
             (module, HeldMask()) for module in dropouts(strategy.module) if module.drops
@@ -93,25 +101,30 @@ class FixedStep:
         self.refusal: str | None = None
         """Why no step is repeated any more."""
 
-    def take(self, batch: ResidentRows, step: int, done: float) -> bool:
-        """Take a step on `batch`. False means that nothing has changed and the step must be taken plainly."""
+    def take(self, step_on: StepOn, batch: ResidentRows, step: int, done: float) -> bool:
+        """Take a step on `batch`. False means that nothing has changed and the step must be taken plainly.
+
+        `step_on(batch, step)` takes one step on a batch and adds its loss to the total. It is not kept: the
+        loop that it belongs to keeps this object, and a circle would hold the device's memory until the
+        garbage collector runs.
+        """
         if self.refusal is not None or len(batch) != self._config.batch_size:
             return False
         try:
             with self._held():
                 self._feed(batch, step, done)
                 assert self._rows is not None
-                work = partial(self._work, self._rows, step)
+                work = partial(step_on, self._rows, step)
                 if self._taken < _WARM_STEPS:
-                    self._repeat.warm(work)
+                    self._graph.warm(work)
                     self._taken += 1
                     return True
                 if not self._is_captured:
-                    self._repeat.capture(work)
-                    if self._repeat.needs_proof and not self._is_proven(work, batch, step, done):
+                    self._graph.capture(work)
+                    if self._graph.needs_proof and not self._is_proven(work, batch, step, done):
                         return self._refuse("a repeated step gave other weights than a plain one")
                     self._is_captured = True
-                self._repeat.replay()
+                self._graph.replay()
         except (RuntimeError, TrialError) as error:
             if self._is_captured or (self._taken < _WARM_STEPS and not is_out_of_memory(error)):
                 raise
@@ -126,7 +139,7 @@ class FixedStep:
     def _refuse(self, reason: str) -> bool:
         self.refusal = reason
         self._rows = None
-        self._repeat.drop()
+        self._graph.drop()
         release(self._strategy.device)
         return False
 
@@ -174,10 +187,10 @@ class FixedStep:
             self._rates.set(rate / 2, decay * 2)
             self._draw(step + 1)
             self._rows.overwrite(batch.rolled())
-            self._repeat.warm(work)
+            self._graph.warm(work)
             expected = _copies(changed)
             _restore(changed, before)
-            self._repeat.replay()
+            self._graph.replay()
             found = [_agrees(*three) for three in zip(changed, expected, before, strict=True)]
         finally:
             _restore(changed, before)
@@ -200,3 +213,26 @@ def _agrees(found: Tensor, expected: Tensor, before: Tensor) -> Tensor:
     with torch.no_grad():
         apart = (found - expected).abs().sum()
         return apart <= _MOST_APART * (expected - before).abs().sum() + 1e-6 * expected.abs().sum()
+
+
+def reason_against(strategy: Strategy, config: NeuralParameters, plan: MemoryRecord | None) -> str | None:
+    """Why steps are started operation by operation; None if they may be captured."""
+    if strategy.device.type != "cuda":
+        return f"{strategy.device} has no CUDA graphs"
+    if not config.cuda_graph:
+        return "neural.cuda_graph is off"
+    if strategy.name != "single":
+        return f'only neural.strategy = "single" can be captured, not "{strategy.name}"'
+    if strategy.scaler is not None:
+        return "float16 scales its losses from step to step"
+    if config.compile:
+        return "neural.compile brings graphs of its own"
+    if plan is not None and plan.budget_bytes < _with_graph(plan):
+        return "the GPU's memory does not hold a captured step beside a plain one"
+    return None
+
+
+def _with_graph(plan: MemoryRecord) -> int:
+    """A graph keeps the memory of its step, also while rows are evaluated or a smaller batch is learned."""
+    besides = max(plan.step_bytes, plan.evaluation_bytes, _COPIES * plan.lasting_bytes)
+    return plan.table_bytes + plan.lasting_bytes + plan.step_bytes + besides

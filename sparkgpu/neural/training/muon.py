@@ -39,57 +39,30 @@ def step_matrices(
 ) -> None:
     """One step for these matrices (D, E), whose momentum stays in `state`.
 
-    Rates may be numbers on the device (only where matrices step together). Where `overflowed`, on the device,
-    is not 0, nothing changes.
+    Rates may be numbers on the device. Where `overflowed`, on the device, is not 0, nothing changes.
     """
     found = [matrix_DE for matrix_DE in parameters if matrix_DE.grad is not None]
     if not found:
         return
     are_cut = any(type(matrix).__name__ == "DTensor" for matrix in found)
-    if isinstance(learning_rate, Tensor) or (found[0].device.type != "cpu" and not are_cut):
-        step_together(found, state, learning_rate, weight_decay, overflowed)
-        return
-    assert not isinstance(weight_decay, Tensor)
-    for matrix_DE in found:
-        _step_alone(matrix_DE, state[matrix_DE], learning_rate, weight_decay, overflowed)
+    alone = not isinstance(learning_rate, Tensor) and (found[0].device.type == "cpu" or are_cut)
+    for matrices in [[matrix_DE] for matrix_DE in found] if alone else [found]:
+        _step(matrices, state, learning_rate, weight_decay, overflowed)
 
 
-def _step_alone(
-    matrix_DE: Tensor,
-    own: dict[str, Any],
-    learning_rate: float,
-    weight_decay: float,
-    overflowed: Tensor | None,
-) -> None:
-    gradient_DE = matrix_DE.grad
-    assert gradient_DE is not None
-    momentum_DE = own["momentum"].lerp(gradient_DE, 1 - _MOMENTUM)
-    update_DE = orthogonal(gradient_DE.lerp(momentum_DE, _MOMENTUM))
-    # Nothing has changed so far, and nothing takes memory from here on.
-    if overflowed is None:
-        own["momentum"].copy_(momentum_DE)
-        matrix_DE.mul_(1 - learning_rate * weight_decay)
-        matrix_DE.add_(update_DE, alpha=-learning_rate * _scale(matrix_DE))
-    else:
-        may = (overflowed == 0).to(matrix_DE.dtype)
-        own["momentum"].copy_(torch.where(may > 0, momentum_DE, own["momentum"]))
-        matrix_DE.mul_(1 - learning_rate * weight_decay * may)
-        matrix_DE.sub_(torch.where(may > 0, update_DE, 0.0).mul_(learning_rate * _scale(matrix_DE)))
-    matrix_DE.grad = None  # done: a step that ran out of memory goes on with the others
-
-
-def step_together(
+def _step(
     matrices: list[Tensor],
     state: MutableMapping[Tensor, dict[str, Any]],
     learning_rate: float | Tensor,
     weight_decay: float | Tensor,
-    overflowed: Tensor | None = None,
+    overflowed: Tensor | None,
 ) -> None:
-    """The same step for all `matrices`, in few operations; as exact, though not to the last digit."""
     gradients = [matrix_DE.grad for matrix_DE in matrices if matrix_DE.grad is not None]
     kept = [state[matrix_DE]["momentum"] for matrix_DE in matrices]
-    momenta = list(torch._foreach_lerp(kept, gradients, 1 - _MOMENTUM))
-    updates = _all_orthogonal(torch._foreach_lerp(gradients, momenta, _MOMENTUM))
+    momenta = [old.lerp(gradient, 1 - _MOMENTUM) for old, gradient in zip(kept, gradients, strict=True)]
+    updates = _all_orthogonal(
+        [gradient.lerp(new, _MOMENTUM) for gradient, new in zip(gradients, momenta, strict=True)]
+    )
     decayed = learning_rate * weight_decay
     if overflowed is not None:
         may = overflowed == 0
@@ -97,13 +70,15 @@ def step_together(
         updates = [torch.where(may, update, 0.0) for update in updates]
         decayed = decayed * may
     # Nothing has changed so far, and nothing takes memory from here on.
-    torch._foreach_copy_(kept, momenta)
-    torch._foreach_mul_(matrices, 1 - decayed)
-    torch._foreach_mul_(updates, [_scale(matrix_DE) for matrix_DE in matrices])
-    torch._foreach_mul_(updates, learning_rate)
-    torch._foreach_sub_(matrices, updates)
-    for matrix_DE in matrices:
-        matrix_DE.grad = None
+    for matrix_DE, old, new, update_DE in zip(matrices, kept, momenta, updates, strict=True):
+        old.copy_(new)
+        matrix_DE.mul_(1 - decayed)
+        rate = learning_rate * _scale(matrix_DE)
+        if isinstance(rate, Tensor):
+            matrix_DE.sub_(update_DE.mul_(rate))
+        else:
+            matrix_DE.add_(update_DE, alpha=-rate)
+        matrix_DE.grad = None  # done: a step that ran out of memory goes on with the others
 
 
 def _scale(matrix_DE: Tensor) -> float:

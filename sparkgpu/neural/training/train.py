@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from sparkgpu.neural.nets.dropout import Place
 from sparkgpu.neural.rows.resident import BatchSource, ResidentRows
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
-from sparkgpu.neural.training.fixed_step import FixedStep, Repeat
+from sparkgpu.neural.training.fixed_step import CudaGraph, FixedStep
 from sparkgpu.neural.training.memory import (
     NeedsSmallerBatches,
     halved,
@@ -64,14 +64,14 @@ def train(
     report: Report,
     checkpoints: Checkpoints | None = None,
     limit: TimeLimit | None = None,
-    repeat: Repeat | None = None,
+    graph: CudaGraph | None = None,
 ) -> Training:
     """Train the network that `strategy` holds.
 
     With `patience` p > 0 it stops after p epochs without a better validation metric and keeps the weights of
     the best epoch. With 0 it runs all epochs and keeps the last weights. It continues from the last
     checkpoint if there is one. At the `limit` it ends within an epoch, and what it learned there counts;
-    learning rates follow the time if that passes faster than the epochs. `repeat` captures a step of a whole
+    learning rates follow the time if that passes faster than the epochs. `graph` captures a step of a whole
     batch and repeats it.
 
     Raises `TrialError` if the loss becomes NaN before any good epoch.
@@ -89,9 +89,10 @@ def train(
                 found.micro_rows = found.asked_rows = config.micro_batch_size
             progress = found
     limit = limit or TimeLimit(None)
-    loop = _Loop(strategy, source, optimizer, config, recipe, seed, report, checkpoints, progress, limit)
-    if repeat is not None:
-        loop.repeat_with(repeat)
+    loop = _Loop(
+        strategy=strategy, source=source, optimizer=optimizer, config=config, recipe=recipe, seed=seed,
+        report=report, checkpoints=checkpoints, progress=progress, limit=limit, graph=graph,
+    )  # fmt: skip
     metric_of = strategy.objective.metric_of
     counts_errors = recipe.keeps_least_error and strategy.objective.task != "regression"
     out_of_time = False
@@ -153,58 +154,53 @@ def _time_note(loop: _Loop, epoch: int) -> str:
     return f"the time limit ended training in epoch {epoch}{seen}"
 
 
+@dataclass(kw_only=True)
 class _Loop:
-    """The steps of an epoch, from the position in `progress`."""
+    """The steps of an epoch, from the position in `progress`.
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        source: BatchSource,
-        optimizer: Optimizer,
-        config: NeuralParameters,
-        recipe: Recipe,
-        seed: int,
-        report: Report,
-        checkpoints: Checkpoints | None,
-        progress: TrainingState,
-        limit: TimeLimit,
-    ) -> None:
-        self._limit = limit
-        self._strategy = strategy
-        self._source = source
-        self._optimizer = optimizer
-        self._config = config
-        self._recipe = recipe
-        self._seed = seed
-        self._report = report
-        self._checkpoints = checkpoints
-        self._progress = progress
-        rows, size = len(source), config.batch_size
-        self._steps = max(1, rows // size) if recipe.drops_partial_batch else -(-rows // size)
-        self.whole_rows = min(rows, self._steps * size)
-        """The rows of an epoch's batches."""
-        self.rows = self.whole_rows
-        """Those that this epoch has seen, if time ended it."""
-        self._start = time.perf_counter() - (progress.curve[-1].elapsed_s if progress.curve else 0.0)
-        self.total = torch.zeros((), dtype=torch.float64, device=strategy.device)
-        """The summed loss over this epoch's rows so far, on this process; always in the same memory."""
-        self._fixed: FixedStep | None = None
+    `total` is the summed loss over this epoch's rows so far, on this process, always in the same memory.
+    `whole_rows` are the rows of an epoch's batches, `rows` those that this epoch has seen if time ended it.
+    """
+
+    strategy: Strategy
+    source: BatchSource
+    optimizer: Optimizer
+    config: NeuralParameters
+    recipe: Recipe
+    seed: int
+    report: Report
+    checkpoints: Checkpoints | None
+    progress: TrainingState
+    limit: TimeLimit
+    graph: InitVar[CudaGraph | None]
+
+    def __post_init__(self, graph: CudaGraph | None) -> None:
+        progress, rows, size = self.progress, len(self.source), self.config.batch_size
+        self.steps = max(1, rows // size) if self.recipe.drops_partial_batch else -(-rows // size)
+        self.whole_rows = self.rows = min(rows, self.steps * size)
+        self.start = time.perf_counter() - (progress.curve[-1].elapsed_s if progress.curve else 0.0)
+        self.total = torch.zeros((), dtype=torch.float64, device=self.strategy.device)
         self.plain_steps: str | None = None
+        self.fixed: FixedStep | None = None
+        if graph is not None:
+            self.fixed = FixedStep(
+                self.strategy, self.optimizer, self.config, self.recipe, self.seed, self.total, graph
+            )
 
     def elapsed_s(self) -> float:
-        return time.perf_counter() - self._start
+        return time.perf_counter() - self.start
 
     def epoch(self) -> None:
         """Take the remaining steps of the epoch."""
-        config, progress, strategy = self._config, self._progress, self._strategy
-        steps = self._steps
+        config, progress, strategy = self.config, self.progress, self.strategy
+        steps = self.steps
         last = progress.curve[-1].valid if progress.curve else None
         strategy.module.train()
         self.total.zero_()
         if strategy.leads:
             self.total += progress.total  # from the steps before a restart, over all processes
-        batches = self._source.batches(
-            seed=self._seed,
+        batches = self.source.batches(
+            seed=self.seed,
             epoch=progress.epoch + 1,
             batch_size=config.batch_size,
             first=progress.step,
@@ -217,46 +213,40 @@ class _Loop:
                 break
             batch, rows = found
             step = progress.epoch * steps + progress.step
-            done = min(1.0, max(step / (steps * config.epochs), self._limit.share))
+            done = min(1.0, max(step / (steps * config.epochs), self.limit.share))
             if not self._repeated(batch, step, done):
-                set_progress(self._optimizer, config, self._recipe, done)
-                if self._recipe.dropout is not None:
-                    strategy.scale_dropout(self._recipe.dropout(done))
+                set_progress(self.optimizer, config, self.recipe, done)
+                if self.recipe.dropout is not None:
+                    strategy.scale_dropout(self.recipe.dropout(done))
                 self.total += self._gradient(batch, rows, step)
-                strategy.step(self._optimizer, self._recipe.most_gradient_norm)
+                strategy.step(self.optimizer, self.recipe.most_gradient_norm)
             progress.step += 1
             done = (progress.epoch + progress.step / steps) / config.epochs
-            self._report(min(1.0, max(done, self._limit.share)), progress.epoch, last)
-            self._limit.after_step(strategy, rows)
-            if self._limit.is_over:
+            self.report(min(1.0, max(done, self.limit.share)), progress.epoch, last)
+            self.limit.after_step(strategy, rows)
+            if self.limit.is_over:
                 self.rows = min(self.whole_rows, progress.step * config.batch_size)
                 return
-            if self._checkpoints is not None and progress.step < steps and self._checkpoints.due(step):
+            if self.checkpoints is not None and progress.step < steps and self.checkpoints.due(step):
                 progress.total = strategy.sum_over_parts(self.total)
                 with strategy.slow_work():
-                    self._checkpoints.save(strategy, self._optimizer, progress)
-
-    def repeat_with(self, repeat: Repeat) -> None:
-        """From now on, capture a step of a whole batch and repeat it."""
-
-        def work(batch: ResidentRows, step: int) -> None:
-            self._optimizer.zero_grad(set_to_none=True)
-            self.total += self._accumulated(batch, len(batch), step)
-            self._strategy.step(self._optimizer, self._recipe.most_gradient_norm)
-
-        self._fixed = FixedStep(
-            self._strategy, self._optimizer, self._config, self._recipe, self._seed, self.total, repeat, work
-        )
+                    self.checkpoints.save(strategy, self.optimizer, progress)
 
     def _repeated(self, batch: ResidentRows, step: int, done: float) -> bool:
         """Whether this step was taken by repeating a captured one."""
-        if self._fixed is None:
+        if self.fixed is None:
             return False
-        taken = self._fixed.take(batch, step, done)
-        if self._fixed.refusal is not None:
-            self.plain_steps, self._fixed = self._fixed.refusal, None
-            self._progress.notes.append(f"steps were started operation by operation: {self.plain_steps}")
+        taken = self.fixed.take(self._step_on, batch, step, done)
+        if self.fixed.refusal is not None:
+            self.plain_steps, self.fixed = self.fixed.refusal, None
+            self.progress.notes.append(f"steps were started operation by operation: {self.plain_steps}")
         return taken
+
+    def _step_on(self, batch: ResidentRows, step: int) -> None:
+        """Take one step on a whole batch, plainly, in micro-batches that are not changed."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.total += self._accumulated(batch, len(batch), step)
+        self.strategy.step(self.optimizer, self.recipe.most_gradient_norm)
 
     def _gradient(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
         """Compute the gradient of one batch of `rows` rows in micro-batches. Returns this part's summed loss.
@@ -264,9 +254,9 @@ class _Loop:
         If memory runs out, it tries again with smaller micro-batches. A process may decide that alone only if
         no other process waits for it.
         """
-        strategy, progress = self._strategy, self._progress
+        strategy, progress = self.strategy, self.progress
         while True:
-            self._optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)
             try:
                 return self._accumulated(batch, rows, step)
             except RuntimeError as error:
@@ -277,14 +267,14 @@ class _Loop:
             progress.micro_rows = smaller
             progress.notes.append(
                 f"out of memory in epoch {progress.epoch + 1}, step {progress.step + 1}: micro-batches of "
-                f"{smaller} rows from there on; the batch stays {self._config.batch_size}"
+                f"{smaller} rows from there on; the batch stays {self.config.batch_size}"
             )
             if strategy.num_ranks > 1:
                 raise NeedsSmallerBatches(smaller, progress.notes[-1])
 
     def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
         """The strategy's, in smaller chunks from now on if memory runs out."""
-        strategy, progress = self._strategy, self._progress
+        strategy, progress = self.strategy, self.progress
         if strategy.forward_communicates:
             # All ranks need chunks of one size; this one is halved with the micro-batches.
             strategy.eval_rows = min(strategy.eval_rows, _EVAL_BATCHES * progress.micro_rows)
@@ -303,17 +293,17 @@ class _Loop:
             progress.notes.append(f"{what}: {strategy.eval_rows} rows at once from there on")
 
     def _accumulated(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
-        strategy = self._strategy
+        strategy = self.strategy
         # The same number on each rank, though parts may differ by a row: passes of sharded networks
         # communicate.
         share = -(-rows // strategy.data_size)
-        size = share if strategy.cuts_batches else min(share, self._progress.micro_rows)
+        size = share if strategy.cuts_batches else min(share, self.progress.micro_rows)
         first = strategy.part(rows).start
         total: Tensor | None = None
         for begin in range(0, share, size):
             strategy.beat()
             micro = batch if size == share else batch.part(slice(begin, begin + size))
-            place = Place(seed=self._seed, step=step, first_row=first + begin, batch_rows=rows)
+            place = Place(seed=self.seed, step=step, first_row=first + begin, batch_rows=rows)
             found = strategy.backward(micro, place, last=begin + size >= share)
             total = found if total is None else total.double() + found
         assert total is not None

@@ -34,7 +34,7 @@ from sparkgpu.neural.nets.network import TabularNet, build_net, find_network
 from sparkgpu.neural.rows.fitted import FittedRows
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint
-from sparkgpu.neural.training.cuda_graph import CudaGraph, reason_against
+from sparkgpu.neural.training.fixed_step import CudaGraph, reason_against
 from sparkgpu.neural.training.memory import is_out_of_memory, release
 from sparkgpu.neural.training.time_limit import TimeLimit
 from sparkgpu.neural.training.train import Training, train
@@ -190,7 +190,7 @@ def _train(
                 valid_rows=len(fitted.valid),
                 predicted_rows=len(fitted.valid) + trial.schema.splits["test"],
             ),
-            repeat=CudaGraph(strategy.device) if plain is None else None,
+            graph=CudaGraph(strategy.device) if plain is None else None,
         )
     except PrunedError:
         raise
