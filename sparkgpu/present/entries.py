@@ -21,7 +21,8 @@ from sparkgpu.score.metrics import score
 
 Split = Literal["valid", "test"]
 
-_UNITS = {"trees": "tree", "neural": "epoch"}
+UNITS = {"trees": "tree", "neural": "epoch"}
+"""What a step of training is, by branch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ class Entry:
             return ""
         longest = max(known, key=lambda trial: trial.steps or 0)
         still = "+" if any(trial.still_improving for trial in known) else ""
-        unit = _UNITS[branch_of(longest.engine)]
+        unit = UNITS[branch_of(longest.engine)]
         return f"{longest.steps:,} of {counted(longest.most_steps or 0, unit)}{still}"
 
     @property

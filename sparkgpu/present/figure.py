@@ -8,14 +8,16 @@ window system; text of users is escaped.
 
 from __future__ import annotations
 
+import base64
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from io import BytesIO, StringIO
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -25,6 +27,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
+from sparkgpu.core.errors import ConfigError
 from sparkgpu.present.style import COLOURS, LINE, PAGE, SOFT, TEXT
 
 _DPI = 130
@@ -55,37 +58,57 @@ _STYLE: Any = {  # the names of settings are a literal type in some releases of 
 _VARIABLES = {ink.light: f"var({ink.variable})" for ink in (PAGE, TEXT, SOFT, LINE, *COLOURS)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """What the page shows: one or several panels beside each other, each an `<svg>`.
+@contextmanager
+def plot_style() -> Iterator[None]:
+    """The style of all pictures; what matplotlib warns of (a letter that the font lacks) is not for users."""
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
-    `caption` is its text alternative, too. `width` is the natural width of the widest panel in CSS pixels;
-    `png` is empty for a picture that only the page has.
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Picture:
+    """One or several panels beside each other, each an `<svg>` on the page; `caption` tells what they show.
+
+    A notebook and ``report.md`` show the PNG, on white, which every host and theme can show.
     """
 
     name: str
     caption: str
-    svg: str
-    width: int
-    png: bytes = b""
+    figures: Sequence[Figure]
 
+    @property
+    def width(self) -> int:
+        """The natural width of the widest panel in CSS pixels."""
+        return round(max(figure.get_figwidth() for figure in self.figures) * 96)
 
-_ALL_WITH_PNG: ContextVar[bool] = ContextVar("all_with_png", default=False)
+    @property
+    def svg(self) -> str:
+        with plot_style():
+            return "\n".join(
+                _svg(figure, f"{self.name}-{number}", self.caption)
+                for number, figure in enumerate(self.figures, start=1)
+            )
 
+    @cached_property
+    def png(self) -> bytes:
+        """All panels side by side."""
+        with plot_style():
+            return _png(self.figures)
 
-@contextmanager
-def plot_style(*, with_png: bool = False) -> Iterator[None]:
-    """The style of all pictures; what matplotlib warns of (a letter that the font lacks) is not for users.
+    def save(self, file: str | Path) -> Path:
+        """Write the PNG to `file`, whose name ends with .png."""
+        path = Path(file)
+        if path.suffix.lower() != ".png":
+            raise ConfigError(f"{file}: the picture is a PNG. Give a name that ends with .png.")
+        path.write_bytes(self.png)
+        return path
 
-    With `with_png` every picture drawn here also has its PNG.
-    """
-    before = _ALL_WITH_PNG.set(with_png)
-    try:
-        with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            yield
-    finally:
-        _ALL_WITH_PNG.reset(before)
+    def __repr__(self) -> str:
+        return f"<picture: {self.caption}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"image/png": base64.b64encode(self.png).decode("ascii"), "text/plain": repr(self)}
 
 
 def new_figure(width: float, height: float, **margins: float) -> tuple[Figure, Axes]:
@@ -104,22 +127,8 @@ def new_figure(width: float, height: float, **margins: float) -> tuple[Figure, A
     return figure, axes
 
 
-def picture(name: str, caption: str, figures: Sequence[Figure], *, with_png: bool = False) -> Picture:
-    """The panels as SVG; with `with_png` also as one PNG, side by side."""
-    svgs = [
-        _svg(figure, f"{name}-{number}", f"{figure.axes[0].get_title(loc='left')}. {caption}".lstrip(". "))
-        for number, figure in enumerate(figures, start=1)
-    ]
-    return Picture(
-        name=name,
-        caption=caption,
-        svg="\n".join(svgs),
-        width=round(max(figure.get_figwidth() for figure in figures) * 96),
-        png=_png(figures) if with_png or _ALL_WITH_PNG.get() else b"",
-    )
-
-
-def _svg(figure: Figure, name: str, title: str) -> str:
+def _svg(figure: Figure, name: str, caption: str) -> str:
+    title = f"{figure.axes[0].get_title(loc='left')}. {caption}".lstrip(". ")
     written = StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(written, format="svg", dpi=_DPI, facecolor="none", metadata={"Date": None})

@@ -26,10 +26,11 @@ from sparkgpu.present.sections import SECTIONS, Inputs, facts
 from sparkgpu.present.table import escape_markdown, html, markdown
 from sparkgpu.score.predictions import predictions_of_models
 
-PICTURES = (
+SAVED = (
     "leaderboard", "roc_curves", "confusion_matrix", "predicted_vs_true", "reliability", "learning_curves",
     "timings",
 )  # fmt: skip
+"""The pictures that are files, too, and that ``report.md`` shows."""
 
 Kind = Literal["html", "md"]
 
@@ -95,10 +96,11 @@ def _write(
 ) -> Path:
     """Write the pictures and both pages; a section is its template, its heading and its values, by its id."""
     values = [value for _, _, content in sections.values() for value in content.values()]
-    pictures = {value.name: value.png for value in values if isinstance(value, Picture)}
-    for name in PICTURES:
-        if png := pictures.get(name):
-            write_bytes(paths.report / f"{name}.png", png)
+    nested = (value if isinstance(value, list) else [value] for value in values)
+    pictures = {one.name: one for value in nested for one in value if isinstance(one, Picture)}
+    for name in SAVED:
+        if name in pictures:
+            write_bytes(paths.report / f"{name}.png", pictures[name].png)
         else:
             (paths.report / f"{name}.png").unlink(missing_ok=True)  # left by an earlier report
     page = paths.report / "index.html"
@@ -139,5 +141,6 @@ def templates(kind: Kind) -> Environment:
         "table": markdown if kind == "md" else html,
         "style": Markup(f"{style.variables()}\n{css}"),
         "script": Markup(script),
+        "saved": SAVED,
     }
     return found

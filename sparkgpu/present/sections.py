@@ -151,21 +151,17 @@ def _result(run: Inputs) -> Content:
 def _quality(run: Inputs) -> Content | None:
     """How good the predictions are: pictures of the errors, calibration, where the models agree."""
     test, schema, results = run.test, run.schema, run.results
-    is_binary, is_multiclass, is_regression = (
-        schema.task == task for task in ("binary", "multiclass", "regression")
-    )
+    draw = {
+        "binary": classes.two_classes, "multiclass": classes.several_classes, "regression": regression.numbers
+    }[schema.task]  # fmt: skip
+    pictures = draw(test, schema, results)
+    several = schema.task == "multiclass"
+    wide = [one for one in pictures if not schema.classes or one.name == "confusion_matrix"]
     alike = agreement(test, schema, results)
     content: dict[str, object] = {
-        "roc_curves": is_binary and classes.roc_curves(test, schema, results),
-        "precision_recall": is_binary and classes.precision_recall_curves(test, results),
-        "gains": is_binary and classes.gains_curves(test, results),
-        "confusion_matrix": is_multiclass and classes.confusion_matrices(test, schema, results),
-        "recalls": is_multiclass and classes.recalls(test, schema, results),
-        "confused": is_multiclass and most_confused(test, schema, best_few(test, results)[0]),
-        "predicted_vs_true": is_regression and regression.predicted_against_true(test, schema, results),
-        "residuals": is_regression and regression.residuals(test, schema, results),
-        "error_by_decile": is_regression and regression.error_by_decile(test, schema, results),
-        "reliability": classes.reliability_curves(test, schema, results),
+        "wide": wide,
+        "pictures": [one for one in pictures if one not in wide],
+        "confused": several and most_confused(test, schema, best_few(test, results)[0]),
         "calibration": tables.calibration(results),
         "agreement": alike and failure_pictures.agreement_map(alike),
         "alike": alike and len(alike.models) == 2 and f"{alike.what}: {alike.alike_MM[0, 1]:.3f}",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import cycle
+from typing import Any
 
 LineStyle = str | tuple[int, tuple[float, ...]]
 
@@ -30,13 +31,23 @@ class ModelStyle:
     """How a model looks in every picture."""
 
     ink: Ink
-    line: LineStyle
+    dashes: LineStyle
     marker: str
 
     @property
     def colour(self) -> str:
         """The colour to draw in; on the page it follows the theme."""
         return self.ink.light
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """How matplotlib draws its lines."""
+        return {"color": self.colour, "linestyle": self.dashes}
+
+    @property
+    def mark(self) -> dict[str, Any]:
+        """How matplotlib draws its points."""
+        return {"color": self.colour, "linestyle": "", "marker": self.marker}
 
 
 PAGE = Ink(variable="--page", light="#ffffff", dark="#161616")
@@ -64,13 +75,13 @@ _SHORT_DASHES: LineStyle = (0, (2.5, 1.2))
 _DASH_DOTS: LineStyle = (0, (3, 1.2, 1, 1.2, 1, 1.2))
 
 _OWN = {
-    "trees": ModelStyle(ink=_BLUE, line="-", marker="o"),
-    "neural": ModelStyle(ink=_VERMILION, line=_DASHES, marker="s"),
-    "blend": ModelStyle(ink=_GREEN, line=_DASH_DOT, marker="D"),
+    "trees": ModelStyle(ink=_BLUE, dashes="-", marker="o"),
+    "neural": ModelStyle(ink=_VERMILION, dashes=_DASHES, marker="s"),
+    "blend": ModelStyle(ink=_GREEN, dashes=_DASH_DOT, marker="D"),
 }
 _OTHERS = tuple(
-    ModelStyle(ink=ink, line=line, marker=marker)
-    for ink, line, marker in (
+    ModelStyle(ink=ink, dashes=dashes, marker=marker)
+    for ink, dashes, marker in (
         (_PURPLE, _DOTS, "^"), (_ORANGE, _SHORT_DASHES, "v"), (GREY, _DASH_DOTS, "P"),
         (_SKY, _DASHES, "X"), (_OLIVE, "-", "<"),
         (_PURPLE, "-", ">"), (_ORANGE, _DASH_DOT, "p"), (GREY, _DASHES, "*"),

@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from sparkgpu.present.figure import Picture, new_figure, picture, plot_style
+from sparkgpu.present.figure import Picture, new_figure, plot_style
 from sparkgpu.present.style import styles
 
 
-def drawn(name: str = "lines", label: str = "trees", panels: int = 1, *, with_png: bool = False) -> Picture:
+def drawn(name: str = "lines", label: str = "trees", panels: int = 1) -> Picture:
     with plot_style():
         figures = []
         for _ in range(panels):
@@ -20,7 +20,7 @@ def drawn(name: str = "lines", label: str = "trees", panels: int = 1, *, with_pn
             axes.imshow(np.eye(3), extent=(0, 1, 0, 1), interpolation="none")
             axes.legend()
             figures.append(figure)
-        return picture(name, "What <b> shows.", figures, with_png=with_png)
+        return Picture(name=name, caption="What <b> shows.", figures=figures)
 
 
 def ids(found: Picture) -> list[str]:
@@ -59,12 +59,13 @@ def test_it_has_a_text_alternative_and_no_word_of_its_maker() -> None:
 
 
 def test_the_same_figure_gives_the_same_bytes() -> None:
-    assert drawn(with_png=True) == drawn(with_png=True)
+    one, again = drawn(), drawn()
+    assert (one.svg, one.png) == (again.svg, again.png)
 
 
 def test_panels_stand_side_by_side_in_the_png() -> None:
-    found = drawn(panels=2, with_png=True)
+    found = drawn(panels=2)
     assert found.svg.count("<svg") == 2
     assert found.png.startswith(b"\x89PNG")
-    widths = [int.from_bytes(one.png[16:20], "big") for one in (found, drawn(with_png=True))]
+    widths = [int.from_bytes(one.png[16:20], "big") for one in (found, drawn())]
     assert widths[0] == 2 * widths[1]

@@ -31,7 +31,7 @@ def test_a_colour_stands_out_on_both_pages(ink: style.Ink) -> None:
 def test_thirteen_models_look_different_in_colour_and_in_print() -> None:
     names = ["trees", "neural", "blend", *(f"model {number}" for number in range(10))]
     found = style.styles(names)
-    assert len({(found[name].ink, found[name].line) for name in names}) == len(names)
+    assert len({(found[name].ink, found[name].dashes) for name in names}) == len(names)
     assert len({found[name].marker for name in names}) == len(names)
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from page import Page
 
 from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.present.report import build
-from sparkgpu.present.unfinished import read_unfinished
 from sparkgpu.runs.folder import record_stop_reason
 
 MakeRun = Callable[..., RunPaths]
@@ -42,12 +42,13 @@ def killed(run_directory: MakeRun) -> RunPaths:
 
 
 def test_a_killed_run_says_what_is_done_what_was_in_training_and_how_to_go_on(killed: RunPaths) -> None:
-    found = {trial.name: trial for trial in read_unfinished(killed).trials}
-    assert {name: trial.state for name, trial in found.items()} == {
-        "trees-s7": "done", "neural-s7": "done", "trees-s8": "not begun", "neural-s8": "in training",
-    }  # fmt: skip
-    assert found["neural-s8"].said == "epoch 30, log loss 0.3039 on validation rows"
     page = text_of(killed)
+    rows = {row[0]: row[2:] for row in Page(page).rows if len(row) == 4}
+    assert rows == {
+        "trial": ["state", "last word"], "trees-s7": ["✓ done", "–"], "neural-s7": ["✓ done", "–"],
+        "trees-s8": ["not begun", "–"],
+        "neural-s8": ["in training", "epoch 30, log loss 0.3039 on validation rows"],
+    }  # fmt: skip
     assert (
         "The run has no results yet: it was killed, or it is still going on; its last sign was at 2" in page
     )
@@ -76,9 +77,8 @@ def test_what_stopped_the_run_stands_first(killed: RunPaths) -> None:
 def test_a_trial_and_a_worker_that_failed_keep_their_reasons(killed: RunPaths) -> None:
     write_json(killed.trial("neural-s8").error, {"kind": "trial", "message": "loss is not a number"})
     write_json(killed.lane(1).error("trees"), {"kind": "trial", "message": "Java heap space"})
-    found = {trial.name: trial for trial in read_unfinished(killed).trials}
-    assert (found["neural-s8"].state, found["neural-s8"].said) == ("failed", "loss is not a number")
     page = text_of(killed)
+    assert Page(page).row("neural-s8")[2:] == ["✗ failed", "loss is not a number"]
     assert "Lane 1 trees stopped: Java heap space." in page
     assert "<dt>lane 1 trees</dt><dd>Java heap space</dd>" in page
 

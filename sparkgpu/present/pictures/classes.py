@@ -17,15 +17,16 @@ from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import distinct, number_text, short
 from sparkgpu.present.curves import confusion, gains, precision_recall, roc
-from sparkgpu.present.figure import Picture, new_figure, picture
+from sparkgpu.present.figure import Picture, new_figure
 from sparkgpu.present.pictures.shared import (
     LETTER,
+    below_legend,
     best_few,
     diagonal,
     legend_above,
-    legend_room,
     looks,
     notes_on,
+    rows_down,
     shaded,
     with_predictions,
 )
@@ -44,92 +45,81 @@ _NAMED_CLASSES = 12  # up to this many classes the cells have room for figures
 _MOST_RECALLS = 40
 _RIGHT, _WRONG = COLOURS[0].light, COLOURS[1].light
 
-_Curve = Callable[[Labels, FloatArray], tuple[FloatArray, FloatArray]]
 
+def two_classes(test: ModelPredictions, schema: TableSchema, results: Results) -> list[Picture]:
+    """ROC, precision at each recall, and cumulative gains, if there are rows of both; and reliability."""
+    models, counts_N = with_predictions(test, results), test.labels.counts()
+    is_positive_N = test.labels.label_N == 1
+    if not models or len(np.unique(is_positive_N[counts_N > 0])) < 2:
+        return _reliability(test, schema, results)
+    share = float(np.average(is_positive_N, weights=counts_N))
+    reached = {model.name: (model.averaged or model.metrics).test for model in results.models}
 
-def roc_curves(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
-    """None without both classes, as for the others."""
-    found = _curves(test, results, roc, lambda model: _value(results, model, "area", "roc_auc"))
-    if found is None:
-        return None
-    figure, axes = found
-    diagonal(axes)
-    axes.set(xlabel="false positive rate", ylabel="true positive rate")
-    caption = f"ROC curves; the positive class is {short(schema.classes[1], 40)}."
-    return picture("roc_curves", caption + notes_on(test, results), [figure], with_png=True)
-
-
-def precision_recall_curves(test: ModelPredictions, results: Results) -> Picture | None:
-    """Precision at each recall; the line is the share of positives, which guessing reaches."""
-    found = _curves(
-        test, results, precision_recall, lambda model: _value(results, model, "average", "average_precision")
-    )
-    if found is None:
-        return None
-    figure, axes = found
-    share = float(np.average(test.labels.label_N == 1, weights=test.labels.counts()))
-    axes.axhline(share, color=SOFT.light, linewidth=0.8, zorder=1)
-    axes.set(xlabel="recall: share of the positives that are found", ylabel="precision")
-    caption = f"Precision and recall; guessing reaches {100 * share:.3g} %."
-    return picture("precision_recall", caption + notes_on(test, results), [figure])
-
-
-def gains_curves(test: ModelPredictions, results: Results) -> Picture | None:
-    """Cumulative gains: what share of the positives the surest rows hold, and the lift of the first tenth."""
+    def curves(
+        curve: Callable[[Labels, FloatArray], tuple[FloatArray, FloatArray]], value: Callable[[str], str]
+    ) -> tuple[Figure, Axes]:
+        """The models' curves from 0 to 1, with a value of each in the legend."""
+        figure, axes = below_legend(_SIZE, _SIZE - 0.1, len(models))
+        for model in models:
+            across, up = curve(test.labels, test.values[model][:, 1])
+            label = f"{short(model, 24)}, {value(model)}"
+            axes.plot(across, up, **looks(results)[model].line, label=label)
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+        legend_above(axes)
+        return figure, axes
 
     def lift(model: str) -> str:
         looked_at, share_found = gains(test.labels, test.values[model][:, 1])
-        return (
-            f"lift of the first tenth {number_text(float(np.interp(0.1, looked_at, share_found)) / 0.1, 3)}"
-        )
+        of_tenth = float(np.interp(0.1, looked_at, share_found)) / 0.1
+        return f"lift of the first tenth {number_text(of_tenth, 3)}"
 
-    found = _curves(test, results, gains, lift)
-    if found is None:
-        return None
-    figure, axes = found
-    share = float(np.average(test.labels.label_N == 1, weights=test.labels.counts()))
+    roc_figure, axes = curves(roc, lambda model: f"area {number_text(reached[model].get('roc_auc'))}")
+    diagonal(axes)
+    axes.set(xlabel="false positive rate", ylabel="true positive rate")
+    precision_figure, axes = curves(
+        precision_recall,
+        lambda model: f"average {number_text(reached[model].get('average_precision'))}",
+    )
+    axes.axhline(share, color=SOFT.light, linewidth=0.8, zorder=1)
+    axes.set(xlabel="recall: share of the positives that are found", ylabel="precision")
+    gains_figure, axes = curves(gains, lift)
     axes.plot([0, share, 1], [0, 1, 1], color=SOFT.light, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     diagonal(axes)
     axes.set(xlabel="share of rows looked at, the surest first", ylabel="share of the positives found")
-    caption = (
-        "Cumulative gains: between guessing (diagonal) and the best possible (dotted). "
-        "A lift of 2 finds twice as many positives as guessing."
-    )
-    return picture("gains", caption + notes_on(test, results), [figure])
+    captions = {
+        "roc_curves": f"ROC curves; the positive class is {short(schema.classes[1], 40)}.",
+        "precision_recall": f"Precision and recall; guessing reaches {100 * share:.3g} %.",
+        "gains": "Cumulative gains: between guessing (diagonal) and the best possible (dotted). "
+        "A lift of 2 finds twice as many positives as guessing.",
+    }
+    return [
+        Picture(name=name, caption=caption + notes_on(test, results), figures=[figure])
+        for (name, caption), figure in zip(
+            captions.items(), (roc_figure, precision_figure, gains_figure), strict=True
+        )
+    ] + _reliability(test, schema, results)
 
 
-def _value(results: Results, name: str, word: str, metric: str) -> str:
-    """Of the averaged predictions, which the curves show."""
-    model = next(model for model in results.models if model.name == name)
-    return f"{word} {number_text((model.averaged or model.metrics).test.get(metric))}"
+def several_classes(test: ModelPredictions, schema: TableSchema, results: Results) -> list[Picture]:
+    """Confusion matrices, the recall of each class, and reliability; none without rows."""
+    counts_C = np.bincount(
+        test.labels.label_N.astype(np.int64), test.labels.counts(), len(schema.classes)
+    ).astype(np.float64)
+    if not test.values or not counts_C.any():
+        return []
+    return [
+        _confusion_matrices(test, schema, results, counts_C),
+        *_recalls(test, schema, results, counts_C),
+        *_reliability(test, schema, results),
+    ]
 
 
-def _curves(
-    test: ModelPredictions, results: Results, curve: _Curve, value: Callable[[str], str]
-) -> tuple[Figure, Axes] | None:
-    """The models' curves from 0 to 1, with a value of each in the legend."""
+def _reliability(test: ModelPredictions, schema: TableSchema, results: Results) -> list[Picture]:
+    """Probability against truth, as predicted and (thin) before temperature scaling."""
     models = with_predictions(test, results)
-    if not models or len(np.unique(test.labels.label_N[test.labels.counts() > 0])) < 2:
-        return None
-    room = legend_room(len(models))
-    figure, axes = new_figure(_SIZE, _SIZE - 0.1 + room, top=room)
-    for model in models:
-        style = looks(results)[model]
-        across, up = curve(test.labels, test.values[model][:, 1])
-        label = f"{short(model, 24)}, {value(model)}"
-        axes.plot(across, up, color=style.colour, linestyle=style.line, label=label)
-    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-    legend_above(axes)
-    return figure, axes
-
-
-def reliability_curves(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
-    """Probability against truth, as predicted and (thin) before temperature scaling; None for numbers."""
-    models = with_predictions(test, results)
-    if schema.task == "regression" or not models or not test.labels.counts().any():
-        return None
-    room = legend_room(len(models))
-    figure, axes = new_figure(_SIZE, _SIZE - 0.1 + room, top=room)
+    if not models or not test.labels.counts().any():
+        return []
+    figure, axes = below_legend(_SIZE, _SIZE - 0.1, len(models))
     diagonal(axes)
     calibrations = {model.name: model.calibration for model in results.models}
     twice = False
@@ -142,10 +132,7 @@ def reliability_curves(test: ModelPredictions, schema: TableSchema, results: Res
 
     for model in models:
         style, probability_NC, own = looks(results)[model], test.values[model], calibrations[model]
-        draw(
-            probability_NC, color=style.colour, linestyle=style.line, marker=style.marker, markersize=4.0,
-            label=short(model, 24),
-        )  # fmt: skip
+        draw(probability_NC, **style.line, marker=style.marker, markersize=4.0, label=short(model, 24))
         if own and own.applied and len(models) <= _MOST_TWICE:
             before_NC = scaled(probability_NC, 1 / own.temperature)
             draw(before_NC, color=style.colour, linestyle=(0, (1, 1.6)), linewidth=1.1)
@@ -156,21 +143,20 @@ def reliability_curves(test: ModelPredictions, schema: TableSchema, results: Res
     legend_above(axes)
     caption = "Reliability: on the diagonal, what is predicted comes true as often."
     caption += " Thin and dotted: before temperature scaling." if twice else ""
-    return picture("reliability", caption + notes_on(test), [figure], with_png=True)
+    return [Picture(name="reliability", caption=caption + notes_on(test), figures=[figure])]
 
 
-def confusion_matrices(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
-    """One panel for each of the best models: shares of each true class. None without predictions.
+def _confusion_matrices(
+    test: ModelPredictions, schema: TableSchema, results: Results, counts_C: FloatArray
+) -> Picture:
+    """One panel for each of the best models: shares of each true class.
 
     More classes than have room for figures are ordered so that those that are taken for each other are
     neighbours.
     """
-    counts_C = _rows_of(test, schema)
     shown = np.sort(np.argsort(-counts_C, kind="stable")[:_MOST_CLASSES])
     num_shown = len(shown)
     models, note = best_few(test, results, 4 if num_shown <= 30 else 2 if num_shown <= 60 else 1)
-    if not models or not counts_C.any():
-        return None
     shares = [confusion(test.labels, test.values[model]) for model in models]
     if num_shown > _NAMED_CLASSES:
         shown = shown[_neighbours(np.mean(shares, axis=0)[np.ix_(shown, shown)])]
@@ -198,46 +184,40 @@ def confusion_matrices(test: ModelPredictions, schema: TableSchema, results: Res
         "Confusion, in per cent of each true class (rows): right in blue, wrong in orange, stronger for more"
         f"{order}.{most}{notes_on(test, results)}{note}"
     )
-    return picture("confusion_matrix", caption, figures, with_png=True)
+    return Picture(name="confusion_matrix", caption=caption, figures=figures)
 
 
-def recalls(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
+def _recalls(
+    test: ModelPredictions, schema: TableSchema, results: Results, counts_C: FloatArray
+) -> list[Picture]:
     """The share of each class's rows that each model finds, the worst class first."""
     models = with_predictions(test, results)
-    there = np.flatnonzero(_rows_of(test, schema))
-    if not models or len(there) < 2:
-        return None
+    there = np.flatnonzero(counts_C)
+    if len(there) < 2:
+        return []
     recall_MC = np.array([np.diag(confusion(test.labels, test.values[model])) for model in models])
     shown = there[np.argsort(recall_MC[:, there].mean(axis=0), kind="stable")][:_MOST_RECALLS]
     names = distinct([schema.classes[code] for code in shown], 26)
     left = 0.25 + LETTER * max(map(len, names))
-    room = legend_room(len(models), 3)
     height = max(0.18 * len(shown), 0.5)
-    figure, axes = new_figure(4.2 + left, height + 0.55 + room, left=left, top=room, bottom=0.55)
+    figure, axes = below_legend(4.2 + left, height + 0.55, len(models), 3, left=left, bottom=0.55)
+    rows_down(axes, names)
     places = np.arange(len(shown))
     across_MC = 100 * recall_MC[:, shown]
     axes.hlines(places, across_MC.min(axis=0), across_MC.max(axis=0), color=LINE.light, linewidth=2.5)
     for model, recall_C in zip(models, across_MC, strict=True):
         style = looks(results)[model]
         axes.plot(
-            recall_C, places, linestyle="", marker=style.marker, markersize=5, color=style.colour,
-            markerfacecolor="none" if len(models) > 3 else style.colour, label=short(model, 20),
-            clip_on=False,
+            recall_C, places, **style.mark, markersize=5, label=short(model, 20), clip_on=False,
+            markerfacecolor="none" if len(models) > 3 else style.colour,
         )  # fmt: skip
-    axes.set_yticks(places, names)
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.tick_params(length=0)
     axes.set_xlim(max(0.0, 5 * np.floor(across_MC.min() / 5 - 0.5)), 100)
     axes.set_xlabel("recall: per cent of the class's rows that are found")
     legend_above(axes, 3)
     left_out = len(there) - len(shown)
     most = f" The {len(shown)} worst of {len(there)} classes." if left_out else ""
-    return picture("recalls", f"Recall of each class, the worst first.{most}{notes_on(test)}", [figure])
-
-
-def _rows_of(test: ModelPredictions, schema: TableSchema) -> FloatArray:
-    label_N = test.labels.label_N.astype(np.int64)
-    return np.bincount(label_N, test.labels.counts(), len(schema.classes)).astype(np.float64)
+    caption = f"Recall of each class, the worst first.{most}{notes_on(test)}"
+    return [Picture(name="recalls", caption=caption, figures=[figure])]
 
 
 def _matrix_size(num_classes: int) -> tuple[float, float]:

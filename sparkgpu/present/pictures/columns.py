@@ -14,8 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from sparkgpu.core.rundir.explanations import Dependence, Explanations
 from sparkgpu.core.rundir.profile import Associations
 from sparkgpu.core.words import metric_title, short
-from sparkgpu.present.figure import Picture, new_figure, picture
-from sparkgpu.present.pictures.shared import heat_map, legend_above, legend_room, plain_numbers, shaded
+from sparkgpu.present.figure import Picture, new_figure
+from sparkgpu.present.pictures.shared import below_legend, heat_map, legend_above, plain_numbers, shaded
 from sparkgpu.present.style import COLOURS, LINE, SOFT, TEXT, ModelStyle, styles
 from sparkgpu.present.tables import decimals_of
 
@@ -64,7 +64,7 @@ def associations(found: Associations, columns: int) -> Picture | None:
         "correlation ratio of the ranks; the last two are corrected for chance."
         f"{most} From {found.rows:,} training rows."
     )
-    return picture("associations", caption, [figure])
+    return Picture(name="associations", caption=caption, figures=[figure])
 
 
 def _scale(figure: Figure, size: float, room: float) -> None:
@@ -125,9 +125,8 @@ def importance_map(found: Explanations, names: Sequence[str]) -> Picture | None:
     )
     if any(row.differs for row in rows):
         caption += " ≠: trees and network use the column differently."
-    return picture(
-        "importance", caption + (f" The leading {len(rows)} columns." if left_out else ""), [figure]
-    )
+    caption += f" The leading {len(rows)} columns." if left_out else ""
+    return Picture(name="importance", caption=caption, figures=[figure])
 
 
 def dependence(found: Explanations, names: Sequence[str], target: str) -> Picture | None:
@@ -141,10 +140,13 @@ def dependence(found: Explanations, names: Sequence[str], target: str) -> Pictur
     models = [name for name in names if any(name in one.curves for one in found.dependence)]
     look = {name: styles(names)[name] for name in models}
     bottom = max(_foot(one) for one in found.dependence)
+    height, margins = _HEIGHT - 0.5 + bottom, {"bottom": bottom, "left": 0.65}
     figures = []
     for place, one in enumerate(found.dependence):
-        room = 0.1 if place else legend_room(len(models), 2)
-        figure, axes = new_figure(_WIDTH, _HEIGHT - 0.5 + bottom + room, top=room, bottom=bottom, left=0.65)
+        if place:
+            figure, axes = new_figure(_WIDTH, height + 0.1, top=0.1, **margins)
+        else:
+            figure, axes = below_legend(_WIDTH, height, len(models), 2, **margins)
         _panel(axes, one, look, target)
         if limits is not None:
             axes.set_ylim(*limits)
@@ -163,7 +165,7 @@ def dependence(found: Explanations, names: Sequence[str], target: str) -> Pictur
         f"Mean {what} when all rows get the same value of a feature. At the foot: the deciles of a number, "
         "the share of each level."
     )
-    return picture("dependence", caption, figures)
+    return Picture(name="dependence", caption=caption, figures=figures)
 
 
 def _names(one: Dependence) -> list[str]:
@@ -203,8 +205,8 @@ def _levels(axes: Axes, one: Dependence, models: Sequence[str], look: Mapping[st
         apart = 0.5 * ((place + 0.5) / len(models) - 0.5)
         style = look[model]
         axes.plot(
-            [level + apart for level in range(len(one.at))], one.curves[model], color=style.colour,
-            linestyle="none", marker=style.marker, markersize=5, label=short(model, 16),
+            [level + apart for level in range(len(one.at))], one.curves[model], **style.mark, markersize=5,
+            label=short(model, 16),
         )  # fmt: skip
     axes.set_xlim(-0.6, len(one.at) - 0.4)
 
@@ -213,8 +215,7 @@ def _numbers(axes: Axes, one: Dependence, models: Sequence[str], look: Mapping[s
     """A line for each model over ticks at the deciles."""
     at = [float(value) for value in one.at]
     for model in models:
-        style = look[model]
-        axes.plot(at, one.curves[model], color=style.colour, linestyle=style.line, label=short(model, 16))
+        axes.plot(at, one.curves[model], **look[model].line, label=short(model, 16))
     axes.vlines(one.deciles, 0, 0.05, color=SOFT.light, linewidth=0.9, transform=axes.get_xaxis_transform())
     if one.title.endswith(_DAYS):
         locator = AutoDateLocator(minticks=2, maxticks=4)  # type: ignore[no-untyped-call]

@@ -10,8 +10,16 @@ from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.words import capital, distinct, short
 from sparkgpu.present.agreement import Agreement
 from sparkgpu.present.failures import Weakness
-from sparkgpu.present.figure import Picture, new_figure, picture
-from sparkgpu.present.pictures.shared import LETTER, heat_map, legend_above, legend_room, looks, plain_numbers
+from sparkgpu.present.figure import Picture
+from sparkgpu.present.pictures.shared import (
+    LETTER,
+    below_legend,
+    heat_map,
+    legend_above,
+    looks,
+    plain_numbers,
+    rows_down,
+)
 from sparkgpu.present.style import LINE
 
 _MOST = 8
@@ -27,11 +35,9 @@ def segment_losses(
         return None
     names = distinct([one.name for one in found], 44)
     left = 0.25 + LETTER * max(map(len, names))
-    room = legend_room(len(shown), 3)
     band = 0.16 * len(shown) + 0.2
-    figure, axes = new_figure(
-        max(9.2, left + 5.0), band * len(found) + 0.5 + room, left=left, top=room, bottom=0.5
-    )
+    figure, axes = below_legend(max(9.2, left + 5.0), band * len(found) + 0.5, len(shown), 3, left=left)
+    rows_down(axes, names)
     step = 0.16 / band
     for number, model in enumerate(shown):
         style = looks(results)[model]
@@ -42,19 +48,13 @@ def segment_losses(
         there = np.array([segment.loss for _, segment in own])
         low, high = np.array([segment.interval for _, segment in own]).T
         elsewhere = np.array([segment.loss_elsewhere for _, segment in own])
-        axes.plot(
-            elsewhere, places, linestyle="", marker="|", markersize=7, markeredgewidth=1.6, color=style.colour
-        )
+        axes.plot(elsewhere, places, **style.mark | {"marker": "|"}, markersize=7, markeredgewidth=1.6)
         axes.errorbar(
             there, places, xerr=(there - low, high - there), fmt=style.marker, markersize=5, linewidth=1.2,
             color=style.colour, label=short(model, 20),
         )  # fmt: skip
     between, across = np.arange(1, len(found)) - 0.5, axes.get_yaxis_transform()
     axes.hlines(between, 0, 1, transform=across, color=LINE.light, linewidth=0.7)
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(found)), names)
-    axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
     plain_numbers(axes.xaxis)
     axes.set_xlabel(loss)
@@ -63,7 +63,7 @@ def segment_losses(
         f"{capital(loss)} in the worst groups of rows, with its interval; "
         "the upright line: on all other rows."
     )
-    return picture("segments", caption, [figure])
+    return Picture(name="segments", caption=caption, figures=[figure])
 
 
 def agreement_map(found: Agreement) -> Picture | None:
@@ -75,4 +75,5 @@ def agreement_map(found: Agreement) -> Picture | None:
     texts = {place: f"{value:.{decimals}f}" for place, value in np.ndenumerate(found.alike_MM)}
     opacity_MM = _STRONGEST * (found.alike_MM - least) / max(1 - least, 1e-9)
     figure, _, _ = heat_map(distinct(found.models, 18), opacity_MM, texts, 0.5, letters=letters)
-    return picture("agreement", f"How alike the models are: {found.what}.", [figure])
+    caption = f"How alike the models are: {found.what}."
+    return Picture(name="agreement", caption=caption, figures=[figure])

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.words import short
-from sparkgpu.present.figure import Picture, new_figure, picture
-from sparkgpu.present.pictures.shared import legend_above, legend_room
+from sparkgpu.present.figure import Picture
+from sparkgpu.present.pictures.shared import below_legend, legend_above, rows_down
 from sparkgpu.present.style import COLOURS, GREY, PAGE
 from sparkgpu.present.timeline import Series, Span, timeline
 
@@ -47,7 +47,7 @@ def activity(paths: RunPaths, *, on_cluster: bool = False) -> Picture | None:
     )
     where = "the machine of the driver (executors are not measured)" if on_cluster else "the machine"
     caption = f"The run over time: what each branch did, and what {where} did meanwhile.{cut}"
-    return picture("activity", caption, figures)
+    return Picture(name="activity", caption=caption, figures=figures)
 
 
 def _noticed(series: Sequence[Series]) -> tuple[Series, ...]:
@@ -70,7 +70,7 @@ def timings(phases: Mapping[str, Mapping[str, float]]) -> Picture | None:
     figure, axes = _bars(rows)
     axes.set_xlabel("seconds")
     caption = "Time in each phase, for each lane and branch; branches run side by side."
-    return picture("timings", caption, [figure], with_png=True)
+    return Picture(name="timings", caption=caption, figures=[figure])
 
 
 def _bars(rows: Mapping[str, Sequence[Span]]) -> tuple[Figure, Axes]:
@@ -81,8 +81,10 @@ def _bars(rows: Mapping[str, Sequence[Span]]) -> tuple[Figure, Axes]:
             totals[span.phase] = totals.get(span.phase, 0.0) + span.end_s - span.begin_s
     named = sorted(totals, key=lambda phase: -totals[phase])[: len(_HUES)]
     colours = dict(zip([phase for phase in totals if phase in named], _HUES, strict=False))
-    room = legend_room(len(colours) + (len(totals) > len(named)), _COLUMNS) + 0.1
-    figure, axes = new_figure(_WIDTH, 0.24 * len(rows) + 0.45 + room, left=_LEFT, bottom=0.4, top=room)
+    entries = len(colours) + (len(totals) > len(named))
+    height = 0.24 * len(rows) + 0.45
+    figure, axes = below_legend(_WIDTH, height, entries, _COLUMNS, top=0.1, left=_LEFT, bottom=0.4)
+    rows_down(axes, [short(place, 16) for place in rows])
     seen: set[str] = set()
     for row, spans in enumerate(rows.values()):
         for span in spans:
@@ -93,16 +95,12 @@ def _bars(rows: Mapping[str, Sequence[Span]]) -> tuple[Figure, Axes]:
                 label=None if shown in seen else shown,
             )  # fmt: skip
             seen.add(shown)
-    axes.set_yticks(range(len(rows)), [short(place, 16) for place in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
     legend_above(axes, _COLUMNS)
     return figure, axes
 
 
 def _series(title: str, series: Sequence[Series], unit: float, end_s: float) -> Figure:
-    room = legend_room(len(series), _COLUMNS)
-    figure, axes = new_figure(_WIDTH, 1.35 + room, left=_LEFT, bottom=0.35, top=room)
+    figure, axes = below_legend(_WIDTH, 1.35, len(series), _COLUMNS, left=_LEFT, bottom=0.35)
     for number, one in enumerate(series):
         axes.plot(
             one.at_s, one.value / unit, color=COLOURS[number % len(COLOURS)].light,

@@ -7,8 +7,9 @@ between values, and a cell counts its rows per value. N rows, G groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,13 +19,13 @@ from numpy.typing import NDArray
 from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import counted, short
-from sparkgpu.present.figure import Picture, new_figure, picture
+from sparkgpu.present.figure import Picture, new_figure
 from sparkgpu.present.pictures.shared import (
+    below_legend,
     best_few,
     compact,
     diagonal,
     legend_above,
-    legend_room,
     looks,
     notes_on,
     plain_logs,
@@ -47,58 +48,57 @@ _FEW_VALUES = 128
 _FEWEST_ROWS = 40  # fewer rows have no running quantiles
 
 
-@dataclass(frozen=True, kw_only=True)
-class Frame:
+class Frame(NamedTuple):
     """What the picture shows of one axis; with `log` both ends are above zero."""
 
     low: float
     high: float
-    log: bool = False
-
-    def along(self, value_N: FloatArray) -> FloatArray:
-        """0 at the low end, 1 at the high end."""
-        if not self.log:
-            return (value_N - self.low) / (self.high - self.low)
-        positive_N = np.maximum(value_N, np.finfo(float).tiny)
-        return np.asarray(np.log(positive_N / self.low) / np.log(self.high / self.low))
+    log: bool
 
     def holds(self, value_N: FloatArray) -> NDArray[np.bool_]:
         return (value_N >= self.low) & (value_N <= self.high)
 
 
-def frame_of(*values: FloatArray, log: bool = False) -> Frame:
+def _frame(values: Sequence[FloatArray], *, log: bool) -> Frame:
     """Nearly all values: a few extreme ones would squeeze all others into a corner."""
     every = np.concatenate(values)
-    if log:
-        every = every[every > 0]
+    every = np.log(every[every > 0]) if log else every
     low, high = (float(end) for end in np.quantile(every, (0.001, 0.999)))
-    if log:
-        margin = (high / low) ** 0.03
-        return Frame(low=low / margin, high=high * margin, log=True)
     margin = 0.03 * (high - low) or 0.5 * abs(high) or 1.0
-    return Frame(low=low - margin, high=high + margin)
+    return _between(low - margin, high + margin, log=log)
 
 
-def draw(axes: Axes, x_N: FloatArray, y_N: FloatArray, x: Frame, y: Frame, colour: str) -> int:
-    """Fill the axes, set their limits, and return the number of rows outside."""
+def _around_zero(errors: Sequence[FloatArray], *, log: bool) -> Frame:
+    every = np.abs(np.log(np.concatenate(errors)) if log else np.concatenate(errors))
+    most = 1.06 * float(np.quantile(every, 0.998)) or 1.0
+    return _between(-most, most, log=log)
+
+
+def _between(low: float, high: float, *, log: bool) -> Frame:
+    """Of logarithms if `log`."""
+    return Frame(math.exp(low), math.exp(high), True) if log else Frame(low, high, False)
+
+
+def _draw(axes: Axes, x_N: FloatArray, y_N: FloatArray, x: Frame, y: Frame, colour: str) -> int:
+    """Set up and fill the axes, and return the number of rows outside."""
+    axes.set(xscale="log" if x.log else "linear", yscale="log" if y.log else "linear")
+    axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high), autoscale_on=False)
+    for axis, frame in ((axes.xaxis, x), (axes.yaxis, y)):
+        (plain_logs if frame.log else plain_numbers)(axis)
     seen_N = x.holds(x_N) & y.holds(y_N)
-    x_N, y_N = x_N[seen_N], y_N[seen_N]
-    if len(x_N) <= MOST_DOTS:
+    place_N2 = np.column_stack([x_N, y_N])[seen_N]
+    few = len(place_N2) <= _VECTOR_DOTS
+    if len(place_N2) <= MOST_DOTS:
         axes.scatter(
-            x_N, y_N, s=9 if len(x_N) <= _VECTOR_DOTS else 6, color=colour, linewidths=0,
-            alpha=0.7 if len(x_N) <= _VECTOR_DOTS else 0.4, rasterized=len(x_N) > _VECTOR_DOTS,
+            *place_N2.T, s=9 if few else 6, color=colour, linewidths=0, alpha=0.7 if few else 0.4,
+            rasterized=not few,
         )  # fmt: skip
     else:
+        along_N2 = (axes.transData - axes.transAxes).transform(place_N2)
         axes.imshow(
-            shaded(colour, _opacity(x.along(x_N), y.along(y_N))), extent=(0, 1, 0, 1),
-            transform=axes.transAxes, origin="lower", aspect="auto", interpolation="none",
-            zorder=1,  # above the grid
+            shaded(colour, _opacity(*along_N2.T)), extent=(0, 1, 0, 1), transform=axes.transAxes,
+            origin="lower", aspect="auto", interpolation="none", zorder=1,  # above the grid
         )  # fmt: skip
-    if x.log:
-        axes.set_xscale("log")
-    if y.log:
-        axes.set_yscale("log")
-    axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
     return int((~seen_N).sum())
 
 
@@ -131,87 +131,88 @@ def _opacity(x_N: FloatArray, y_N: FloatArray) -> FloatArray:
     return np.asarray(opacity[:, np.searchsorted(x_edges, middles) - 1])
 
 
-def predicted_against_true(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
-    """One panel for each of the best models."""
+def numbers(test: ModelPredictions, schema: TableSchema, results: Results) -> list[Picture]:
+    """Predicted against true values, errors by prediction, and errors by true value; none without rows."""
     models, note = best_few(test, results)
-    rows = _rows(test, models)
-    if rows is None:
-        return None
-    label_N, means = rows
+    if not models or not len(test.labels.label_N):
+        return []
+    label_N = np.asarray(test.labels.label_N, dtype=np.float64)
+    means = {model: test.values[model] for model in models}
+    about = (label_N, means, results, short(schema.target, 26))
+    notes = notes_on(test, results) + note
+    shown = [_predicted_against_true(*about, notes), _residuals(*about, notes)]
+    by_decile = _error_by_decile(test, schema, results, label_N)
+    return [*shown, by_decile] if by_decile else shown
+
+
+def _predicted_against_true(
+    label_N: FloatArray, means: Mapping[str, FloatArray], results: Results, target: str, notes: str
+) -> Picture:
+    """One panel for each of the best models."""
     log = _spans_decades(label_N, means)
-    frame = frame_of(label_N, *means, log=log)
+    frame = _frame([label_N, *means.values()], log=log)
     figures, outside = [], 0
-    target = short(schema.target, 26)
-    for model, mean_N in zip(models, means, strict=True):
-        figure, axes = _panel(model)
-        outside = max(outside, draw(axes, label_N, mean_N, frame, frame, looks(results)[model].colour))
+    for model, mean_N in means.items():
+        figure, axes = _panel(model, f"true {target}", f"predicted {target}")
+        outside = max(outside, _draw(axes, label_N, mean_N, frame, frame, looks(results)[model].colour))
         diagonal(axes, frame.low, frame.high)
-        _numbers(axes, frame, frame)
-        axes.set(xlabel=f"true {target}", ylabel=f"predicted {target}")
         figures.append(figure)
     caption = f"Predicted against true values; on the line they agree.{_shades_text(label_N, outside, log)}"
-    return picture("predicted_vs_true", caption + notes_on(test, results) + note, figures, with_png=True)
+    return Picture(name="predicted_vs_true", caption=caption + notes, figures=figures)
 
 
-def residuals(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
+def _residuals(
+    label_N: FloatArray, means: Mapping[str, FloatArray], results: Results, target: str, notes: str
+) -> Picture:
     """Errors against predictions with their median; of a target over decades, factors instead of errors."""
-    models, note = best_few(test, results)
-    rows = _rows(test, models)
-    if rows is None:
-        return None
-    label_N, means = rows
     log = _spans_decades(label_N, means)
+    if log:
+        kept_N, spread = np.minimum.reduce([label_N, *means.values()]) > 0, ""
+        errors = {model: mean_N[kept_N] / label_N[kept_N] for model, mean_N in means.items()}
+    else:
+        kept_N = np.ones(len(label_N), dtype=bool)
+        spread_N, spread = _without_steps(label_N)
+        errors = {model: mean_N - spread_N for model, mean_N in means.items()}
+    x, y = _frame(list(means.values()), log=log), _around_zero(list(errors.values()), log=log)
     figures, outside = [], 0
-    positive = np.minimum.reduce([label_N, *means]) > 0 if log else np.ones(len(label_N), dtype=bool)
-    spread_N, spread = (label_N, "") if log else _without_steps(label_N)
-    errors = [mean_N[positive] / label_N[positive] if log else mean_N - spread_N for mean_N in means]
-    x, y = frame_of(*means, log=log), _around_zero(errors, log=log)
-    for model, mean_N, error_N in zip(models, means, errors, strict=True):
-        figure, axes = _panel(model)
-        shown_N = mean_N[positive]
-        outside = max(outside, draw(axes, shown_N, error_N, x, y, looks(results)[model].colour))
+    for model, error_N in errors.items():
+        figure, axes = _panel(
+            model, f"predicted {target}", "predicted ÷ true" if log else "predicted minus true"
+        )
+        shown_N = means[model][kept_N]
+        outside = max(outside, _draw(axes, shown_N, error_N, x, y, looks(results)[model].colour))
         axes.axhline(1.0 if log else 0.0, color=SOFT.light, linewidth=0.8)
         middle, low, median, high = _running(shown_N, error_N)
         axes.plot(middle, median, color=TEXT.light, linewidth=1.3)
-        axes.plot(middle, low, color=TEXT.light, linewidth=0.7, linestyle=(0, (3, 2)))
-        axes.plot(middle, high, color=TEXT.light, linewidth=0.7, linestyle=(0, (3, 2)))
-        _numbers(axes, x, y)
-        axes.set(
-            xlabel=f"predicted {short(schema.target, 26)}",
-            ylabel="predicted ÷ true" if log else "predicted minus true",
-        )
+        for tenth in (low, high):
+            axes.plot(middle, tenth, color=TEXT.light, linewidth=0.7, linestyle=(0, (3, 2)))
         figures.append(figure)
     caption = (
         f"{'Factors' if log else 'Errors'} by prediction, with their median and (dashed) the tenth that is "
-        f"lowest and highest.{_shades_text(label_N, outside, log)}{spread}"
+        f"lowest and highest.{_shades_text(label_N, outside, log)}{spread}{notes}"
     )
-    return picture("residuals", caption + notes_on(test, results) + note, figures)
+    return Picture(name="residuals", caption=caption, figures=figures)
 
 
-def error_by_decile(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
+def _error_by_decile(
+    test: ModelPredictions, schema: TableSchema, results: Results, label_N: FloatArray
+) -> Picture | None:
     """RMSE of all models for tenths of the rows by their true value; None for a constant target."""
     models = with_predictions(test, results)
-    rows = _rows(test, models)
-    if rows is None:
-        return None
-    label_N, means = rows
     cuts = np.unique(np.quantile(label_N, np.linspace(0, 1, _GROUPS + 1), method="nearest"))
     if len(cuts) < 2:
         return None
     group_N = np.clip(np.searchsorted(cuts, label_N, side="right") - 1, 0, len(cuts) - 2)
     weight_N = test.labels.counts()
     weight_G = np.bincount(group_N, weights=weight_N, minlength=len(cuts) - 1)
-    room = legend_room(len(models), 3)
-    figure, axes = new_figure(9.2, 3.3 + room, left=0.75, right=0.35, top=room, bottom=0.55)
-    for model, mean_N in zip(models, means, strict=True):
-        style = looks(results)[model]
-        squares_G = np.bincount(
-            group_N, weights=weight_N * np.square(mean_N - label_N), minlength=len(weight_G)
-        )
+    figure, axes = below_legend(9.2, 3.3, len(models), 3, left=0.75, right=0.35, bottom=0.55)
+    for model in models:
+        style, square_N = looks(results)[model], np.square(test.values[model] - label_N)
+        squares_G = np.bincount(group_N, weights=weight_N * square_N, minlength=len(weight_G))
         error_G = np.sqrt(squares_G / np.where(weight_G > 0, weight_G, np.nan))
         axes.plot(
-            np.arange(len(weight_G)) + 0.5, error_G, color=style.colour, linestyle=style.line,
-            marker=style.marker, markersize=5, label=short(model, 24),
+            np.arange(len(weight_G)) + 0.5, error_G, **style.line, marker=style.marker, markersize=5,
+            label=short(model, 24),
         )  # fmt: skip
     axes.set_xticks(range(len(cuts)), [compact(float(f"{cut:.3g}")) for cut in cuts])
     axes.set_xlim(0, len(cuts) - 1)
@@ -219,28 +220,16 @@ def error_by_decile(test: ModelPredictions, schema: TableSchema, results: Result
     plain_numbers(axes.yaxis)
     axes.set(xlabel=f"true {short(schema.target, 40)}, cut into tenths of the rows", ylabel="RMSE")
     legend_above(axes, 3)
-    caption = "RMSE for tenths of the rows, by their true value."
-    return picture("error_by_decile", caption + notes_on(test, results), [figure])
+    caption = "RMSE for tenths of the rows, by their true value." + notes_on(test, results)
+    return Picture(name="error_by_decile", caption=caption, figures=[figure])
 
 
-def _rows(test: ModelPredictions, models: Sequence[str]) -> tuple[FloatArray, list[FloatArray]] | None:
-    if not models or not len(test.labels.label_N):
-        return None
-    return np.asarray(test.labels.label_N, dtype=np.float64), [test.values[model] for model in models]
-
-
-def _spans_decades(label_N: FloatArray, means: Sequence[FloatArray]) -> bool:
+def _spans_decades(label_N: FloatArray, means: Mapping[str, FloatArray]) -> bool:
     """Whether the target is positive and so are nearly all predictions, from small to large values."""
-    if label_N.min() <= 0 or any(np.quantile(mean_N, 0.01) <= 0 for mean_N in means):
+    if label_N.min() <= 0 or any(np.quantile(mean_N, 0.01) <= 0 for mean_N in means.values()):
         return False
     low, high = np.quantile(label_N, (0.01, 0.99))
     return bool(high / low > _SPAN_OF_LOGS)
-
-
-def _around_zero(errors: Sequence[FloatArray], *, log: bool) -> Frame:
-    every = np.abs(np.log(np.concatenate(errors)) if log else np.concatenate(errors))
-    most = 1.06 * float(np.quantile(every, 0.998)) or 1.0
-    return Frame(low=np.exp(-most), high=np.exp(most), log=True) if log else Frame(low=-most, high=most)
 
 
 def _without_steps(label_N: FloatArray) -> tuple[FloatArray, str]:
@@ -265,15 +254,11 @@ def _running(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, FloatArray, 
     return np.array([np.median(x_N[part]) for part in parts]), low, median, high
 
 
-def _panel(model: str) -> tuple[Figure, Axes]:
+def _panel(model: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
     figure, axes = new_figure(3.35, 3.4, left=0.7, top=0.3)
     axes.set_title(short(model, 26))
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     return figure, axes
-
-
-def _numbers(axes: Axes, x: Frame, y: Frame) -> None:
-    for axis, frame in ((axes.xaxis, x), (axes.yaxis, y)):
-        (plain_logs if frame.log else plain_numbers)(axis)
 
 
 def _shades_text(label_N: FloatArray, outside: int, log: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +14,16 @@ from sparkgpu.core.words import capital, metric_title, number_text, short
 from sparkgpu.present.compare import Board, Compared
 from sparkgpu.present.curves import LearningCurve, learning_curves
 from sparkgpu.present.entries import Entry, contestants, entries, ranked
-from sparkgpu.present.figure import Picture, new_figure, picture
+from sparkgpu.present.figure import Picture, new_figure
 from sparkgpu.present.pictures.shared import (
     LETTER,
+    below_legend,
     legend_above,
     legend_room,
     looks,
     plain_logs,
     plain_numbers,
+    rows_down,
     spaced_numbers,
 )
 from sparkgpu.present.style import SOFT, ModelStyle, styles
@@ -46,31 +48,17 @@ _OTHER_LOOKS = 10  # beside those of trees, network and blend
 def leaderboard(found: Results, intervals: Mapping[str, Interval]) -> Picture | None:
     """The models by their main metric, the best on top; small marks are their trials."""
     of = ranked(found.comparison.metric, contestants(entries(found, intervals=intervals)))
-    trials = {one.name: _of_trials(one) for one in of if one.model.averaged}
     whiskers = ", with its 95 % interval" if intervals else ""
-    marks = " Small marks: its trials." if any(trials.values()) else ""
+    marks = " Small marks: its trials." if any(map(_of_trials, of)) else ""
     title = capital(metric_title(found.comparison.metric))
     caption = f"{title} of each model on the test rows{whiskers}.{marks}"
-    names = [short(one.name, 18) for one in of]
-    styles_of = [looks(found)[one.name] for one in of]
-    return dots("leaderboard", of, names, styles_of, caption, width=4.0, trials=trials)
-
-
-def with_leader(found: Results, intervals: Mapping[str, Interval]) -> Picture | None:
-    """The same alone, with the leader as the reference."""
-    of = [
-        replace(one, is_reference=one.name == found.comparison.leader)
-        for one in ranked(found.comparison.metric, contestants(entries(found, intervals=intervals)))
-    ]
-    caption = (
-        "Each model's value on the test rows with its 95 % interval; the dashed line is the leader on the "
-        "validation rows."
-    )
-    styles_of = [looks(found)[one.name] for one in of]
-    return dots("ranks", of, [short(one.name, 24) for one in of], styles_of, caption)
+    return dots("leaderboard", of, [short(one.name, 18) for one in of], looks(found), caption, width=4.0)
 
 
 def _of_trials(one: Entry) -> list[float]:
+    """Values of the trials that were averaged, for a model of a single run."""
+    if one.run or not one.model.averaged:
+        return []
     values = (trial.metrics.test.get(one.results.comparison.metric) for trial in one.trials)
     return [value for value in values if value is not None]
 
@@ -79,46 +67,43 @@ def dots(
     name: str,
     of: Sequence[Entry],
     names: Sequence[str],
-    styles_of: Sequence[ModelStyle],
+    look: Mapping[str, ModelStyle],
     caption: str,
     *,
     width: float = 5.2,
-    trials: Mapping[str, Sequence[float]] | None = None,
 ) -> Picture | None:
     """A dot for each value on the test rows, with whiskers; a dashed line goes through the reference.
 
-    From the top down, at most `_MOST_ROWS`; None without any. `width`: inches beside the names. `trials` are
-    values of a model's trials, drawn as small marks below it.
+    From the top down, at most `_MOST_ROWS`; None without any. `look` is that of each run or, of a single run,
+    of each model, whose trials are small marks below it. `width`: inches beside the names.
     """
-    of = of[:_MOST_ROWS]
+    of, names = of[:_MOST_ROWS], names[:_MOST_ROWS]
     if not of:
         return None
     values = [number_text(one.value) for one in of]
-    left = 0.25 + 0.085 * max(map(len, names[:_MOST_ROWS]))
+    left = 0.25 + 0.085 * max(map(len, names))
     right = max(0.7, 0.2 + LETTER * max(map(len, values)))
     figure, axes = new_figure(left + width, 0.75 + _ROW * len(of), left=left, right=right, top=0.1)
-    for place, (one, style) in enumerate(zip(of, styles_of, strict=False)):
+    rows_down(axes, names, edge=0.4)
+    for place, one in enumerate(of):
         assert one.value is not None
+        style = look[one.run or one.name]
         if one.ci95[0] is not None:
-            axes.plot(one.ci95, [place, place], color=style.colour, linewidth=1.6)
-            axes.plot(one.ci95, [place, place], color=style.colour, marker="|", markersize=7, linestyle="")
-        if parts := (trials or {}).get(one.name):
+            axes.plot(one.ci95, [place, place], color=style.colour, linewidth=1.6, marker="|", markersize=7)
+        if parts := _of_trials(one):
             below = [place + 0.3] * len(parts)
             axes.plot(parts, below, color=SOFT.light, marker="|", markersize=4, linestyle="")
-        axes.plot([one.value], [place], color=style.colour, marker=style.marker, markersize=6, linestyle="")
+        axes.plot([one.value], [place], **style.mark, markersize=6)
         axes.annotate(
             values[place], (1.0, place), xycoords=("axes fraction", "data"), xytext=(6, 0),
             textcoords="offset points", va="center",
         )  # fmt: skip
         if one.is_reference:
             axes.axvline(one.value, color=SOFT.light, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-    axes.set_yticks(range(len(of)), names[: len(of)])
-    axes.set_ylim(len(of) - 0.4, -0.6)
-    axes.grid(visible=False, axis="y")
     metric = of[0].results.comparison.metric
     axes.set_xlabel(f"{metric_title(metric)} on the test rows ({_better(metric)} is better)")
     spaced_numbers(axes.xaxis, width - right)
-    return picture(name, caption, [figure], with_png=True)
+    return Picture(name=name, caption=caption, figures=[figure])
 
 
 def _better(metric: str) -> str:
@@ -128,25 +113,24 @@ def _better(metric: str) -> str:
 def learning(paths: RunPaths, results: Results) -> Picture | None:
     """A panel for each metric that trials report, usually one: validation rows and, dotted, training rows."""
     curves = learning_curves(paths, results)
-    shown = [one for model in results.models for one in _of_model(curves, model.name)[:_MOST_CURVES]]
-    metrics = list(dict.fromkeys(one.metric for one in shown))
+    by_metric: dict[str, dict[str, list[LearningCurve]]] = {}
+    for one in curves:
+        of_model = by_metric.setdefault(one.metric, {}).setdefault(one.model, [])
+        if len(of_model) < _MOST_CURVES:
+            of_model.append(one)
+    if not by_metric:
+        return None
+    shown = [one for lines in by_metric.values() for of_model in lines.values() for one in of_model]
     with_training = len({one.model for one in shown}) <= _MOST_WITH_TRAINING
     figures = []
-    for metric in metrics:
-        here = [one for one in shown if one.metric == metric]
-        names = list(dict.fromkeys(one.model for one in here))
-        room = legend_room(len(names), _COLUMNS)
-        figure, axes = new_figure(9.2 if len(metrics) == 1 else 6.2, 3.3 + room, left=0.75, top=room)
-        for name in names:
-            for number, one in enumerate(_of_model(here, name)):
-                label = short(name, 24) if number == 0 else None
-                _draw(axes, one, looks(results)[name], label, with_training)
-        _scales(axes, here)
+    for metric, lines in by_metric.items():
+        width = 9.2 if len(by_metric) == 1 else 6.2
+        figure, axes = below_legend(width, 3.3, len(lines), _COLUMNS, left=0.75)
+        _draw(axes, lines, looks(results), 24, with_training=with_training)
+        _scales(axes, [one for of_model in lines.values() for one in of_model])
         axes.set(xlabel="seconds since the trial began to train", ylabel=metric_title(metric))
         legend_above(axes, _COLUMNS)
         figures.append(figure)
-    if not figures:
-        return None
     caption = "Learning curves: the score on the validation rows during training, from its first measurement."
     caption += f" At most {_MOST_CURVES} trials of a model." if len(shown) < len(curves) else ""
     if with_training and any(np.isfinite(one.train).any() for one in shown):
@@ -154,22 +138,30 @@ def learning(paths: RunPaths, results: Results) -> Picture | None:
     caption += " The mark: the step that is kept." if any(one.kept is not None for one in shown) else ""
     if not all(one.exact for one in shown):
         caption += " Steps whose time is not known are spread evenly."
-    return picture("learning_curves", caption, figures, with_png=True)
+    return Picture(name="learning_curves", caption=caption, figures=figures)
 
 
-def _of_model(curves: Sequence[LearningCurve], model: str) -> list[LearningCurve]:
-    return [one for one in curves if one.model == model]
-
-
-def _draw(axes: Axes, one: LearningCurve, style: ModelStyle, label: str | None, with_training: bool) -> None:
-    valid, at_s = one.valid, np.maximum(one.at_s, _LEAST_S)
-    if np.isfinite(valid).any():
-        marker = style.marker if np.isfinite(valid).sum() == 1 else None
-        axes.plot(at_s, valid, color=style.colour, linestyle=style.line, marker=marker, label=label)
-    if with_training and np.isfinite(one.train).any():
-        axes.plot(at_s, one.train, color=style.colour, linewidth=1.1, linestyle=(0, (1, 1.6)))
-    if one.kept is not None and np.isfinite(valid[one.kept]):
-        axes.plot(at_s[one.kept], valid[one.kept], color=style.colour, marker=style.marker, markersize=7)
+def _draw(
+    axes: Axes,
+    lines: Mapping[str, Sequence[LearningCurve]],
+    look: Mapping[str, ModelStyle],
+    letters: int,
+    *,
+    with_training: bool = False,
+) -> None:
+    """The curves of each name in its look; the name, of so many letters, stands in the legend once."""
+    for name, curves in lines.items():
+        style = look[name]
+        for number, one in enumerate(curves):
+            label = None if number else short(name, letters)
+            valid, at_s = one.valid, np.maximum(one.at_s, _LEAST_S)
+            if np.isfinite(valid).any():
+                marker = style.marker if np.isfinite(valid).sum() == 1 else None
+                axes.plot(at_s, valid, **style.line, marker=marker, label=label)
+            if with_training and np.isfinite(one.train).any():
+                axes.plot(at_s, one.train, color=style.colour, linewidth=1.1, linestyle=(0, (1, 1.6)))
+            if one.kept is not None and np.isfinite(valid[one.kept]):
+                axes.plot(at_s[one.kept], valid[one.kept], **style.mark, markersize=7)
 
 
 def _scales(axes: Axes, curves: Sequence[LearningCurve]) -> None:
@@ -207,64 +199,49 @@ def ranking(board: Board, look: Mapping[str, ModelStyle], number: int) -> Pictur
         + (f" The best {_MOST_ROWS}; the table has {rest} more." if rest > 0 else "")
     )
     names = [f"{short(one.name, 16)} · {short(one.run, _LONGEST_RUN)}" for one in board.entries]
-    return dots(f"ranks-{number}", board.entries, names, [look[one.run] for one in board.entries], caption)
+    return dots(f"ranks-{number}", board.entries, names, look, caption)
 
 
 def curves_of_runs(board: Board, look: Mapping[str, ModelStyle], number: int) -> Picture | None:
     """A panel for each model name: the validation loss of every trial over the seconds of its training."""
-    found: dict[str, list[tuple[str, LearningCurve]]] = {}
+    by_model: dict[str, dict[str, list[LearningCurve]]] = {}
     for run in board.runs:
         for one in learning_curves(run.paths, run.results):
             if one.exact and np.isfinite(one.valid).any():
-                found.setdefault(one.model, []).append((run.name, one))
+                lines = by_model.setdefault(one.model, {})
+                lines.setdefault(run.name, []).append(replace(one, kept=None))
     figures = []
-    for model, lines in found.items():
-        names = list(dict.fromkeys(name for name, _ in lines))
-        columns = _legend_columns(3.6, names)
-        room = legend_room(len(names), columns) + 0.2
-        figure, axes = new_figure(4.4, 2.9 + room, left=0.75, top=room)
-        axes.set_title(short(model, 30), pad=6 + 72 * legend_room(len(names), columns))
-        for name in names:
-            label: str | None = short(name, _LONGEST_RUN)
-            for of_run, one in lines:
-                if of_run == name:
-                    known = np.isfinite(one.valid)
-                    axes.plot(
-                        one.at_s[known], one.valid[known], color=look[name].colour, linewidth=1.4,
-                        linestyle=look[name].line, label=label,
-                        marker=look[name].marker if known.sum() == 1 else None,
-                    )  # fmt: skip
-                    axes.set_ylabel(f"{metric_title(one.metric)}, validation rows")
-                    label = None
-        axes.set_xlabel("seconds of training")
+    for model, lines in by_model.items():
+        columns = _legend_columns(3.6, lines)
+        figure, axes = below_legend(4.4, 2.9, len(lines), columns, top=0.2, left=0.75)
+        axes.set_title(short(model, 30), pad=6 + 72 * legend_room(len(lines), columns))
+        _draw(axes, lines, look, _LONGEST_RUN)
+        metric = next(iter(lines.values()))[0].metric
+        axes.set(xlabel="seconds of training", ylabel=f"{metric_title(metric)}, validation rows")
         axes.set_xlim(left=0)
         legend_above(axes, columns)
         figures.append(figure)
     if not figures:
         return None
     caption = "Learning curves of all runs on one time axis, one line for each trial."
-    return picture(f"curves-{number}", caption, figures)
+    return Picture(name=f"curves-{number}", caption=caption, figures=figures)
 
 
 def score_for_time(board: Board, look: Mapping[str, ModelStyle], number: int) -> Picture | None:
     """The value on the test rows against the seconds of training; None with fewer than two such models."""
-    of = [(one, one.fit_s, one.value) for one in board.entries if one.fit_s and one.value is not None]
+    of = [one for one in board.entries if one.fit_s and one.value is not None]
     if len(of) < 2:
         return None
-    runs = list(dict.fromkeys(one.run for one, _, _ in of))
+    place_N2 = np.array([(one.fit_s, one.value) for one in of], dtype=np.float64)
+    runs = list(dict.fromkeys(one.run for one in of))
     columns = _legend_columns(4.6, runs)
-    room = legend_room(len(runs), columns)
-    figure, axes = new_figure(5.6, 3.2 + room, left=0.85, top=room)
+    figure, axes = below_legend(5.6, 3.2, len(runs), columns, left=0.85)
     for name in runs:
-        seconds, values = zip(*((fit_s, value) for one, fit_s, value in of if one.run == name), strict=True)
-        style, label = look[name], short(name, _LONGEST_RUN)
-        axes.plot(
-            seconds, values, color=style.colour, marker=style.marker, markersize=7, linestyle="", label=label
-        )
-    place_N2 = np.array([(fit_s, value) for _, fit_s, value in of])
-    for row in _apart([one.name for one, _, _ in of], place_N2):
+        own_N2 = place_N2[[one.run == name for one in of]]
+        axes.plot(*own_N2.T, **look[name].mark, markersize=7, label=short(name, _LONGEST_RUN))
+    for row in _apart([one.name for one in of], place_N2):
         axes.annotate(
-            short(of[row][0].name, 16), place_N2[row], xytext=(6, 4), textcoords="offset points", fontsize=8
+            short(of[row].name, 16), place_N2[row], xytext=(6, 4), textcoords="offset points", fontsize=8
         )
     if place_N2[:, 0].max() > 20 * place_N2[:, 0].min():
         axes.set_xscale("log")
@@ -273,12 +250,12 @@ def score_for_time(board: Board, look: Mapping[str, ModelStyle], number: int) ->
     axes.set(xlabel="mean seconds to fit one trial", ylabel=ylabel)
     legend_above(axes, columns)
     caption = "What the seconds of training bring: each model's value on the test rows."
-    return picture(f"time-{number}", caption, [figure])
+    return Picture(name=f"time-{number}", caption=caption, figures=[figure])
 
 
-def _legend_columns(width: float, names: Sequence[str]) -> int:
+def _legend_columns(width: float, names: Collection[str]) -> int:
     """How many names of a legend stand beside each other in so many inches."""
-    longest = min(max(map(len, names), default=0), _LONGEST_RUN)
+    longest = min(max(map(len, names)), _LONGEST_RUN)
     return max(1, min(3, len(names), int(width * _LETTERS_PER_INCH / (longest + _HANDLE))))
 
 

@@ -22,7 +22,6 @@ from sparkgpu.score.predictions import ModelPredictions
 MOST_ROWS = 200_000
 """More rows do not improve a picture."""
 
-MOST_PANELS = 4
 LETTER = 0.075
 """Inches of a letter at the usual size, with room to spare."""
 
@@ -43,7 +42,7 @@ def with_predictions(rows: ModelPredictions, results: Results) -> list[str]:
     return [model.name for model in results.models if model.name in rows.values]
 
 
-def best_few(rows: ModelPredictions, results: Results, most: int = MOST_PANELS) -> tuple[list[str], str]:
+def best_few(rows: ModelPredictions, results: Results, most: int = 4) -> tuple[list[str], str]:
     """The best models by the main metric, in the run's order; a sentence if others are left out."""
     models = with_predictions(rows, results)
     if len(models) <= most:
@@ -140,19 +139,35 @@ def diagonal(axes: Axes, low: float = 0.0, high: float = 1.0) -> None:
     axes.plot([low, high], [low, high], color=SOFT.light, linewidth=0.8, zorder=1)
 
 
+def below_legend(
+    width: float, height: float, entries: int, columns: int = 1, *, top: float = 0.0, **margins: float
+) -> tuple[Figure, Axes]:
+    """As `new_figure`, with room above for `legend_above` and `top` more inches."""
+    room = legend_room(entries, columns) + top
+    return new_figure(width, height + room, top=room, **margins)
+
+
 def legend_room(entries: int, columns: int = 1) -> float:
     """Inches above the axes for a legend of so many entries."""
     return 0.12 + _LEGEND_LINE * -(-entries // columns)
 
 
 def legend_above(axes: Axes, columns: int = 1) -> None:
-    """A legend above the axes, where it can cover nothing; the figure's top margin must be `legend_room`."""
+    """A legend above the axes, where it can cover nothing; the figure must be `below_legend`."""
     handles, _ = axes.get_legend_handles_labels()
     if handles:
         axes.legend(
             loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2, borderpad=0.1,
             labelspacing=0.3, columnspacing=1.6,
         )  # fmt: skip
+
+
+def rows_down(axes: Axes, names: Sequence[str], edge: float = 0.5) -> None:
+    """A named row for each place on the axis, from the top down."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - edge, -1 + edge)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
 
 
 def looks(results: Results) -> Mapping[str, ModelStyle]:
