@@ -6,7 +6,7 @@ Limits: predictions averaged over a model's trials. N rows, C classes, M models.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import number_text
+from sparkgpu.present.curves import confusion
 from sparkgpu.present.failures import prediction_text, truth_text
-from sparkgpu.present.table import Table, cells, name_cell, number_cell, whole_cell
+from sparkgpu.present.table import Cell, Table, cells, name_cell, number_cell, table_of, whole_cell
 from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import FloatArray
 
 _MOST_ROWS = 8
+_MOST_CONFUSED = 10
 _TENTH = 0.1
 _SURE = 1.96  # standard errors
 
@@ -147,33 +149,26 @@ def _sure(a: str, b: str, for_a: int, for_b: int) -> str:
     return f"That favours {ahead}, beyond chance."
 
 
-def most_confused(
-    test: ModelPredictions, schema: TableSchema, models: Sequence[str], most: int = 10
-) -> Table:
+def most_confused(test: ModelPredictions, schema: TableSchema, models: Sequence[str]) -> Table:
     """The classes that the models most often take for another: rows, and their share of the true class."""
-    rows_by_model = {}
-    num_classes = len(schema.classes)
-    code_N, weight_N = test.labels.label_N.astype(np.int64), test.labels.counts()
-    for model in models:
-        place_N = code_N * num_classes + test.values[model].argmax(axis=1)
-        counts = np.bincount(place_N, weights=weight_N, minlength=num_classes**2)
-        rows_by_model[model] = counts.reshape(num_classes, num_classes)
-    if not rows_by_model:
-        return Table(columns=("true", "predicted"), rows=())
-    total_C = np.bincount(code_N, weights=weight_N, minlength=num_classes)
-    mean_CC = np.mean(list(rows_by_model.values()), axis=0)
+    shares = {model: confusion(test.labels, test.values[model]) for model in models}
+    if not shares:
+        return Table(columns=(), rows=())
+    rows_C = np.bincount(test.labels.label_N.astype(np.int64), test.labels.counts(), len(schema.classes))
+    mean_CC = np.round(np.mean(list(shares.values()), axis=0) * rows_C[:, None], 6)
     np.fill_diagonal(mean_CC, 0.0)
-    worst = np.argsort(-mean_CC, axis=None, kind="stable")[:most]
-    rows = []
-    for true, predicted in zip(*np.unravel_index(worst, mean_CC.shape), strict=True):
-        if mean_CC[true, predicted] == 0:
-            break
-        shares = (found_CC[true, predicted] / total_C[true] for found_CC in rows_by_model.values())
-        rows.append(
-            (
-                *cells(schema.classes[true], schema.classes[predicted]), whole_cell(total_C[true]),
-                *(number_cell(share, f"{100 * share:.1f} %") for share in shares),
-            )
-        )  # fmt: skip
-    columns = ("true class", "taken for", "rows of the class", *rows_by_model)
-    return Table(columns=columns, rows=tuple(rows))
+    worst = np.argsort(-mean_CC, axis=None, kind="stable")[:_MOST_CONFUSED]
+    pairs = np.transpose(np.unravel_index(worst, mean_CC.shape))
+
+    def share_of(model: str) -> Callable[[tuple[int, int]], Cell]:
+        return lambda pair: number_cell(float(shares[model][pair]), lambda share: f"{100 * share:.1f} %")
+
+    return table_of(
+        [(int(true), int(predicted)) for true, predicted in pairs if mean_CC[true, predicted] > 0],
+        {
+            "true class": lambda pair: schema.classes[pair[0]],
+            "taken for": lambda pair: schema.classes[pair[1]],
+            "rows of the class": lambda pair: whole_cell(rows_C[pair[0]]),
+            **{model: share_of(model) for model in models},
+        },
+    )

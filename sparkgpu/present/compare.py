@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +18,10 @@ import numpy as np
 
 from sparkgpu.core.errors import ConfigError, SparkgpuError
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, read_results
+from sparkgpu.core.rundir.results import Results, finished_results
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.words import clean, distinct, listed, metric_title, number_text
-from sparkgpu.present.entries import Entry, contestants, entries, ranked
+from sparkgpu.present.entries import Entry, Split, contestants, entries, ranked
 from sparkgpu.score.compare import compare
 from sparkgpu.score.predictions import SEED, LabelReader, Labels, ModelPredictions, predictions_of_models
 from sparkgpu.score.rows import FloatArray
@@ -29,13 +31,26 @@ _MOST_LETTERS = 32  # of a run's name; the table of the runs has the whole of it
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """A run and its short name here; `schema` and `test` are None if its table is not in its folder."""
+    """A run and its short name here."""
 
     name: str
     paths: RunPaths
     results: Results
-    schema: TableSchema | None
-    test: Labels | None
+
+    @cached_property
+    def schema(self) -> TableSchema | None:
+        """None if the table is not in the run's folder."""
+        return read_schema(self.paths) if self.paths.schema.is_file() else None
+
+    @cached_property
+    def _reader(self) -> LabelReader | None:
+        return LabelReader(self.paths, self.schema) if self.schema else None
+
+    def labels(self, split: Split) -> Labels | None:
+        """Those of all folds together; None if they cannot be read."""
+        with suppress(SparkgpuError):
+            return self._reader.all(split) if self._reader else None
+        return None
 
     @property
     def table(self) -> tuple[object, ...]:
@@ -44,9 +59,21 @@ class Compared:
         weight = self.schema.weight if self.schema else None
         return data.fingerprint, data.target, data.task, data.classes, weight
 
+    def has_rows_of(self, other: Compared, split: Split) -> bool:
+        """Whether both have the same rows in `split`, or are one run.
+
+        Row ids alone are positions in the source, which may have been written in another order.
+        """
+        if self is other:
+            return True
+        a, b = self.labels(split), other.labels(split)
+        if a is None or b is None or self.table != other.table:
+            return False
+        return np.array_equal(a.row_id_N, b.row_id_N) and np.array_equal(a.label_N, b.label_N)
+
     def predictions(self) -> ModelPredictions | None:
-        """Those of the test rows; None without the table."""
-        if self.schema is None or self.test is None:
+        """Those of the test rows; None without them."""
+        if self.schema is None or self.labels("test") is None:
             return None
         return predictions_of_models(self.paths, self.schema, self.results, "test")
 
@@ -57,39 +84,28 @@ class Compared:
         with self.paths.config.open("rb") as file:
             return dict(_flat(tomllib.load(file)))
 
-    def valid_rows(self) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-        """The ids of the validation rows (of all folds together); None if they cannot be read."""
-        if self.schema is None:
-            return None
-        try:
-            return LabelReader(self.paths, self.schema).all("valid").row_id_N
-        except SparkgpuError:
-            return None
-
 
 def read_runs(folders: Sequence[Path]) -> tuple[Compared, ...]:
     """The runs in the order given. Raises `ConfigError` unless they are finished, several, and different."""
     if len(folders) < 2:
         one = f"{folders[0]} alone was given" if folders else "no run was given"
         raise ConfigError(f"compare: {one}. Give the folders of two or more finished runs.")
-    seen: dict[bytes, Path] = {}
-    for folder in folders:
-        file = RunPaths(root=folder).metrics
-        if not file.is_file():
-            raise ConfigError(f"{folder}: it holds no metrics.json. Give the folders of finished runs.")
-        content = file.read_bytes()
-        if content in seen:
-            raise ConfigError(f"{seen[content]} and {folder}: they hold the same run. Name each run once.")
-        seen[content] = folder
-    names = short_names(folders)
-    return tuple(_read(name, RunPaths(root=folder)) for name, folder in zip(names, folders, strict=True))
+    runs: list[Compared] = []
+    for name, folder in zip(short_names(folders), folders, strict=True):
+        paths = RunPaths(root=folder)
+        results = finished_results(paths)
+        same = next((run for run in runs if run.results == results), None)
+        if same is not None:
+            raise ConfigError(f"{same.paths.root} and {folder}: they hold the same run. Name each run once.")
+        runs.append(Compared(name=name, paths=paths, results=results))
+    return tuple(runs)
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
     """The folders' own names, or their whole paths if two have the same; long ones without their middle."""
-    names = [folder.resolve().name for folder in folders]
+    names = [clean(folder.resolve().name) for folder in folders]
     if len(set(names)) < len(names):
-        names = [str(folder) for folder in folders]
+        names = [clean(str(folder)) for folder in folders]
     return distinct(names, _MOST_LETTERS)
 
 
@@ -97,7 +113,7 @@ def boards_of(runs: Sequence[Compared]) -> list[tuple[Compared, ...]]:
     """The runs in groups that were scored on the same rows of the same table, in the order given."""
     groups: list[list[Compared]] = []
     for run in runs:
-        own = next((group for group in groups if _same_rows(group[0], run)), None)
+        own = next((group for group in groups if run.has_rows_of(group[0], "test")), None)
         if own is None:
             groups.append([run])
         else:
@@ -109,7 +125,7 @@ def why_apart(boards: Sequence[Sequence[Compared]]) -> str | None:
     """Why there is no single leaderboard, in one sentence; None if there is one."""
     if len(boards) < 2:
         return None
-    unread = [run.name for board in boards for run in board if run.test is None]
+    unread = [run.name for board in boards for run in board if run.labels("test") is None]
     if unread:
         return (
             f"No leaderboard ranks all of them: the folder of {listed(unread)} lacks its table, so the test "
@@ -126,25 +142,6 @@ def why_apart(boards: Sequence[Sequence[Compared]]) -> str | None:
         "No leaderboard ranks all of them: the runs are of one table, but they drew different test rows. The "
         "same seed and [split] give the same rows."
     )
-
-
-def _read(name: str, paths: RunPaths) -> Compared:
-    results = read_results(paths)
-    schema = test = None
-    if paths.schema.is_file():
-        schema = read_schema(paths)
-        try:
-            test = LabelReader(paths, schema).of("test")
-        except SparkgpuError:
-            test = None
-    return Compared(name=name, paths=paths, results=results, schema=schema, test=test)
-
-
-def _same_rows(a: Compared, b: Compared) -> bool:
-    """Row ids alone are positions in the source, which may have been written in another order."""
-    if a.test is None or b.test is None or a.table != b.table:
-        return False
-    return np.array_equal(a.test.row_id_N, b.test.row_id_N) and np.array_equal(a.test.label_N, b.test.label_N)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -177,7 +174,7 @@ class Board:
     def title(self) -> str:
         """What was predicted, and the runs."""
         data = self.runs[0].results.data
-        names = listed((clean(run.name) for run in self.runs), most=4)
+        names = listed((run.name for run in self.runs), most=4)
         return f"{clean(data.target)} ({data.task}): {names}"
 
     @property
@@ -213,7 +210,7 @@ class Board:
 
 
 def _of_run(entry: Entry) -> str:
-    return clean(f"{entry.name} of {entry.run}")
+    return f"{entry.name} of {entry.run}"
 
 
 def board(runs: Sequence[Compared]) -> Board:
@@ -253,10 +250,7 @@ def board(runs: Sequence[Compared]) -> Board:
 
 def _best_on_valid(metric: str, runs: Sequence[Compared], of: Sequence[Entry]) -> Entry | None:
     """The best entry on the validation rows; None unless all runs have the same ones."""
-    first, *others = (run.valid_rows() for run in runs)
-    if others and not all(
-        first is not None and rows is not None and np.array_equal(first, rows) for rows in others
-    ):
+    if not all(run.has_rows_of(runs[0], "valid") for run in runs):
         return None
     best = next(iter(ranked(metric, of, "valid")), None)
     return best if best and best.metrics("valid").get(metric) is not None else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,25 +35,20 @@ from sparkgpu.score.metrics import greater_is_better
 _LONG = 40  # letters of a setting in a cell; the whole stands in its tooltip
 _NOT_COMPARED = ("data.source",)  # the runs' table says it
 _MARK = "<!-- made by sparkgpu compare -->"
-_MARK_WITHIN = 4096  # bytes from the file's begin
 
 
 def check_page(out: Path) -> None:
     """Raise `ConfigError` if the page cannot be written to `out`."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"--out {out}: the page is HTML. Give a name that ends with .html.")
-    if out.is_dir():
-        raise ConfigError(f"--out {out}: it is a folder. Give the name of a file.")
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out}: there is no folder {out.parent}. Make it, or give another file.")
     if not os.access(out.parent, os.W_OK):
         raise ConfigError(f"--out {out}: you may not write in {out.parent}. Give another folder.")
-    if out.exists():
-        with out.open("rb") as file:
-            if _MARK.encode() not in file.read(_MARK_WITHIN):
-                raise ConfigError(
-                    f"--out {out}: it exists, and sparkgpu compare did not write it. Give another name."
-                )
+    if out.exists() and not (out.is_file() and _MARK.encode() in out.read_bytes()):
+        raise ConfigError(
+            f"--out {out}: it exists, and sparkgpu compare did not write it. Give another name."
+        )
 
 
 def compare(folders: Sequence[Path], out: Path) -> Path:
@@ -110,10 +105,10 @@ def _write_page(out: Path, runs: Sequence[Compared], boards: Sequence[Board], ap
         "mark": Markup(_MARK),
         "title": f"{counted(len(runs), 'run')} of {listed(names, most=3)}",
         "facts": [
-            Fact(name="runs", text=listed((clean(run.name) for run in runs), most=4)),
-            Fact(name="models", text=str(sum(len(run.results.models) for run in runs))),
-            Fact(name="wall time of all", text=seconds_text(wall_s)),
-            Fact(name="device time of all", text=seconds_text(3600 * hours)),
+            Fact("runs", listed((run.name for run in runs), most=4)),
+            Fact("models", str(sum(len(run.results.models) for run in runs))),
+            Fact("wall time of all", seconds_text(wall_s)),
+            Fact("device time of all", seconds_text(3600 * hours)),
         ],
         "version": __version__,
     }
@@ -124,36 +119,29 @@ def _write_page(out: Path, runs: Sequence[Compared], boards: Sequence[Board], ap
     write_text(out, page_of("compare_page.html.j2", "html", frame, sections))
 
 
-def _side_by_side(runs: Sequence[Compared]) -> Table:
-    """Facts down, runs across; facts that no run has are left out."""
-    facts = [_facts(run) for run in runs]
-    rows = [
-        (Cell(text=name), *(of_run[name] for of_run in facts))
-        for name in facts[0]
-        if any(of_run[name].text not in ("", DASH) for of_run in facts)
-    ]
-    return Table(columns=("run", *(clean(run.name) for run in runs)), rows=tuple(rows))
-
-
 def _leaderboard(one: Board) -> Table:
     """The models of all runs of a board, with the difference of each from the reference."""
     others = dict.fromkeys(name for entry in one.entries for name in entry.metrics() if name != one.metric)
     arrow = "↑" if greater_is_better(one.metric) else "↓"
-    columns: dict[str, Callable[[Entry], Cell | str]] = {
-        "model": lambda entry: clean(entry.name),
-        "run": lambda entry: clean(entry.run),
-        f"{metric_title(one.metric)} {arrow}": lambda entry: replace(
-            number_cell(entry.value), best=entry.is_reference
-        ),
-        "95 % interval": lambda entry: interval_cell(*entry.ci95),
-        "minus the reference (95 % interval)": _difference,
-        "verdict": lambda entry: entry.verdict,
-        "fit": lambda entry: seconds_cell(entry.fit_s),
-        **{metric_title(name): partial(metric_cell, name) for name in others},
-        "predict": lambda entry: seconds_cell(entry.predict_s),
-        "engine": lambda entry: entry.model.engine or "",
-    }
-    return table_of(one.entries, columns, best_of="validation rows", sortable=True)
+    return table_of(
+        one.entries,
+        {
+            "model": lambda entry: entry.name,
+            "run": lambda entry: entry.run,
+            f"{metric_title(one.metric)} {arrow}": lambda entry: replace(
+                number_cell(entry.value), best=entry.is_reference
+            ),
+            "95 % interval": lambda entry: interval_cell(*entry.ci95),
+            "minus the reference (95 % interval)": _difference,
+            "verdict": lambda entry: entry.verdict,
+            "fit": lambda entry: seconds_cell(entry.fit_s),
+            **{metric_title(name): partial(metric_cell, name) for name in others},
+            "predict": lambda entry: seconds_cell(entry.predict_s),
+            "engine": lambda entry: entry.model.engine or "",
+        },
+        best_of="validation rows",
+        sortable=True,
+    )
 
 
 def _difference(entry: Entry) -> Cell:
@@ -167,7 +155,7 @@ def _difference(entry: Entry) -> Cell:
 
 def settings(runs: Sequence[Compared]) -> Table:
     """The keys of ``run.toml`` that differ, as they were resolved."""
-    return _differing("setting", runs, [run.settings() for run in runs], left_out=_NOT_COMPARED)
+    return _differing("setting", runs, [run.settings() for run in runs])
 
 
 def versions(runs: Sequence[Compared]) -> Table:
@@ -175,44 +163,60 @@ def versions(runs: Sequence[Compared]) -> Table:
     return _differing("package", runs, [run.results.run.versions for run in runs])
 
 
-def _differing(
-    what: str, runs: Sequence[Compared], values: Sequence[Mapping[str, str]], left_out: Sequence[str] = ()
-) -> Table:
-    names = sorted(set().union(*values) - set(left_out))
-    rows = [
-        (Cell(text=name), *(_shortened(of_run.get(name, DASH)) for of_run in values))
-        for name in names
+def _differing(what: str, runs: Sequence[Compared], values: Sequence[Mapping[str, str]]) -> Table:
+    lines = {
+        name: [_shortened(of_run.get(name, DASH)) for of_run in values]
+        for name in sorted(set().union(*values) - set(_NOT_COMPARED))
         if len({of_run.get(name) for of_run in values}) > 1
-    ]
-    return Table(columns=(what, *(clean(run.name) for run in runs)), rows=tuple(rows))
+    }
+    return _across(what, runs, lines)
+
+
+def _side_by_side(runs: Sequence[Compared]) -> Table:
+    """What each run was, and what it took; facts that no run has are left out."""
+    facts = [_facts(run) for run in runs]
+    lines = {name: [of_run[name] for of_run in facts] for name in facts[0]}
+    return _across(
+        "run",
+        runs,
+        {name: of for name, of in lines.items() if any(cell.text not in ("", DASH) for cell in of)},
+    )
+
+
+def _across(what: str, runs: Sequence[Compared], lines: Mapping[str, Sequence[Cell]]) -> Table:
+    """A line for each name, with a cell for each run."""
+    rows = tuple((Cell(text=name), *of_runs) for name, of_runs in lines.items())
+    return Table(columns=(what, *(run.name for run in runs)), rows=rows)
 
 
 def _facts(run: Compared) -> dict[str, Cell]:
-    about, data = run.results.run, run.results.data
-    done = run.results.done()
-    host = about.host
+    found, about, data = run.results, run.results.run, run.results.data
+    done, host = found.done(), about.host
     gpus = [f"{count} × {name}" for name, count in Counter(host.gpus).items()]
-    machine = ", ".join((*gpus, counted(host.cores, "core")))
-    lanes = len({trial.lane for trial in run.results.trials})
-    devices = listed(sorted({name for trial in run.results.trials for name in trial.devices}))
-    strategies = sorted({trial.strategy for trial in run.results.trials} - {"single"})
-    finished = len(done) + len(run.results.failed)
-    splits = ", ".join(f"{name} {rows:,}" for name, rows in data.splits.items())
+    machine = (*gpus, counted(host.cores, "core"), host.processor)
+    devices = listed(sorted({name for trial in found.trials for name in trial.devices}))
+    lanes = counted(len({trial.lane for trial in found.trials}), "lane")
+    strategies = sorted({trial.strategy for trial in found.trials} - {"single"})
+    of_all = f" of {len(found.trials)}" if found.failed else ""
+    texts = {
+        "started": about.started_at.replace("T", " ").replace("Z", " UTC"),
+        "target": f"{clean(data.target)} ({data.task})",
+        "rows": ", ".join(f"{name} {rows:,}" for name, rows in data.splits.items()),
+        "features": f"{data.num_features:,}",
+        "machine": ", ".join(filter(None, machine)),
+        "devices": f"{devices}, {lanes}",
+        "strategy": ", ".join(strategies),
+        "trials": f"{len(done)}{of_all} done",
+        "best model": found.comparison.leader or DASH,
+        "training time": seconds_text(sum(trial.fit_s for trial in done)) if done else DASH,
+        **{fact.name: fact.text for fact in taken(found)},
+        "sparkgpu": about.sparkgpu,
+    }
+    table = Cell(text=_shortened(short_source(data.source)).text, hint=clean(data.source))
     return {
         "folder": _shortened(str(run.paths.root)),
-        "started": Cell(text=about.started_at.replace("T", " ").replace("Z", " UTC")),
-        "table": Cell(text=_shortened(short_source(data.source)).text, hint=clean(data.source)),
-        "target": Cell(text=f"{clean(data.target)} ({data.task})"),
-        "rows": Cell(text=splits),
-        "features": Cell(text=f"{data.num_features:,}"),
-        "machine": Cell(text=", ".join(text for text in (machine, host.processor) if text)),
-        "devices": Cell(text=f"{devices}, {counted(lanes, 'lane')}"),
-        "strategy": Cell(text=", ".join(strategies) or DASH),
-        "trials": Cell(text=f"{len(done)} of {finished} done" if run.results.failed else f"{len(done)} done"),
-        "best model": Cell(text=run.results.comparison.leader or DASH),
-        "training time": Cell(text=seconds_text(sum(trial.fit_s for trial in done)) if done else DASH),
-        **{fact.name: Cell(text=fact.text) for fact in taken(run.results)},
-        "sparkgpu": Cell(text=about.sparkgpu),
+        "table": table,
+        **{name: Cell(text=text) for name, text in texts.items()},
     }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from markupsafe import Markup
 
 from sparkgpu.core.rundir.profile import ColumnProfile, TableProfile
-from sparkgpu.core.table.schema import Feature, TableSchema
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import clean, listed, number_text
 from sparkgpu.present.table import (
     DASH,
@@ -33,11 +33,11 @@ def about_table(schema: TableSchema) -> tuple[Fact, ...]:
     kinds = f"{len(schema.numeric):,} numeric, {len(schema.categorical):,} categorical"
     classes = f", {len(schema.classes)} classes" if len(schema.classes) > 2 else ""
     return (
-        Fact(name="table", text=short_source(schema.source), hint=schema.source),
-        Fact(name="rows", text=rows_text(schema)),
-        Fact(name="features", text=f"{len(schema.features):,}", hint=kinds),
-        Fact(name="task", text=f"{schema.task}{classes}"),
-        Fact(name="folds", text=str(schema.folds or "")),
+        Fact("table", short_source(schema.source), schema.source),
+        Fact("rows", rows_text(schema)),
+        Fact("features", f"{len(schema.features):,}", kinds),
+        Fact("task", f"{schema.task}{classes}"),
+        Fact("folds", str(schema.folds or "")),
     )
 
 
@@ -58,12 +58,14 @@ def short_source(source: str) -> str:
 
 def splits(schema: TableSchema) -> Table:
     total = sum(schema.splits.values()) or 1
-    columns: dict[str, Callable[[tuple[str, int]], Cell | str]] = {
-        "split": lambda split: split[0],
-        "rows": lambda split: whole_cell(split[1]),
-        "share": lambda split: number_cell(100 * split[1] / total, "{:.1f} %".format),
-    }
-    return table_of(schema.splits.items(), columns)
+    return table_of(
+        schema.splits.items(),
+        {
+            "split": lambda split: split[0],
+            "rows": lambda split: whole_cell(split[1]),
+            "share": lambda split: number_cell(100 * split[1] / total, "{:.1f} %".format),
+        },
+    )
 
 
 def dropped(schema: TableSchema) -> Table:
@@ -73,12 +75,15 @@ def dropped(schema: TableSchema) -> Table:
 
 
 def features(schema: TableSchema) -> Table:
-    columns: dict[str, Callable[[Feature], Cell | str]] = {
-        "feature": lambda one: one.title,
-        "kind": lambda one: one.kind,
-        "levels": lambda one: whole_cell(len(one.levels) or None),
-    }
-    return table_of(schema.features, columns, sortable=True)
+    return table_of(
+        schema.features,
+        {
+            "feature": lambda one: one.title,
+            "kind": lambda one: one.kind,
+            "levels": lambda one: whole_cell(len(one.levels) or None),
+        },
+        sortable=True,
+    )
 
 
 def columns_of(profile: TableProfile) -> Table:

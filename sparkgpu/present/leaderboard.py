@@ -72,45 +72,51 @@ def spread_text(value: float | None, spread: float | None) -> str:
 def leaderboard(found: Results, intervals: Mapping[str, Interval]) -> Table:
     """The first table of the page: the models by their value on the test rows, and what each took."""
     metric = found.comparison.metric
-    title, trials = metric_title(metric), "mean of trials"
+    title = metric_title(metric)
     scored = metric_cells(found.models, averaged=True).get(metric, ())
     value_of = dict(zip((model.name for model in found.models), scored, strict=False))
-    of = [
-        one
-        for one in ranked(metric, entries(found, intervals=intervals))
-        if one.model.only is None and one.model.status != "left out"
-    ]
-    hints = {
-        "95 % interval": "About other rows like these, with the same fitted models.",
-        trials: "The mean over a model's trials, and their standard deviation.",
-        "fit": "The mean time to train one trial.",
-        "predict": "The mean time of one trial to predict the validation and test rows.",
-        "predicts rows/s": "The validation and test rows, by the time to predict them with all trials.",
-        "memory": "The most that one trial's process took of the machine's memory.",
-        "device memory": "The most that one trial took of its device's memory.",
-        "device time": "The training and predicting of all trials, times the devices of each.",
-        "cost": "The device time at cost.price_per_hour.",
-        "trained": "Trees or epochs of the longest trial; plus: it reached its limit and still improved.",
-    }
+    hints = dict(_HINTS)
     if any(model.averaged for model in found.models):
         hints[title] = "Of the averaged predictions of a model's trials, on the test rows."
-    columns: dict[str, Callable[[Entry], Cell | str]] = {
-        "model": lambda one: Cell(text=one.name, hint=one.made_of),
-        title: lambda one: value_of.get(one.name, number_cell(None)),
-        "95 % interval": lambda one: interval_cell(*one.ci95),
-        trials: lambda one: _over_trials(one.model, metric),
-        "fit": lambda one: seconds_cell(one.fit_s),
-        "predict": lambda one: seconds_cell(one.predict_s),
-        "predicts rows/s": lambda one: whole_cell(one.predicts_rows_per_s),
-        "devices": lambda one: _devices(one.members) if one.on_gpu else DASH,
-        "memory": lambda one: _most(trial.peak_host_bytes for trial in one.members),
-        "device memory": lambda one: _most(trial.peak_device_bytes for trial in one.members),
-        "device time": lambda one: seconds_cell(one.used_s),
-        "cost": lambda one: number_cell(one.cost),
-        "trained": lambda one: one.trained or DASH,
-        "status": lambda one: one.model.status.replace("done", DASH),
-    }
-    return table_of(of, columns, hints=hints, best_of="column").thin()
+    return table_of(
+        [
+            one
+            for one in ranked(metric, entries(found, intervals=intervals))
+            if one.model.only is None and one.model.status != "left out"
+        ],
+        {
+            "model": lambda one: Cell(text=one.name, hint=one.made_of),
+            title: lambda one: value_of.get(one.name, number_cell(None)),
+            "95 % interval": lambda one: interval_cell(*one.ci95),
+            "mean of trials": lambda one: _over_trials(one.model, metric),
+            "fit": lambda one: seconds_cell(one.fit_s),
+            "predict": lambda one: seconds_cell(one.predict_s),
+            "predicts rows/s": lambda one: whole_cell(one.predicts_rows_per_s),
+            "devices": lambda one: _devices(one.members) if one.on_gpu else DASH,
+            "memory": lambda one: _most(trial.peak_host_bytes for trial in one.members),
+            "device memory": lambda one: _most(trial.peak_device_bytes for trial in one.members),
+            "device time": lambda one: seconds_cell(one.used_s),
+            "cost": lambda one: number_cell(one.cost),
+            "trained": lambda one: one.trained or DASH,
+            "status": lambda one: one.model.status.replace("done", DASH),
+        },
+        hints=hints,
+        best_of="column",
+    ).thin()
+
+
+_HINTS = {
+    "95 % interval": "About other rows like these, with the same fitted models.",
+    "mean of trials": "The mean over a model's trials, and their standard deviation.",
+    "fit": "The mean time to train one trial.",
+    "predict": "The mean time of one trial to predict the validation and test rows.",
+    "predicts rows/s": "The validation and test rows, by the time to predict them with all trials.",
+    "memory": "The most that one trial's process took of the machine's memory.",
+    "device memory": "The most that one trial took of its device's memory.",
+    "device time": "The training and predicting of all trials, times the devices of each.",
+    "cost": "The device time at cost.price_per_hour.",
+    "trained": "Trees or epochs of the longest trial; plus: it reached its limit and still improved.",
+}
 
 
 def _most(sizes: Iterable[int | None]) -> Cell:

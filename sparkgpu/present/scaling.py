@@ -7,7 +7,7 @@ that. It is shown if it stands in the run's folder ``bench``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from sparkgpu.core.plan.plan import Plan
@@ -18,7 +18,6 @@ from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.rundir.results import DoneTrial, Results
 from sparkgpu.present.table import (
     DASH,
-    Cell,
     Table,
     cells,
     number_cell,
@@ -129,19 +128,21 @@ def how_to_measure(paths: RunPaths, plan: Plan, found: Results) -> str:
 
 def bench_table(rows: Sequence[BenchRow]) -> Table:
     """The table of a bench."""
-    columns: dict[str, Callable[[BenchRow], Cell | str]] = {
-        "configuration": lambda row: row.name,
-        "devices": lambda row: whole_cell(row.devices),
-        "networks": lambda row: whole_cell(row.networks),
-        "time": lambda row: seconds_cell(row.time_s),
-        "rows/s": lambda row: whole_cell(row.rows_per_s),
-        "speed-up": lambda row: number_cell(row.speed_up, "{:.2f}".format),
-        "efficiency": lambda row: number_cell(row.efficiency, "{:.0%}".format),
-        "device-hours": lambda row: number_cell(row.device_hours, three_digits),
-        "cost": lambda row: number_cell(row.price, three_digits),
-        "note": lambda row: row.note,
-    }
-    return table_of(rows, columns)
+    return table_of(
+        rows,
+        {
+            "configuration": lambda row: row.name,
+            "devices": lambda row: whole_cell(row.devices),
+            "networks": lambda row: whole_cell(row.networks),
+            "time": lambda row: seconds_cell(row.time_s),
+            "rows/s": lambda row: whole_cell(row.rows_per_s),
+            "speed-up": lambda row: number_cell(row.speed_up, "{:.2f}".format),
+            "efficiency": lambda row: number_cell(row.efficiency, "{:.0%}".format),
+            "device-hours": lambda row: number_cell(row.device_hours, three_digits),
+            "cost": lambda row: number_cell(row.price, three_digits),
+            "note": lambda row: row.note,
+        },
+    )
 
 
 def covered_s(spans: Iterable[_Span]) -> float:

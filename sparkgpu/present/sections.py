@@ -106,12 +106,10 @@ def facts(run: Inputs) -> list[Fact]:
     host = run.results.run.host
     gpus = [f"{count} × {name}" for name, count in Counter(host.gpus).items()]
     cores = counted(host.cores, "core")
-    machine = Fact(
-        name="machine", text=", ".join(gpus) or f"{cores}, no GPU",
-        hint=", ".join(filter(None, (host.processor, cores, *gpus))),
-    )  # fmt: skip
+    hint = ", ".join(filter(None, (host.processor, cores, *gpus)))
+    machine = Fact("machine", ", ".join(gpus) or f"{cores}, no GPU", hint)
     if master := run.plan.master:
-        machine = Fact(name="cluster", text=run.plan.reasons.get("devices", master), hint=master)
+        machine = Fact("cluster", run.plan.reasons.get("devices", master), master)
     found = (
         *data_tables.about_table(run.schema),
         machine,

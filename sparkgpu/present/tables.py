@@ -9,21 +9,13 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
+from typing import NamedTuple
 
-from sparkgpu.core.plan.plan import LanePlan, Plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.rundir.explanations import ColumnImportance, Explanations, Importance
-from sparkgpu.core.rundir.results import (
-    DoneTrial,
-    FailedTrial,
-    ModelResult,
-    PairResult,
-    Results,
-    SplitMetrics,
-    TrialResult,
-)
+from sparkgpu.core.rundir.results import ModelResult, PairResult, Results, SplitMetrics, TrialResult
 from sparkgpu.core.words import gibibytes, metric_title, number_text, seconds_text
 from sparkgpu.present.table import (
     DASH,
@@ -41,8 +33,7 @@ from sparkgpu.present.table import (
 from sparkgpu.score.metrics import score
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fact:
+class Fact(NamedTuple):
     """A name and a short text; `hint` is the whole of what the text shortens."""
 
     name: str
@@ -53,19 +44,23 @@ class Fact:
 def taken(found: Results, *, on_cluster: bool = False) -> tuple[Fact, ...]:
     """What a run took; without a text where it is not known."""
     about, cost = found.run, found.cost
+    hours = "The wall time of the run times the number of lanes."
+    memory = gibibytes(about.peak_rss_bytes) if about.peak_rss_bytes else ""
     return (
-        Fact(name="wall time", text=about.wall_text),
-        Fact(
-            name="device time", text=seconds_text(3600 * cost.device_hours),
-            hint="The wall time of the run times the number of lanes.",
-        ),
-        Fact(name="GPU energy", text="" if cost.energy_wh is None else f"{number_text(cost.energy_wh)} Wh"),
-        Fact(name="cost", text="" if cost.price is None else number_text(cost.price)),
-        Fact(
-            name="peak memory of the driver" if on_cluster else "peak memory",
-            text=gibibytes(about.peak_rss_bytes) if about.peak_rss_bytes else "",
-        ),
-    )  # fmt: skip
+        Fact("wall time", about.wall_text),
+        Fact("device time", seconds_text(3600 * cost.device_hours), hours),
+        Fact("GPU energy", "" if cost.energy_wh is None else f"{number_text(cost.energy_wh)} Wh"),
+        Fact("cost", "" if cost.price is None else number_text(cost.price)),
+        Fact("peak memory of the driver" if on_cluster else "peak memory", memory),
+    )
+
+
+def signed(value: float | None, width: float | None) -> str:
+    """`value` with the decimals that show two digits of the interval's width: more would be noise."""
+    if value is None:
+        return DASH
+    decimals = 4 if not width else max(0, 1 - math.floor(math.log10(width)))
+    return f"{value:+z,.{decimals}f}".replace("-", "−")
 
 
 def signed_interval(low: float | None, high: float | None) -> str:
@@ -78,24 +73,26 @@ def signed_interval(low: float | None, high: float | None) -> str:
 def comparison(found: Results) -> Table:
     """Each pair of models: the difference, its interval and the verdict; without a blend of one."""
     again = {model.name for model in found.models if model.only}
-    rows = []
-    for pair in found.comparison.pairs:
-        if pair.a in again or pair.b in again:
-            continue
+
+    def difference(pair: PairResult) -> Cell:
         low, high = pair.ci95
         width = None if low is None or high is None else high - low
+        return number_cell(pair.difference, signed(pair.difference, width))
+
+    def verdict(pair: PairResult) -> Cell:
         ahead = {"a": pair.a, "b": pair.b}.get(pair.verdict)
-        rows.append(
-            (
-                Cell(text=f"{pair.a} minus {pair.b}"),
-                number_cell(pair.difference, signed(pair.difference, width)),
-                number_cell(low, signed_interval(low, high)),
-                Cell(text=f"{ahead} ahead" if ahead else "tie", best=ahead is not None),
-                Cell(text=reason(pair) or DASH),
-            )
-        )
-    columns = ("pair", "difference", "95 % interval", "verdict", "because")
-    return Table(columns=columns, rows=tuple(rows)).thin()
+        return Cell(text=f"{ahead} ahead" if ahead else "tie", best=ahead is not None)
+
+    return table_of(
+        [pair for pair in found.comparison.pairs if not again & {pair.a, pair.b}],
+        {
+            "pair": lambda pair: f"{pair.a} minus {pair.b}",
+            "difference": difference,
+            "95 % interval": lambda pair: number_cell(pair.ci95[0], signed_interval(*pair.ci95)),
+            "verdict": verdict,
+            "because": lambda pair: reason(pair) or DASH,
+        },
+    ).thin()
 
 
 def reason(pair: PairResult) -> str:
@@ -103,35 +100,29 @@ def reason(pair: PairResult) -> str:
     return pair.sentence.partition(": ")[2].partition(": ")[2]
 
 
-def signed(value: float | None, width: float | None) -> str:
-    """`value` with the decimals that show two digits of the interval's width: more would be noise."""
-    if value is None:
-        return DASH
-    decimals = 4 if not width else max(0, 1 - math.floor(math.log10(width)))
-    return f"{value:+z,.{decimals}f}".replace("-", "−")
-
-
 def trials(found: Results, metric: str) -> Table:
     """One row for each trial, finished or not."""
     title = metric_title(metric)
-    columns: dict[str, Callable[[DoneTrial | FailedTrial], Cell | str]] = {
-        "trial": lambda trial: trial.name,
-        "engine": lambda trial: trial.engine,
-        "lane": lambda trial: f"{trial.lane}, {devices_text(trial.devices)}",
-        "strategy": strategy_text,
-        "seed": lambda trial: name_cell(trial.seed),
-        "fold": lambda trial: whole_cell(trial.fold),
-        "status": lambda trial: trial.status,
-        f"{title}, valid": lambda trial: number_cell(trial.metrics.valid.get(metric)),
-        f"{title}, test": lambda trial: number_cell(trial.metrics.test.get(metric)),
-        "best step": lambda trial: whole_cell(getattr(trial, "best_iteration", None)),
-        "fit": lambda trial: seconds_cell(getattr(trial, "fit_s", None)),
-        "predict": lambda trial: seconds_cell(getattr(trial, "predict_s", None)),
-        "rows/s": lambda trial: number_cell(getattr(trial, "train_rows_per_s", None)),
-        "host memory": lambda trial: bytes_cell(getattr(trial, "peak_host_bytes", None)),
-        "device memory": lambda trial: bytes_cell(getattr(trial, "peak_device_bytes", None)),
-    }
-    return table_of(found.trials, columns).thin()
+    return table_of(
+        found.trials,
+        {
+            "trial": lambda trial: trial.name,
+            "engine": lambda trial: trial.engine,
+            "lane": lambda trial: f"{trial.lane}, {devices_text(trial.devices)}",
+            "strategy": strategy_text,
+            "seed": lambda trial: name_cell(trial.seed),
+            "fold": lambda trial: whole_cell(trial.fold),
+            "status": lambda trial: trial.status,
+            f"{title}, valid": lambda trial: number_cell(trial.metrics.valid.get(metric)),
+            f"{title}, test": lambda trial: number_cell(trial.metrics.test.get(metric)),
+            "best step": lambda trial: whole_cell(getattr(trial, "best_iteration", None)),
+            "fit": lambda trial: seconds_cell(getattr(trial, "fit_s", None)),
+            "predict": lambda trial: seconds_cell(getattr(trial, "predict_s", None)),
+            "rows/s": lambda trial: number_cell(getattr(trial, "train_rows_per_s", None)),
+            "host memory": lambda trial: bytes_cell(getattr(trial, "peak_host_bytes", None)),
+            "device memory": lambda trial: bytes_cell(getattr(trial, "peak_device_bytes", None)),
+        },
+    ).thin()
 
 
 def devices_text(devices: Sequence[str]) -> str:
@@ -157,16 +148,18 @@ def timings(phases: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def lanes(plan: Plan) -> Table:
-    columns: dict[str, Callable[[LanePlan], Cell | str]] = {
-        "lane": lambda lane: whole_cell(lane.index),
-        "device": lambda lane: lane.device,
-        "name": lambda lane: lane.device_name,
-        "threads, trees": lambda lane: whole_cell(lane.tree_threads),
-        "threads, neural": lambda lane: whole_cell(lane.neural_threads),
-        "Java heap": lambda lane: bytes_cell(lane.heap_bytes or None),  # for executors, Spark decides it
-        "first port": lambda lane: name_cell(lane.port_base or None),
-    }
-    return table_of(plan.lanes, columns).thin()
+    return table_of(
+        plan.lanes,
+        {
+            "lane": lambda lane: whole_cell(lane.index),
+            "device": lambda lane: lane.device,
+            "name": lambda lane: lane.device_name,
+            "threads, trees": lambda lane: whole_cell(lane.tree_threads),
+            "threads, neural": lambda lane: whole_cell(lane.neural_threads),
+            "Java heap": lambda lane: bytes_cell(lane.heap_bytes or None),  # for executors, Spark decides it
+            "first port": lambda lane: name_cell(lane.port_base or None),
+        },
+    ).thin()
 
 
 def proofs(found: Results) -> Table:
@@ -203,31 +196,27 @@ def metrics_csv(found: Results) -> str:
 
 def calibration(found: Results) -> Table:
     """How well each model is calibrated, before and after temperature scaling."""
-    rows = tuple(
+
+    def scaled_here(model: ModelResult) -> str:
+        if model.weights is None:
+            return "yes" if model.calibration and model.calibration.applied else "no"
+        members = (one.calibration for one in found.models if model.weights.get(one.name))
+        return "its members" if any(one and one.applied for one in members) else "no"
+
+    rows = [
         (
-            Cell(text=model.name),
-            number_cell(one.error_before),
-            number_cell(one.error_after),
-            number_cell(one.brier_before),
-            number_cell(one.brier_after),
-            number_cell(one.temperature, three_digits),
-            Cell(text=_scaled_here(found, model)),
+            Cell(text=model.name), number_cell(one.error_before), number_cell(one.error_after),
+            number_cell(one.brier_before), number_cell(one.brier_after),
+            number_cell(one.temperature, three_digits), Cell(text=scaled_here(model)),
         )
         for model in found.models
         if (one := model.calibration) is not None
-    )
+    ]  # fmt: skip
     columns = (
         "test split", "calibration error", "after scaling", "Brier score", "after scaling", "temperature",
         "scaled here",
     )  # fmt: skip
-    return Table(columns=columns, rows=rows)
-
-
-def _scaled_here(found: Results, model: ModelResult) -> str:
-    if model.weights is None:
-        return "yes" if model.calibration and model.calibration.applied else "no"
-    members = (one.calibration for one in found.models if model.weights.get(one.name))
-    return "its members" if any(one and one.applied for one in members) else "no"
+    return Table(columns=columns, rows=tuple(rows))
 
 
 def blend_parts(found: Results) -> Table:
@@ -235,17 +224,17 @@ def blend_parts(found: Results) -> Table:
     blend = next((model for model in found.models if model.weights), None)
     if blend is None or blend.only or not blend.gains:
         return Table(columns=(), rows=())
-    title = metric_title(found.comparison.metric)
-    rows = tuple(
-        (
-            Cell(text=name),
-            number_cell(share, three_digits),
-            number_cell(gain := blend.gains.get(name), signed(gain, None)),
-        )
-        for name, share in (blend.weights or {}).items()
-        if share
+    gains = blend.gains
+    return table_of(
+        [(name, share) for name, share in (blend.weights or {}).items() if share],
+        {
+            "member of the blend": lambda part: part[0],
+            "weight": lambda part: number_cell(part[1], three_digits),
+            f"gain in {metric_title(found.comparison.metric)}, valid": lambda part: number_cell(
+                gains.get(part[0]), lambda gain: signed(gain, None)
+            ),
+        },
     )
-    return Table(columns=("member of the blend", "weight", f"gain in {title}, valid"), rows=rows)
 
 
 def searches(found: Results) -> Table:
@@ -258,19 +247,12 @@ def searches(found: Results) -> Table:
         of = f" of {one.asked}, then the time was over" if one.tried < one.asked else ""
         counts = f"{one.tried}{of} ({one.pruned} given up, {one.failed} failed)"
         chosen = ", ".join(f"{key} {_setting(value)}" for key, value in one.setting.items())
-        before, after = (
-            None if found_score is None else score(one.metric, found_score)
+        values = (
+            number_cell(None if found_score is None else score(one.metric, found_score))
             for found_score in (one.default_score, one.best_score)
         )
-        rows.append(
-            (
-                *cells(trial.name, counts),
-                seconds_cell(one.search_s),
-                number_cell(before),
-                number_cell(after),
-                Cell(text="the defaults" if one.best == 0 else chosen),
-            )
-        )
+        setting = Cell(text="the defaults" if one.best == 0 else chosen)
+        rows.append((*cells(trial.name, counts), seconds_cell(one.search_s), *values, setting))
     title = metric_title(found.comparison.metric)
     columns = ("search", "settings", "time", f"defaults, {title}, valid", "chosen", "chosen settings")
     return Table(columns=columns, rows=tuple(rows))
@@ -282,32 +264,25 @@ def _setting(value: object) -> str:
 
 def prediction(advice: AdviceRecord, found: Results) -> Table:
     """What was predicted of the run, beside what it took."""
-    known = [trial.peak_device_bytes for trial in found.done() if trial.peak_device_bytes is not None]
-    device = max(known, default=None)
-    rows = [_predicted("time to the result", advice.wall_s, found.run.wall_s, seconds_text)]
-    rows.append(
-        _predicted("memory of all processes", advice.peak_rss_bytes, found.run.peak_rss_bytes, gibibytes)
+    devices = [trial.peak_device_bytes for trial in found.done() if trial.peak_device_bytes is not None]
+    run, cost = found.run, found.cost
+    outcomes: tuple[tuple[str, float | None, float | None, Callable[[float], str]], ...] = (
+        ("time to the result", advice.wall_s, run.wall_s, seconds_text),
+        ("memory of all processes", advice.peak_rss_bytes, run.peak_rss_bytes, gibibytes),
+        ("memory of the network on a GPU", advice.peak_device_bytes, max(devices, default=None), gibibytes),
+        ("device-hours", advice.device_hours, cost.device_hours, three_digits),
+        ("cost", advice.price, cost.price, three_digits),
     )
-    if advice.peak_device_bytes is not None and device is not None:
-        name = "memory of the network on a GPU"
-        rows.append(_predicted(name, advice.peak_device_bytes, device, gibibytes))
-    rows.append(_predicted("device-hours", advice.device_hours, found.cost.device_hours, three_digits))
-    if advice.price is not None and found.cost.price is not None:
-        rows.append(_predicted("cost", advice.price, found.cost.price, three_digits))
+    rows = [
+        (
+            Cell(text=name), number_cell(predicted, text), number_cell(measured, text),
+            number_cell(measured / predicted if predicted else None, "{:.2f}".format),
+        )
+        for name, predicted, measured, text in outcomes
+        if predicted is not None and measured is not None
+    ]  # fmt: skip
     columns = ("prediction and outcome", "predicted", "measured", "measured over predicted")
     return Table(columns=columns, rows=tuple(rows))
-
-
-def _predicted(
-    name: str, predicted: float, measured: float, text: Callable[[float], str]
-) -> tuple[Cell, ...]:
-    ratio = measured / predicted if predicted else None
-    return (
-        Cell(text=name),
-        number_cell(predicted, text),
-        number_cell(measured, text),
-        number_cell(ratio, "{:.2f}".format),
-    )
 
 
 def importances(rows: Sequence[ColumnImportance], models: Sequence[str], decimals: int) -> Table:
@@ -319,17 +294,14 @@ def importances(rows: Sequence[ColumnImportance], models: Sequence[str], decimal
         spread = f" ± {one.std:z,.{decimals}f}" if one.std is not None else ""
         return number_cell(one.mean, f"{one.mean:z,.{decimals}f}{spread}")
 
-    return Table(
-        columns=("column", *models),
-        rows=tuple(
-            (
-                Cell(text=f"{row.column}{' ≠' if row.differs else ''}", hint=row.differs or ""),
-                *(cell(row.models.get(model)) for model in models),
-            )
-            for row in rows
-        ),
-        sortable=True,
-    )
+    lines = [
+        (
+            Cell(text=f"{row.column}{' ≠' if row.differs else ''}", hint=row.differs or ""),
+            *(cell(row.models.get(model)) for model in models),
+        )
+        for row in rows
+    ]
+    return Table(columns=("column", *models), rows=tuple(lines), sortable=True)
 
 
 def decimals_of(found: Explanations) -> int:

@@ -173,9 +173,9 @@ def _facts(found: _Folder) -> list[Fact]:
     facts = [fact for fact in about_table(found.schema) if fact.text] if found.schema else []
     if plan := found.plan:
         devices = listed(dict.fromkeys(lane.device_name or lane.device for lane in plan.lanes), most=3)
-        facts.append(Fact(name="lanes", text=f"{len(plan.lanes)}, {devices}" if plan.lanes else "none"))
+        facts.append(Fact("lanes", f"{len(plan.lanes)}, {devices}" if plan.lanes else "none"))
     if found.last_sign:
-        facts.append(Fact(name="last sign", text=found.last_sign))
+        facts.append(Fact("last sign", found.last_sign))
     return facts
 
 

@@ -15,6 +15,7 @@ from sparkgpu.core.config.models import OWN
 from sparkgpu.core.config.registry.engines import branch_of
 from sparkgpu.core.rundir.results import PairResult, Results
 from sparkgpu.core.words import capital, counted, metric_title, number_text, seconds_text
+from sparkgpu.present.entries import contestants, entries
 from sparkgpu.present.tables import reason, signed
 from sparkgpu.score.metrics import best, greater_is_better
 
@@ -28,11 +29,8 @@ _Pairs = Mapping[frozenset[str], PairResult]
 
 def verdict(results: Results) -> str:
     """Trees or network; with more models also the best of them, and the blend if it leads."""
-    found = results.comparison
-    scores = {
-        model.name: (model.averaged or model.metrics).test.get(found.metric) for model in results.models
-    }
-    finished = {name: value for name, value in scores.items() if value is not None}
+    found, of = results.comparison, entries(results)
+    finished = {one.name: one.value for one in of if one.value is not None}
     pairs = {frozenset((pair.a, pair.b)): pair for pair in found.pairs}
     if not finished:
         return "No model finished, so there is nothing to compare; the failed trials below give the reasons."
@@ -42,13 +40,13 @@ def verdict(results: Results) -> str:
     if pair is None and len(alone) < 3:
         return _without_pair(results, finished, title)
     text = in_words(pair, found.metric, finished) if pair else ""
-    if len(alone) > 2 and (first := _first(results, alone)):
+    valid = {one.name: one.metrics("valid").get(found.metric) for one in of if one.name in alone}
+    if len(alone) > 2 and (first := next(iter(best(found.metric, valid)), None)):
         text += (
             f"; the validation rows favour {_called(first)} of all {len(alone)} models "
             f"({title} {number_text(finished[first])} on the test rows)"
         )
-    is_again = any(model.only for model in results.models if model.name == "blend")
-    if found.leader == "blend" and "blend" in finished and not is_again:
+    if found.leader == "blend" and any(one.name == "blend" for one in contestants(of)):
         text += f"; {_of_blend(pairs, alone)} {number_text(finished['blend'])}"
     return f"{capital(text.removeprefix('; '))}."
 
@@ -98,16 +96,6 @@ def _without_pair(results: Results, finished: Mapping[str, float], title: str) -
     return f"{capital(reached)} on the test split{alone}."
 
 
-def _first(results: Results, names: Sequence[str]) -> str | None:
-    metric = results.comparison.metric
-    values = {
-        model.name: (model.averaged or model.metrics).valid.get(metric)
-        for model in results.models
-        if model.name in names
-    }
-    return next(iter(best(metric, values)), None)
-
-
 def _of_blend(pairs: _Pairs, models: Sequence[str]) -> str:
     """The words for a blend with the best value: it leads only if no difference is a tie."""
     of_all = "the blend of both" if len(models) == 2 else "the blend"
@@ -135,11 +123,19 @@ def next_steps(
 
     `settings` are those that a repetition needs besides its ``run.toml``.
     """
+    again = f"sparkgpu run --config {shlex.quote(f'{folder}/run.toml')}"
+    better = [*_mend(found, resume(folder)), *_train_longer(found, again), *_use_devices(found)]
+    better += _more_evidence(found, again, by_share)
     use = _use(found, folder)
-    better = [*_mend(found, folder), *_train_longer(found, folder), *_use_devices(found)]
-    better += _more_evidence(found, folder, by_share)
-    kept = [_with(step, settings) for step in (better[: MOST - 1] if use else better[:MOST])]
-    return (*kept, *((use,) if use else ()))
+    kept = better[: MOST - len(use)]
+    if settings:
+        kept = [
+            replace(step, command=f"{step.command} {settings}")
+            if step.command.startswith("sparkgpu run ")
+            else step
+            for step in kept
+        ]
+    return (*kept, *use)
 
 
 def resume(folder: str) -> str:
@@ -147,51 +143,29 @@ def resume(folder: str) -> str:
     return f"sparkgpu run --resume --out {shlex.quote(folder)}"
 
 
-def _with(step: NextStep, settings: str) -> NextStep:
-    if not settings or not step.command.startswith("sparkgpu run "):
-        return step
-    return replace(step, command=f"{step.command} {settings}")
-
-
-def _again(folder: str, change: str) -> str:
-    return f"sparkgpu run --config {shlex.quote(f'{folder}/run.toml')} {change}"
-
-
-def _mend(found: Results, folder: str) -> Iterator[NextStep]:
+def _mend(found: Results, resumed: str) -> Iterator[NextStep]:
     failed = found.failed
     if not failed:
         return
-    which = failed[0].name if len(failed) == 1 else f"{counted(len(failed), 'trial')}"
+    which = failed[0].name if len(failed) == 1 else counted(len(failed), "trial")
     error = " ".join(trial.error for trial in failed).lower()
-    batch = [trial for trial in failed if branch_of(trial.engine) == "neural"]
-    if "out of memory" in error and batch:
-        yield NextStep(
-            reason=f"{which} failed for lack of memory: smaller micro-batches need less.",
-            command=f"{resume(folder)} --set neural.micro_batch_size=256",
-        )
+    reason, change = "failed: with its cause mended, this trains only what is missing", ""
+    if "out of memory" in error and any(branch_of(trial.engine) == "neural" for trial in failed):
+        reason = "failed for lack of memory: smaller micro-batches need less"
+        change = " --set neural.micro_batch_size=256"
     elif "out of memory" in error or "heap space" in error:
-        yield NextStep(
-            reason=f"{which} failed for lack of memory: fewer lanes leave more for each.",
-            command=f"{resume(folder)} --cpu-lanes 1"
-            if all("cpu" in trial.devices for trial in failed)
-            else resume(folder),
-        )
-    else:
-        yield NextStep(
-            reason=f"{which} failed: with its cause mended, this trains only what is missing.",
-            command=resume(folder),
-        )
+        reason = "failed for lack of memory: fewer lanes leave more for each"
+        change = " --cpu-lanes 1" if all("cpu" in trial.devices for trial in failed) else ""
+    yield NextStep(reason=f"{which} {reason}.", command=f"{resumed}{change}")
 
 
-def _train_longer(found: Results, folder: str) -> Iterator[NextStep]:
-    done = found.done()
-    limit = found.run.time_limit_s
+def _train_longer(found: Results, again: str) -> Iterator[NextStep]:
+    done, limit = found.done(), found.run.time_limit_s
     late = sorted({trial.model for trial in done if trial.out_of_time})
     if late and limit:
-        longer = _round_time(2 * limit)
         yield NextStep(
             reason=f"The time limit of {seconds_text(limit)} ended the training of {', '.join(late)}.",
-            command=_again(folder, f"--time-limit {longer}"),
+            command=f"{again} --time-limit {_round_time(2 * limit)}",
         )
         return
     for model in sorted(dict.fromkeys(trial.model for trial in done), key=lambda name: name not in OWN):
@@ -201,10 +175,10 @@ def _train_longer(found: Results, folder: str) -> Iterator[NextStep]:
         most = max(trial.most_steps or 0 for trial in cut)
         branch = branch_of(cut[0].engine)
         unit, key = _LIMITS[branch]
-        name = {"trees": "The trees", "neural": "The network"}.get(model, model)
+        name = capital(_the(model)) if model in OWN else model
         reason = f"{name} still improved at the limit of {most:,} {unit}"
         if model in OWN:
-            yield NextStep(reason=f"{reason}.", command=_again(folder, f"--set {branch}.{key}={2 * most}"))
+            yield NextStep(reason=f"{reason}.", command=f"{again} --set {branch}.{key}={2 * most}")
         else:
             yield NextStep(
                 reason=f"{reason}: raise {key} = {most} of this model in a copy of run.toml.",
@@ -220,33 +194,31 @@ def _use_devices(found: Results) -> Iterator[NextStep]:
         )
 
 
-def _more_evidence(found: Results, folder: str, by_share: bool) -> Iterator[NextStep]:
+def _more_evidence(found: Results, again: str, by_share: bool) -> Iterator[NextStep]:
     pair = next((p for p in found.comparison.pairs if {p.a, p.b} == set(OWN)), None)
     rows, every = found.data.splits.get("test", 0), sum(found.data.splits.values())
     if pair is None or pair.verdict != "tie" or rows >= _FEW_ROWS:
         return
     if by_share and rows < _LARGE_SHARE * every - 1:
-        yield NextStep(
-            reason=f"Trees and network are level on {counted(rows, 'test row')}: more of them tell more.",
-            command=_again(folder, f"--set split.test={_LARGE_SHARE}"),
-        )
-        return
-    trials = max(len(found.done(name)) for name in OWN)
-    yield NextStep(
-        reason=f"Trees and network are level on {counted(rows, 'test row')}: more seeds average their luck.",
-        command=_again(folder, f"--repeats {max(5, 2 * trials)}"),
-    )
+        change, why = f"--set split.test={_LARGE_SHARE}", "more of them tell more"
+    else:
+        trials = max(len(found.done(name)) for name in OWN)
+        change, why = f"--repeats {max(5, 2 * trials)}", "more seeds average their luck"
+    level = f"Trees and network are level on {counted(rows, 'test row')}"
+    yield NextStep(reason=f"{level}: {why}.", command=f"{again} {change}")
 
 
-def _use(found: Results, folder: str) -> NextStep | None:
+def _use(found: Results, folder: str) -> list[NextStep]:
     leader = found.comparison.leader
     if leader is None:
-        return None
-    name = "the trees" if leader == "trees" else _called(leader)
-    return NextStep(
-        reason=f"Predict new rows with {name}, the best on the validation rows.",
-        command=f"sparkgpu predict {shlex.quote(folder)} new_rows.parquet --out predictions.parquet",
-    )
+        return []
+    reason = f"Predict new rows with {_the(leader)}, the best on the validation rows."
+    command = f"sparkgpu predict {shlex.quote(folder)} new_rows.parquet --out predictions.parquet"
+    return [NextStep(reason=reason, command=command)]
+
+
+def _the(model: str) -> str:
+    return "the trees" if model == "trees" else _called(model)
 
 
 def _round_time(seconds: float) -> str:

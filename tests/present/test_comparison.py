@@ -77,14 +77,15 @@ def test_a_difference_is_that_of_the_same_rows_in_pairs(plain_run: RunPaths, tmp
     with_better_network(other)
     a, b = runs = read_runs([plain_run.root, other.root])
     entry = next(one for one in board(runs).entries if (one.name, one.run) == ("neural", "other"))
-    assert entry.difference is not None and a.test is not None
+    labels = a.labels("test")
+    assert entry.difference is not None and labels is not None
     from sparkgpu import read_run
 
     values = [
         read_run(run.paths.root).predictions(model)[["probability_no", "probability_yes"]].to_numpy()
         for run, model in ((b, "neural"), (a, "blend"))
     ]
-    expected = score_compare.compare("binary", a.test.label_N, *values, 7)
+    expected = score_compare.compare("binary", labels.label_N, *values, 7)
     assert entry.difference.difference == pytest.approx(expected.difference)
     assert entry.difference.ci95 == pytest.approx(expected.ci95)
 
@@ -196,7 +197,7 @@ def test_runs_that_cannot_be_compared_are_refused(plain_run: RunPaths, tmp_path:
         ([root], f"compare: {root} alone was given. Give the folders of two or more finished runs."),
         ([root, root], f"{root} and {root}: they hold the same run. Name each run once."),
         ([root, copy], f"{root} and {copy}: they hold the same run. Name each run once."),
-        ([root, tmp_path], f"{tmp_path}: it holds no metrics.json. Give the folders of finished runs."),
+        ([root, tmp_path], f"{tmp_path}: it holds no metrics.json. Give the folder of a finished run."),
     ):
         with pytest.raises(ConfigError) as refused:
             compare(folders, tmp_path / "page.html")

@@ -87,12 +87,11 @@ def _draw(axes: Axes, x_N: FloatArray, y_N: FloatArray, x: Frame, y: Frame, colo
         (plain_logs if frame.log else plain_numbers)(axis)
     seen_N = x.holds(x_N) & y.holds(y_N)
     place_N2 = np.column_stack([x_N, y_N])[seen_N]
-    few = len(place_N2) <= _VECTOR_DOTS
     if len(place_N2) <= MOST_DOTS:
-        axes.scatter(
-            *place_N2.T, s=9 if few else 6, color=colour, linewidths=0, alpha=0.7 if few else 0.4,
-            rasterized=not few,
-        )  # fmt: skip
+        few = len(place_N2) <= _VECTOR_DOTS
+        size, alpha = (9, 0.7) if few else (6, 0.4)
+        x_N, y_N = place_N2.T
+        axes.scatter(x_N, y_N, size, color=colour, linewidths=0, alpha=alpha, rasterized=not few)
     else:
         along_N2 = (axes.transData - axes.transAxes).transform(place_N2)
         axes.imshow(
