@@ -12,100 +12,84 @@ else
     return 1
 fi
 
-# Remembers the state of a variable before the first activation: unset, set, or exported.
+# Adds to _sparkgpu_undo what gives a variable its present state again: unset, set, or exported.
 _sparkgpu_keep() {
-    if eval "[ -n \"\${_sparkgpu_was_$1:-}\" ]"; then return 0; fi
-    eval "_sparkgpu_was_$1=\${$1+set} _sparkgpu_old_$1=\${$1-}"
+    local quoted
+    if eval "[ -z \"\${$1+set}\" ]"; then
+        _sparkgpu_undo="$_sparkgpu_undo unset $1;"
+        return 0
+    fi
+    eval "quoted=\$(printf %q \"\$$1\")"
     case $'\n'$_sparkgpu_environment in
-        *$'\n'"$1="*) eval "_sparkgpu_was_$1=exported" ;;
+        *$'\n'"$1="*) _sparkgpu_undo="$_sparkgpu_undo export $1=$quoted;" ;;
+        # Unset first, which removes the export mark; but the shell needs PATH and PS1 at all times.
+        *)
+            case $1 in PATH | PS1) ;; *) _sparkgpu_undo="$_sparkgpu_undo unset $1;" ;; esac
+            _sparkgpu_undo="$_sparkgpu_undo $1=$quoted;"
+            ;;
     esac
-    eval "_sparkgpu_was_$1=\${_sparkgpu_was_$1:-unset}"
-    _sparkgpu_kept="${_sparkgpu_kept:-} $1"
-}
-
-_sparkgpu_export() {
-    _sparkgpu_keep "$1"
-    export "$1=$2"
 }
 
 _sparkgpu_activate() {
     if [ -n "${ZSH_VERSION:-}" ]; then emulate -L sh; fi
-    local found java spark root bin _sparkgpu_environment
+    local found java spark root bin name _sparkgpu_environment
     # It answers with three lines: the project's folder, Java's home, Spark's home.
     found=$(JAVA_HOME=${JAVA_HOME:-} bash "$(dirname -- "$_sparkgpu_file")/set_up.sh") || return 1
     root=${found%%$'\n'*} spark=${found##*$'\n'}
     java=${found#*$'\n'} java=${java%$'\n'*}
     bin=$root/.venv/bin
-    _sparkgpu_environment=$(command env)
 
-    # A second activation keeps what the first one saved, so that one `deactivate` restores everything.
-    if [ -z "${_sparkgpu_kept:-}" ]; then _sparkgpu_old_deactivate=$(typeset -f deactivate || true); fi
-    _sparkgpu_keep PATH
+    # A second activation leaves what the first one kept, so that one `deactivate` restores everything.
+    if [ -z "${_sparkgpu_undo:-}" ]; then
+        _sparkgpu_environment=$(command env)
+        _sparkgpu_undo= _sparkgpu_bin=
+        for name in PATH PYTHONHOME VIRTUAL_ENV VIRTUAL_ENV_PROMPT JAVA_HOME SPARK_HOME SPARK_CONF_DIR \
+            SPARK_LOCAL_IP PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON; do
+            _sparkgpu_keep "$name"
+        done
+        if [ -n "${PS1+set}" ] && [ -z "${VIRTUAL_ENV_DISABLE_PROMPT:-}" ]; then
+            _sparkgpu_keep PS1
+            PS1="(sparkgpu) $PS1"
+        fi
+        # One of the two: zsh 5.9 crashes if a running function is removed and then defined again.
+        name=$(typeset -f deactivate || true)
+        _sparkgpu_undo="$_sparkgpu_undo ${name:-unset -f deactivate}"
+    fi
     case ${PATH:-} in
         "$bin" | "$bin":*) ;;
-        *) export PATH="$bin${PATH:+:$PATH}" ;;
+        *) _sparkgpu_bin=$bin && export PATH="$bin${PATH:+:$PATH}" ;;
     esac
-    _sparkgpu_path=$PATH _sparkgpu_bin=$bin
-    _sparkgpu_keep PYTHONHOME
+    _sparkgpu_path=$PATH
     unset PYTHONHOME
-    _sparkgpu_export VIRTUAL_ENV "$root/.venv"
-    _sparkgpu_export VIRTUAL_ENV_PROMPT sparkgpu
-    _sparkgpu_export JAVA_HOME "$java"
-    _sparkgpu_export SPARK_HOME "$spark"
-    _sparkgpu_export SPARK_CONF_DIR "$root/env/spark-conf"
-    _sparkgpu_export SPARK_LOCAL_IP 127.0.0.1
+    export VIRTUAL_ENV="$root/.venv" VIRTUAL_ENV_PROMPT=sparkgpu
+    export JAVA_HOME="$java" SPARK_HOME="$spark" SPARK_CONF_DIR="$root/env/spark-conf" SPARK_LOCAL_IP=127.0.0.1
     # Without these, executors would use the first python3 on PATH.
-    _sparkgpu_export PYSPARK_PYTHON "$bin/python"
-    _sparkgpu_export PYSPARK_DRIVER_PYTHON "$bin/python"
-    if [ -n "${PS1+set}" ] && [ -z "${VIRTUAL_ENV_DISABLE_PROMPT:-}" ] && [ -z "${_sparkgpu_was_PS1:-}" ]; then
-        _sparkgpu_keep PS1
-        PS1="(sparkgpu) $PS1"
-    fi
+    export PYSPARK_PYTHON="$bin/python" PYSPARK_DRIVER_PYTHON="$bin/python"
     hash -r 2>/dev/null || true
 
     deactivate() {
         if [ -n "${ZSH_VERSION:-}" ]; then emulate -L sh; fi
-        local name folders list=$_sparkgpu_kept
+        local folders=:$PATH: changed=
+        if [ "$PATH" != "$_sparkgpu_path" ]; then changed=1; fi
+        eval "$_sparkgpu_undo"
         # A folder that was added to PATH since the activation stays: only ours is removed.
-        if [ "$PATH" != "$_sparkgpu_path" ]; then
-            folders=:$PATH:
-            if [ "$_sparkgpu_old_PATH" != "$_sparkgpu_path" ]; then
-                case $folders in
-                    *":$_sparkgpu_bin:"*) folders=${folders%%":$_sparkgpu_bin:"*}:${folders#*":$_sparkgpu_bin:"} ;;
-                esac
-            fi
-            folders=${folders#:}
-            _sparkgpu_old_PATH=${folders%:}
-        fi
-        while [ -n "$list" ]; do
-            list=${list# } name=${list%% *}
-            case $list in *' '*) list=${list#* } ;; *) list= ;; esac
-            case $(eval "printf %s \"\$_sparkgpu_was_$name\"") in
-                exported) eval "export $name=\"\$_sparkgpu_old_$name\"" ;;
-                set)
-                    # Unset first, which removes the export mark; but the shell needs PATH and PS1 at all times.
-                    case $name in PATH | PS1) ;; *) unset "$name" ;; esac
-                    eval "$name=\$_sparkgpu_old_$name"
-                    ;;
-                *) unset "$name" ;;
+        if [ -n "$changed" ]; then
+            case $folders in
+                *":${_sparkgpu_bin:-//}:"*) folders=${folders%%":$_sparkgpu_bin:"*}:${folders#*":$_sparkgpu_bin:"} ;;
             esac
-            unset "_sparkgpu_was_$name" "_sparkgpu_old_$name"
-        done
-        hash -r 2>/dev/null || true
-        # Do only one of the two: zsh 5.9 crashes if a running function is removed and then defined again.
-        if [ -n "$_sparkgpu_old_deactivate" ]; then
-            eval "$_sparkgpu_old_deactivate"
-        else
-            unset -f deactivate
+            folders=${folders#:}
+            PATH=${folders%:}
         fi
-        unset _sparkgpu_kept _sparkgpu_path _sparkgpu_bin _sparkgpu_old_deactivate
+        hash -r 2>/dev/null || true
+        unset _sparkgpu_undo _sparkgpu_path _sparkgpu_bin
     }
 }
 
-if ! _sparkgpu_activate; then
-    unset -f _sparkgpu_activate _sparkgpu_keep _sparkgpu_export
+if _sparkgpu_activate; then
+    unset -f _sparkgpu_activate _sparkgpu_keep
+    unset _sparkgpu_file
+else
+    unset -f _sparkgpu_activate _sparkgpu_keep
     unset _sparkgpu_file
     return 1
 fi
-unset -f _sparkgpu_activate _sparkgpu_keep _sparkgpu_export
-unset _sparkgpu_file

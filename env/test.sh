@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks everything: style, floors between modules, types, tests. Stops at the first that fails.
-# `--fast` leaves out the tests that start a JVM, ranks or whole runs, and checks types while the others run: about a
-# minute instead of a quarter hour.
+# Checks everything: style, floors between modules, then types and tests at the same time.
+# `--fast` leaves out the tests that start a JVM, ranks or whole runs: about a minute instead of a quarter hour.
 # Other arguments go to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
 # Without any, and with `--fast`, two processes share the files of tests.
 
@@ -13,32 +12,21 @@ if [ "${VIRTUAL_ENV:-}" != "$(pwd -P)/.venv" ] || [ ! -x "${JAVA_HOME:-}/bin/jav
     source env/activate.sh || exit 1
 fi
 
-fast=
 if [ "${1:-}" = --fast ]; then
     shift
-    fast=1
     set -- -n 2 --dist loadfile -m 'not spark and not process' "$@"
+elif [ $# -eq 0 ]; then
+    set -- -n 2 --dist loadfile
 fi
 
-step() {
-    printf '== %s\n' "$*"
-    "$@" || {
+for check in 'ruff check .' 'ruff format --check .' lint-imports; do
+    printf '== %s\n' "$check"
+    $check || {
         status=$?
-        printf 'env/test.sh: stopped, `%s` failed (status %s); the tests were not run.\n' "$*" "$status" >&2
+        printf 'env/test.sh: stopped, `%s` failed (status %s); the tests were not run.\n' "$check" "$status" >&2
         exit "$status"
     }
-}
-
-step ruff check .
-step ruff format --check .
-step lint-imports
-if [ -z "$fast" ]; then
-    step mypy
-    if [ $# -eq 0 ]; then set -- -n 2 --dist loadfile; fi
-    printf '== pytest %s\n' "$*"
-    # pytest replaces this shell, so that its closing line is the last one.
-    exec python -m pytest "$@"
-fi
+done
 
 printf '== mypy, and pytest %s\n' "$*"
 said=$(mktemp) || exit 1

@@ -123,7 +123,6 @@ def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Pat
             "torchrun --max-restarts: the run starts lost ranks itself (neural.max_restarts);",
         ),
         ("=04:00:00", "=4h", "#SBATCH --time=4h is not a time limit; write minutes,"),
-        ("--partition=", "--partitoin=", "sbatch has no such option. Did you mean 'partition'?"),
         ("--requeue", "--no-requeue", "#SBATCH --no-requeue, but the script puts itself back"),
         ("\nfi\n", "\nf\n", "bash cannot read the script: line "),
         ("--rdzv-endpoint=$address:$port ", "", "torchrun has no --rdzv-endpoint,"),

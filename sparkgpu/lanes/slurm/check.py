@@ -19,36 +19,18 @@ from sparkgpu.core.host.devices import Machine, choose_devices
 from sparkgpu.core.host.gpus import Gpu
 from sparkgpu.core.host.rank_command import network_environment
 from sparkgpu.core.plan.plan import Plan, make_plan
-from sparkgpu.core.words import counted, nearest
+from sparkgpu.core.words import counted
 from sparkgpu.lanes.slurm.queue import objection
 from sparkgpu.lanes.slurm.script_reader import Options, Script, read_script
 
 _MEMORY = 2**40  # of an unknown machine: enough for any plan
-# The long options of sbatch 23.11, from its manual page.
-_SBATCH = frozenset((
-    "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "chdir", "cluster-constraint",
-    "clusters", "comment", "constraint", "container", "container-id", "contiguous", "core-spec",
-    "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
-    "dependency", "distribution", "error", "exclude", "exclusive", "export", "export-file", "extra",
-    "extra-node-info", "get-user-env", "gid", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
-    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "help", "hint", "hold", "ignore-pbs",
-    "input", "job-name", "kill-on-invalid-dep", "licenses", "mail-type", "mail-user", "mcs-label",
-    "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice", "no-kill",
-    "no-requeue", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu",
-    "ntasks-per-node", "ntasks-per-socket", "open-mode", "output", "overcommit", "oversubscribe",
-    "parsable", "partition", "power", "prefer", "priority", "profile", "propagate", "qos", "quiet",
-    "reboot", "requeue", "reservation", "segment", "signal", "sockets-per-node", "spread-job",
-    "switches", "test-only", "thread-spec", "threads-per-core", "time", "time-min", "tmp",
-    "tres-bind", "tres-per-task", "uid", "usage", "use-min-nodes", "verbose", "version", "wait",
-    "wait-all-nodes", "wckey", "wrap",
-))  # fmt: skip
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 
 
 def mismatches(file: Path) -> list[str]:
     """The faults of the script, one sentence each. Raises `ConfigError` if it cannot be read."""
     script = read_script(file)
-    found = [*_shell(file), *_directives(script), *_times(script), *_log(script), *_variables(script)]
+    found = [*_shell(file), *_times(script), *_log(script), *_variables(script)]
     try:
         plan = _plan(script)
     except SparkgpuError as error:
@@ -142,6 +124,13 @@ def _alone(script: Script) -> Iterator[str]:
 
 def _times(script: Script) -> Iterator[str]:
     """A job that can resume must get a signal before the time limit, and pass it to the run."""
+    time = script.directives.get("time", "")
+    limit = _seconds(time)
+    if time and limit is None and time.upper() not in ("UNLIMITED", "INFINITE"):
+        yield (
+            f"#SBATCH --time={time} is not a time limit; write minutes, HOURS:MINUTES:SECONDS or "
+            "DAYS-HOURS:MINUTES:SECONDS."
+        )
     signal = script.directives.get("signal")
     if "requeue" in script.directives and signal is None:
         yield (
@@ -158,11 +147,10 @@ def _times(script: Script) -> Iterator[str]:
         yield f"#SBATCH --signal={signal}, but no trap in the script passes USR1 to the run; add it."
     if "no-requeue" in script.directives and "scontrol requeue" in script.text:
         yield "#SBATCH --no-requeue, but the script puts itself back into the queue; set it to --requeue."
-    limit = _seconds(script.directives.get("time", ""))
     if limit is not None and limit <= int(found[2]):
         yield (
-            f"#SBATCH --time={script.directives['time']} is shorter than its notice of {found[2]} s; give "
-            "the job more time or a shorter notice."
+            f"#SBATCH --time={time} is shorter than its notice of {found[2]} s; give the job more time or a "
+            "shorter notice."
         )
 
 
@@ -175,19 +163,6 @@ def _shell(file: Path) -> Iterator[str]:
     if found.returncode:
         lines = found.stderr.strip().splitlines() or ["no reason given"]
         yield f"bash cannot read the script: {lines[0].removeprefix(f'{file}: ')}."
-
-
-def _directives(script: Script) -> Iterator[str]:
-    """Options that sbatch does not have, or values that it cannot read."""
-    for name in script.directives:
-        if len(name) > 1 and name not in _SBATCH:
-            yield f"#SBATCH --{name}: sbatch has no such option.{nearest(name, _SBATCH)}"
-    limit = script.directives.get("time")
-    if limit is not None and limit.upper() not in ("UNLIMITED", "INFINITE") and _seconds(limit) is None:
-        yield (
-            f"#SBATCH --time={limit} is not a time limit; write minutes, HOURS:MINUTES:SECONDS or "
-            "DAYS-HOURS:MINUTES:SECONDS."
-        )
 
 
 def _log(script: Script) -> Iterator[str]:
