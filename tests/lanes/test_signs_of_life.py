@@ -9,7 +9,6 @@ import pytest
 
 from sparkgpu.core.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.lanes.cluster import signs_of_life
-from sparkgpu.lanes.cluster.signs_of_life import SignsOfLife
 from sparkgpu.present.terminal.progress import Progress
 
 
@@ -18,13 +17,14 @@ def test_alive_is_written_to_all_while_one_of_those_asked_made_progress(
 ) -> None:
     monkeypatch.setattr(signs_of_life, "ASK_EVERY_S", 0.01)
     files = [tmp_path / "trees.jsonl", tmp_path / "neural.jsonl"]
-    signs = SignsOfLife([EventWriter(file, tmp_path / "phases.json") for file in files])
+    writers = [EventWriter(file, tmp_path / "phases.json") for file in files]
     readers = [EventReader(file) for file in files]
-    with signs.told(), signs.of(lambda: False):
+    sources = [lambda: False]
+    with signs_of_life.signs_of_life(writers, sources):
         time.sleep(0.1)
         assert [reader.new() for reader in readers] == [[], []]
-        with signs.of(lambda: True):
-            time.sleep(0.2)
+        sources.append(lambda: True)
+        time.sleep(0.2)
         found = [reader.new() for reader in readers]
     assert {event.kind for events in found for event in events} == {"alive"}
     assert len(found[0]) == len(found[1]) > 1

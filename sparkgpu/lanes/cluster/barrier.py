@@ -11,12 +11,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.rundir.events import Event
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.neural.launchers.gang import rank_arguments, train_in_attempts
 from sparkgpu.trials.engine import NeuralTrial
@@ -56,6 +58,8 @@ def train_in_slots(distributor: TorchDistributor, trial: NeuralTrial) -> FitReco
 
     Raises `DeviceError`, too, where the slots are too few.
     """
+    # The leading rank reports the seconds.
+    trial.events.emit(Event(at=time.time(), kind="phase", text="starting the ranks", trial=trial.name))
     num_ranks, logs = distributor.num_processes, trial.paths.rank_logs
 
     def attempt(folder: Path) -> None:

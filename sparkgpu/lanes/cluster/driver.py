@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from sparkgpu.core.plan.executors import Executor, make_cluster_plan
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.plan.trials import TrialSpec
-from sparkgpu.core.rundir.events import Event, EventWriter
+from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
@@ -37,10 +37,10 @@ from sparkgpu.core.table.source import Source
 from sparkgpu.core.words import counted
 from sparkgpu.lanes.cluster import barrier
 from sparkgpu.lanes.cluster.executor_lanes import run_lanes
-from sparkgpu.lanes.cluster.signs_of_life import SignsOfLife
+from sparkgpu.lanes.cluster.signs_of_life import ExecutorWork, MadeProgress, signs_of_life
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads, in_background
 from sparkgpu.prepare.prepare import prepare_in_session
-from sparkgpu.trials.engine import NeuralTrial, Platform, Trial, make_cluster_engine
+from sparkgpu.trials.engine import Platform, Trial, make_cluster_engine
 from sparkgpu.trials.loop import run_trials
 from sparkgpu.trials.two_sizes import run_sizes
 
@@ -60,7 +60,6 @@ class _Application:
         arguments: argparse.Namespace,
         config: RunConfig,
         events: Mapping[Branch, EventWriter],
-        signs: SignsOfLife,
     ) -> None:
         self.session = session
         self.paths = RunPaths(root=arguments.run)
@@ -69,7 +68,7 @@ class _Application:
         self.scratch: Path = arguments.scratch
         self.shared: Path = arguments.shared
         self.events = events
-        self.signs = signs
+        self.progress: list[MadeProgress] = [ExecutorWork(session).made_progress]
         self.failed = False
 
     def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
@@ -100,27 +99,29 @@ class _Application:
             with self.events["trees"].phase("starting H2O"):
                 context = cloud.result()
         launch = partial(barrier.train_in_slots, distributor)
-        networks = in_background(
-            lambda: self._run_trials("neural", plan, schema, resolved, self._starting(launch))
-        )
+        networks = in_background(lambda: self._run_trials("neural", plan, schema, resolved, launch))
         if trees_left:
-            from sparkgpu.h2o.context import stopping
+            with ExitStack() as stack:
+                if context is not None:
+                    from sparkgpu.h2o.context import stopping
 
-            with stopping(context) if context is not None else nullcontext():
+                    stack.enter_context(stopping(context))
                 workers = sum(executor.slots for executor in executors)
                 platform = Platform(session=self.session, on_cluster=True, num_workers=workers)
                 engines = {
                     name: make_cluster_engine(name, platform)
                     for name in dict.fromkeys(spec.engine for spec in trials["trees"])
                 }
-                with self.signs.of(lambda: any(engine.made_progress() for engine in engines.values())):
-                    self._run_trials(
-                        "trees",
-                        plan,
-                        schema,
-                        resolved,
-                        lambda trial: run_sizes(engines[trial.spec.engine], trial),
-                    )
+                for engine in engines.values():
+                    self.progress.append(engine.made_progress)
+                    stack.callback(self.progress.remove, engine.made_progress)
+                self._run_trials(
+                    "trees",
+                    plan,
+                    schema,
+                    resolved,
+                    lambda trial: run_sizes(engines[trial.spec.engine], trial),
+                )
         networks.result()
 
     def _table(self) -> TableSchema:
@@ -134,17 +135,6 @@ class _Application:
             paths=self.paths,
             events=self.events["trees"],
         )
-
-    def _starting(self, launch: Callable[[NeuralTrial], FitRecord]) -> Callable[[NeuralTrial], FitRecord]:
-        """`launch` with an announcement; the leading rank reports the seconds."""
-
-        def run(trial: NeuralTrial) -> FitRecord:
-            trial.events.emit(
-                Event(at=time.time(), kind="phase", text="starting the ranks", trial=trial.name)
-            )
-            return launch(trial)
-
-        return run
 
     def _start_cloud(self, executors: tuple[Executor, ...]) -> H2OContext:
         from sparkgpu.h2o.context import start_cloud
@@ -241,7 +231,6 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
     from py4j.protocol import Py4JError
 
     from sparkgpu.lanes.cluster.session import await_executors, check_executors, cluster_session
-    from sparkgpu.lanes.cluster.signs_of_life import ExecutorWork
 
     config = toml.load(file=arguments.config)
     settings = read_json(arguments.settings)
@@ -273,10 +262,9 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
             daemon=True,
         )
         watcher.start()
-        signs = SignsOfLife(events.values())
-        application = _Application(session, arguments, config, events, signs)
+        application = _Application(session, arguments, config, events)
         try:
-            with signs.of(ExecutorWork(session).made_progress), signs.told():
+            with signs_of_life(events.values(), application.progress):
                 application.run(plan, executors)
         except Py4JError as error:  # while the JVM can still describe the error
             traceback.print_exc()

@@ -23,41 +23,27 @@ MadeProgress = Callable[[], bool]
 """Tells whether work was done since the last question."""
 
 
-class SignsOfLife:
-    """Writes ``alive`` to all of `events` whenever one of its sources made progress."""
+@contextmanager
+def signs_of_life(events: Collection[EventWriter], sources: Collection[MadeProgress]) -> Iterator[None]:
+    """Within the block, write ``alive`` to all `events` whenever one of the `sources` made progress.
 
-    def __init__(self, events: Collection[EventWriter]) -> None:
-        self._events = events
-        self._asked: list[MadeProgress] = []
-        self._ended = threading.Event()
+    Sources may come and go meanwhile. They must not raise.
+    """
+    ended = threading.Event()
 
-    @contextmanager
-    def of(self, made_progress: MadeProgress) -> Iterator[None]:
-        """Also ask `made_progress` within the block. It must not raise."""
-        self._asked.append(made_progress)
-        try:
-            yield
-        finally:
-            self._asked.remove(made_progress)
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """Ask and report within the block, in a separate thread."""
-        thread = threading.Thread(target=self._tell, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            # Not joined, since a source may never answer.
-            self._ended.set()
-
-    def _tell(self) -> None:
-        while not self._ended.wait(ASK_EVERY_S):
+    def tell() -> None:
+        while not ended.wait(ASK_EVERY_S):
             # Ask all of them, since each measures from one question to the next.
-            answers = [made_progress() for made_progress in list(self._asked)]
+            answers = [made_progress() for made_progress in tuple(sources)]
             if any(answers):
-                for writer in self._events:
+                for writer in events:
                     writer.alive()
+
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()  # the thread is not joined, since a source may never answer
 
 
 class ExecutorWork:
