@@ -14,7 +14,7 @@ MARKED = {"prepare/pyspark_internals.py", "h2o/client_internals.py", "neural/mem
 # Documented by Python, and by pyspark for everybody's own Params.
 PUBLIC = {"_exit", "_dummy"}
 # torch's optimizers are written in these, and its documentation of "foreach" names them.
-TORCH = {"_foreach_copy_", "_foreach_lerp", "_foreach_mul", "_foreach_mul_", "_foreach_sub_"}
+TORCH = {"_foreach_mul", "_foreach_sub_"}
 
 
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:

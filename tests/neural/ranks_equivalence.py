@@ -30,6 +30,10 @@ from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import choose_precision
 from sparkgpu.neural.training.train import Training, train
 
+SETTINGS: dict[str, Any] = {
+    "dropout": 0.2, "epochs": 3, "batch_size": 64, "micro_batch_size": 64, "patience": 0,
+    "learning_rate": 3e-3, "weight_decay": 1e-2, "schedule": "constant",
+}  # fmt: skip
 STRATEGIES = ("ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp")
 CASES: dict[str, dict[str, Any]] = {
     "mlp": {"architecture": "mlp", "hidden": (32, 24, 16, 8)},
@@ -117,13 +121,6 @@ def trained(
     return found, training, strategy.gather()
 
 
-def resolved(**settings: Any) -> NeuralParameters:
-    """Parameters whose micro-batches are whole batches where nothing else is said."""
-    return NeuralParameters(
-        **{"schedule": "constant", "micro_batch_size": settings["batch_size"], **settings}
-    )
-
-
 def difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     assert one.keys() == other.keys(), one.keys() ^ other.keys()
     return max(float((one[name] - other[name]).abs().max()) for name in one)
@@ -134,16 +131,12 @@ def main() -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     cpu = torch.device("cpu")
-    base: dict[str, Any] = {
-        "dropout": 0.2, "epochs": 3, "batch_size": 64, "patience": 0, "learning_rate": 3e-3,
-        "weight_decay": 1e-2,
-    }  # fmt: skip
     join(NeuralConfig(), cpu, dist.FileStore(str(out.with_suffix(".store")), world_size), rank, world_size)
     found: dict[str, Any] = {}
     for case in sys.argv[2:]:
         settings = CASES[case]
         task = TASKS.get(case, "multiclass")
-        config = resolved(**{**base, **settings})
+        config = NeuralParameters(**{**SETTINGS, **settings})
         reference = trained(
             Strategy(RankPlace(device=cpu, precision=choose_precision(config, cpu, "cpu"))), config, task
         )

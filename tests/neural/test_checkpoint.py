@@ -121,7 +121,7 @@ def test_the_micro_batches_of_a_checkpoint_hold_until_others_are_asked_for(
 ) -> None:
     first = Told()
     checkpoints = Checkpoints(tmp_path, minutes=0.0)
-    optimizer = make_optimizer(first.strategy.module, parameters(), Recipe())
+    optimizer = make_optimizer(first.strategy.net, parameters(), Recipe())
     found = TrainingState(epoch=1, micro_rows=16, asked_rows=64)
     checkpoints.save(first.strategy, optimizer, found)
     then = Told()
@@ -134,7 +134,7 @@ def test_the_scale_of_float16_losses_goes_on_where_it_was(tmp_path: Path) -> Non
     assert first.strategy.scaler is not None and then.strategy.scaler is not None
     first.strategy.scaler.load_state_dict({**first.strategy.scaler.state_dict(), "scale": 1024.0})
     checkpoints = Checkpoints(tmp_path, minutes=0.0)
-    optimizers = [make_optimizer(told.strategy.module, parameters(), Recipe()) for told in (first, then)]
+    optimizers = [make_optimizer(told.strategy.net, parameters(), Recipe()) for told in (first, then)]
     checkpoints.save(first.strategy, optimizers[0], TrainingState(epoch=1))
     checkpoints.load(then.strategy, optimizers[1])
     assert then.strategy.scaler.get_scale() == 1024.0

@@ -6,7 +6,7 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.neural.nets.dropout import Dropout, Place, set_place
+from sparkgpu.neural.nets.dropout import Dropout, HeldMask, Place, set_place
 from sparkgpu.neural.nets.inputs import CategoryEmbeddings, embedding_dim
 from sparkgpu.neural.nets.network import InputShape, build_net
 from sparkgpu.neural.nets.numbers import CosineEmbeddings, PiecewiseEmbeddings
@@ -48,6 +48,16 @@ def test_the_gradient_of_an_embedding_is_torchs_own_bit_for_bit(threads: int) ->
         assert torch.equal(table.weight.grad, theirs.weight.grad)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_dropout_in_bfloat16_keeps_the_mean_as_in_float32(is_held: bool, device: str) -> None:
+    dropout = placed(Dropout(0.1).to(device))
+    dropout.held = HeldMask() if is_held else None
+    x = torch.rand(1000, 101, device=device) + 0.5
+    plain, reduced = dropout(x), dropout(x.bfloat16())
+    assert reduced.dtype is torch.bfloat16
+    assert float(reduced.float().mean() / plain.mean()) == pytest.approx(1, abs=5e-4)  # not .9967
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])

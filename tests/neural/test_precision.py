@@ -20,6 +20,7 @@ from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.neural.engine import Torch
 from sparkgpu.neural.model import load_model
+from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.nets.tabm import FirstBlock, MembersOutput
 from sparkgpu.neural.training import precision as of_precision
 from sparkgpu.neural.training.checkpoint import Checkpoints
@@ -71,6 +72,22 @@ def test_only_large_matrices_are_multiplied_in_bfloat16_and_only_within_a_step()
         with precision.in_steps(matrices):
             assert torch.get_float32_matmul_precision() == before
     assert torch.get_float32_matmul_precision() == before
+
+
+def test_only_the_passes_of_training_compute_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[bool, set[bool]] = {True: set(), False: set()}
+    forward = TabularNet.forward
+
+    def noted(net: TabularNet, *x: Tensor) -> Tensor:
+        seen[net.training].add(torch.backends.cuda.matmul.allow_tf32)
+        return forward(net, *x)
+
+    monkeypatch.setattr(TabularNet, "forward", noted)
+    told = Told()
+    told.strategy.precision = Precision(device_type="cpu", dtype=None, tf32=True)
+    told.train(Checkpoints(Path("none"), minutes=10.0), epochs=1)
+    assert seen == {True: {True}, False: {False}}
+    assert not torch.backends.cuda.matmul.allow_tf32
 
 
 def gradients(module: torch.nn.Module, x: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, list[Tensor]]:

@@ -17,12 +17,20 @@ import numpy as np
 import pytest
 import torch
 from planted import fit, plant
-from ranks_equivalence import CASES, STRATEGIES, supports
+from ranks_equivalence import BINS, CASES, NUM_LEVELS, SETTINGS, STRATEGIES, rows, supports
+from torch import nn
 
+from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.neural.nets.dropout import Dropout, Place
-from sparkgpu.neural.strategies.data_parallel import device_place
+from sparkgpu.neural.nets.network import InputShape, build_net, find_network
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.neural.strategies.data_parallel import DataParallel, device_place
+from sparkgpu.neural.training.objective import Objective
+from sparkgpu.neural.training.optimizer import make_optimizer
+from sparkgpu.neural.training.precision import Precision
 
+CPU = torch.device("cpu")
 MOST_DIFFERENCE = 1e-5
 
 
@@ -121,6 +129,52 @@ def test_dp_drops_on_each_device_what_one_device_drops_in_the_same_rows(
             dropout.place = device_place(replace(whole, first_row=first), len(rows), devices, index)
             found.append(dropout(own))
     assert torch.equal(torch.cat(found), expected)
+
+
+def replica(module: nn.Module) -> Any:
+    """A copy as nn.DataParallel makes it for a device: its parameters are tensors that are no parameters."""
+    made = module._replicate_for_data_parallel()
+    for name, child in module.named_children():
+        made._modules[name] = replica(child)
+    for name, value in module.named_parameters(recurse=False):
+        setattr(made, name, value * 1.0)
+    return made
+
+
+@pytest.mark.parametrize("case", ["tabm", "tabm, odd depth", "mlp", "resnet", "realmlp"])
+def test_the_copies_that_dp_makes_compute_what_the_network_does(case: str) -> None:
+    config = NeuralParameters(**{**SETTINGS, **CASES[case]})
+    torch.manual_seed(0)
+    strategy = DataParallel(RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=None)))
+    strategy._devices = [0, 1]  # nn.DataParallel itself takes none here
+    shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=2, bins=BINS)
+    strategy.spread(build_net(config, shape), Objective(task="binary"))
+    assert isinstance(strategy.module, nn.DataParallel)
+    batch = rows(64, "binary", 1)
+    place = Place(seed=9, step=0, first_row=0, batch_rows=64)
+    strategy.module.train()
+    strategy.backward(batch, place)
+    expected = [parameter.grad.clone() for parameter in strategy.parameters() if parameter.grad is not None]
+    strategy.module.zero_grad()
+    strategy.module.module = replica(strategy.module.module)
+    strategy.backward(batch, place)
+    found = [parameter.grad for parameter in strategy.net.parameters() if parameter.grad is not None]
+    assert len(found) == len(expected) > 0
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
+
+
+def test_dp_gives_to_muon_what_one_device_gives_to_it() -> None:
+    config = NeuralParameters(**{**SETTINGS, **CASES["tabm"]})
+    place = RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=None))
+    matrices = []
+    for strategy in (Strategy(place), DataParallel(place)):
+        strategy._devices = [0, 1]  # type: ignore[attr-defined]
+        shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=2, bins=BINS)
+        strategy.spread(build_net(config, shape), Objective(task="binary"))
+        optimizer = make_optimizer(strategy.net, config, find_network(config).recipe)
+        matrices.append([len(group["params"]) for group in optimizer.param_groups if group["muon"]])
+    assert matrices == [[4], [4]]
 
 
 @pytest.mark.gpu

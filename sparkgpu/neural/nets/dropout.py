@@ -94,7 +94,7 @@ class Dropout(nn.Module):
             draws_NW = torch.empty((place.batch_rows, -(-width // 8)), dtype=torch.int64, device=x_BD.device)
             self._fill(draws_NW, place)
             if held is not None:
-                self._hold(held, draws_NW, x_BD.dtype)
+                self._hold(held, draws_NW)
         else:
             draws_NW = held.draws_NW
         own_BW = draws_NW[place.first_row : place.first_row + len(x_BD)]
@@ -104,9 +104,12 @@ class Dropout(nn.Module):
         if shards > 1:
             bytes_BD = bytes_BD.chunk(shards, dim=-1)[index]
         if held is not None:
-            return x_BD * torch.where(bytes_BD < held.dropped, held.zero, held.scale)
-        kept_BD = bytes_BD.clamp(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
-        return x_BD * kept_BD.to(x_BD.dtype).mul_(256 / (256 - self._dropped))
+            factor_BD = torch.where(bytes_BD < held.dropped, held.zero, held.scale)
+        else:
+            kept_BD = bytes_BD.clamp(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
+            factor_BD = kept_BD.float().mul_(256 / (256 - self._dropped))
+        # Rounded after the product: a scale in bfloat16 would be too small or too large for all values alike.
+        return (x_BD * factor_BD).to(x_BD.dtype)
 
     def draw(self, place: Place) -> None:
         """Write what `forward` would draw and apply at this place to the held memory, once it is there."""
@@ -123,10 +126,10 @@ class Dropout(nn.Module):
         generator.manual_seed(derived_seed(place.seed, place.step, self.layer))
         draws_NW.random_(-(2**63), None, generator=generator)
 
-    def _hold(self, held: HeldMask, draws_NW: Tensor, dtype: torch.dtype) -> None:
+    def _hold(self, held: HeldMask, draws_NW: Tensor) -> None:
         held.draws_NW, held.share = draws_NW, self._dropped
         held.dropped = torch.full((), self._dropped, dtype=torch.uint8, device=draws_NW.device)
-        held.zero = torch.zeros((), dtype=dtype, device=draws_NW.device)
+        held.zero = torch.zeros((), device=draws_NW.device)
         held.scale = torch.full_like(held.zero, 256 / (256 - self._dropped))
 
 

@@ -116,13 +116,13 @@ class Distributed(Strategy):
     def snapshot(self) -> dict[str, Tensor]:
         from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
-        found: dict[str, Any] = get_model_state_dict(self.module)
+        found: dict[str, Any] = get_model_state_dict(self.net)
         return copied(found, self.device)
 
     def restore(self, weights: dict[str, Tensor]) -> None:
         from torch.distributed.checkpoint.state_dict import set_model_state_dict
 
-        set_model_state_dict(self.module, dict(weights))
+        set_model_state_dict(self.net, dict(weights))
 
 
 class DistributedDataParallel(Distributed):

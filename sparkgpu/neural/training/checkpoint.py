@@ -151,8 +151,8 @@ class Checkpoints:
         state = _state(strategy, optimizer, best_weights)
         with _quiet():
             state_dict_loader.load(state, checkpoint_id=last, no_dist=not dist.is_initialized())
-        set_model_state_dict(strategy.module, state["model"])
-        set_optimizer_state_dict(strategy.module, optimizer, state["optimizer"], options=_flat())
+        set_model_state_dict(strategy.net, state["model"])
+        set_optimizer_state_dict(strategy.net, optimizer, state["optimizer"], options=_flat())
         scaler = found.pop("scaler", None)
         if scaler and strategy.scaler is not None:
             strategy.scaler.load_state_dict(scaler)
@@ -192,8 +192,8 @@ def _state(
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
     state: dict[str, Any] = {
-        "model": get_model_state_dict(strategy.module),
-        "optimizer": get_optimizer_state_dict(strategy.module, optimizer, options=_flat()),
+        "model": get_model_state_dict(strategy.net),
+        "optimizer": get_optimizer_state_dict(strategy.net, optimizer, options=_flat()),
     }
     if best_weights:
         state["best"] = best_weights

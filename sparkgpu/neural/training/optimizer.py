@@ -150,18 +150,17 @@ class Optimizer(torch.optim.AdamW):
 _adamw_step = inspect.unwrap(torch.optim.AdamW.step)
 
 
-def make_optimizer(module: nn.Module, config: NeuralParameters, recipe: Recipe) -> Optimizer:
-    """AdamW over the module's parameters, grouped by their factors (kept as `*_factor` in each group).
+def make_optimizer(net: nn.Module, config: NeuralParameters, recipe: Recipe) -> Optimizer:
+    """AdamW over the network's parameters, grouped by their factors (kept as `*_factor` in each group).
 
     Hidden matrices are left to Muon if it has a learning rate. Sharded and whole tensors go to separate
     groups, since one fused kernel cannot update both. Raises `TrialError` if the moments do not fit the
     device.
     """
     groups: dict[tuple[float, float, bool, type], dict[str, object]] = {}
-    for name, parameter in module.named_parameters():
-        plain = name.replace("_orig_mod.", "").replace("module.", "")
-        muon = config.muon_learning_rate > 0 and recipe.is_hidden_matrix(plain)
-        rate, decay = recipe.factors(plain)
+    for name, parameter in net.named_parameters():
+        muon = config.muon_learning_rate > 0 and recipe.is_hidden_matrix(name)
+        rate, decay = recipe.factors(name)
         if muon:
             rate *= config.muon_learning_rate / config.learning_rate
         group = groups.setdefault(

@@ -46,6 +46,18 @@ class Precision:
             yield
 
     @contextmanager
+    def passes(self) -> Iterator[None]:
+        """The context of forward and backward passes of training, outside of which no product is in TF32."""
+        if not self.tf32:
+            yield
+            return
+        _allow_tf32(True)
+        try:
+            yield
+        finally:
+            _allow_tf32(False)
+
+    @contextmanager
     def in_steps(self, matrices: Sequence[Tensor]) -> Iterator[None]:
         """The context in which an optimizer multiplies these float32 matrices: on a CPU in this format.
 
@@ -74,7 +86,7 @@ class Precision:
 def choose_precision(
     config: NeuralConfig, device: torch.device, device_name: str, strategy: str = "single"
 ) -> Precision:
-    """What `neural.precision` means on this device. Switches TF32 on or off for the whole process.
+    """What `neural.precision` means on this device. Switches TF32 off for the whole process.
 
     "auto" is bfloat16 on a GPU that supports it, else float16 (float32 for a strategy that cannot scale
     losses). On a CPU it is bfloat16 for a network that gains by it if the processor has AMX, else float32.
@@ -92,9 +104,7 @@ def choose_precision(
             f'neural.precision = "bfloat16": {device} ({device_name}) does not support bfloat16; '
             'set it to "float16", "float32" or "auto".'
         )
-    # Set explicitly for every kind of product, since the default differs between torch versions.
-    torch.backends.cuda.matmul.allow_tf32 = asked == "tf32"
-    torch.backends.cudnn.allow_tf32 = asked == "tf32"
+    _allow_tf32(False)
     scales = STRATEGIES.find(strategy).scales_losses
     dtype = {
         "auto": torch.bfloat16 if supported else torch.float16 if scales else None,
@@ -102,6 +112,12 @@ def choose_precision(
         "float16": torch.float16,
     }.get(asked)
     return Precision(device_type="cuda", dtype=dtype, tf32=asked == "tf32")
+
+
+def _allow_tf32(allowed: bool) -> None:
+    """Set for every kind of product, since the default differs between torch versions."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 def agreed(precision: Precision) -> Precision:

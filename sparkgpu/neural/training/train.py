@@ -77,7 +77,7 @@ def train(
     Raises `TrialError` if the loss becomes NaN before any good epoch.
     """
     epochs, patience = config.epochs, config.patience
-    optimizer = make_optimizer(strategy.module, config, recipe)
+    optimizer = make_optimizer(strategy.net, config, recipe)
     progress = TrainingState(micro_rows=config.micro_batch_size, asked_rows=config.micro_batch_size)
     if checkpoints is not None:
         with strategy.slow_work():
@@ -304,7 +304,8 @@ class _Loop:
             strategy.beat()
             micro = batch if size == share else batch.part(slice(begin, begin + size))
             place = Place(seed=self.seed, step=step, first_row=first + begin, batch_rows=rows)
-            found = strategy.backward(micro, place, last=begin + size >= share)
+            with strategy.precision.passes():
+                found = strategy.backward(micro, place, last=begin + size >= share)
             total = found if total is None else total.double() + found
         assert total is not None
         return total
