@@ -106,10 +106,17 @@ class Encoder:
         if twice:
             raise DataError(f"{where}: duplicate column names: {listed(twice)}. Give each column one name.")
 
-    def rows(self, batch: pa.RecordBatch | pa.Table, *, first: int = 0) -> Rows:
+    def rows(
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        *,
+        first: int = 0,
+        part_N: NDArray[np.int64] | None = None,
+    ) -> Rows:
         """The rows of a batch with the columns of `check`; their ids count on from `first`, labels are 0.
 
-        Raises `DataError` if a column has a type that cannot be read.
+        `part_N` are the parts of training rows, whose mean targets leave out their own. Raises `DataError` if a
+        column has a type that cannot be read.
         """
         size = batch.num_rows
         numeric_NF = np.empty((size, len(self._schema.numeric)), dtype=np.float32)
@@ -141,7 +148,7 @@ class Encoder:
             codes_NK[:, place] = codes_N
             if unknown:
                 self.findings.unknown[feature.source] += unknown
-        self._add_means(column_of, numeric_NF)
+        self._add_means(column_of, numeric_NF, np.full(size, -1) if part_N is None else part_N)
         return Rows(
             row_id_N=np.arange(first, first + size, dtype=np.int64),
             label_N=np.zeros(size, dtype=np.int64 if self._schema.classes else np.float64),
@@ -150,15 +157,16 @@ class Encoder:
             codes_NK=codes_NK,
         )
 
-    def _add_means(self, column_of: Mapping[str, pa.Array], numeric_NF: NDArray[np.float32]) -> None:
+    def _add_means(
+        self, column_of: Mapping[str, pa.Array], numeric_NF: NDArray[np.float32], part_N: NDArray[np.int64]
+    ) -> None:
         place_of = {feature.name: place for place, feature in enumerate(self._schema.numeric)}
         by_name = {feature.name: feature for feature in self._schema.categorical}
         for name, means in self._means.items():
             feature = by_name[name]
             texts = _Reader(self, feature)(as_texts, column_of[feature.source], feature.type, counts=False)
-            nowhere_N = np.full(len(texts), -1, dtype=np.int64)
-            for made, values in means.columns(texts, nowhere_N).items():
-                numeric_NF[:, place_of[made]] = as_numpy(values)
+            for made, value_N in means.columns(texts, part_N).items():
+                numeric_NF[:, place_of[made]] = value_N
 
 
 def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[Any]:

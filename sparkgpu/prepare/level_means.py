@@ -1,12 +1,11 @@
 """Looks up the mean targets of levels (`sparkgpu.prepare.target_means`). pyarrow and numpy only.
 
-N rows, L levels, P parts, V values per level.
+N rows, L levels, P parts, V values per level, X rows of counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,35 +22,25 @@ FOLDER = "target_means"
 """Its folder in ``table/``, with one file for each column."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColumnMeans:
-    """The means of one feature's levels: in which file, for which new features, in which parts.
-
-    A training row's part is its fold where `seed` is negative, else it is drawn from its id by `seed`.
-    """
-
-    column: str
-    features: tuple[str, ...]
-    file: str
-    parts: int
-    seed: int
-
-
 class LevelMeans:
-    """The means of one column, ready to be looked up. Levels with a single row count as unknown."""
+    """The means of the levels in a file, for some new features. Levels with a single row count as unknown."""
 
-    def __init__(self, means: ColumnMeans) -> None:
-        self._means = means
-        counted = pq.read_table(means.file)
+    def __init__(self, file: Path, features: Sequence[str]) -> None:
+        self._features = features
+        counted = pq.read_table(file)
         rows_X = as_numpy(counted["rows"]).astype(np.float64)
+        part_X = as_numpy(counted["part"])
         values = [name for name in counted.column_names if name not in ("level", "part", "rows")]
         value_XV = np.stack([as_numpy(counted[name]) for name in values], axis=1)
         self._prior_V = value_XV.sum(axis=0) / rows_X.sum()
         level_X = counted["level"].combine_chunks().dictionary_encode()
         code_X = as_numpy(level_X.indices.fill_null(-1))
         known_X = code_X >= 0
-        shape = (len(level_X.dictionary) + 1, means.parts)  # the last one for unknown levels: without rows
-        place_X = (code_X[known_X], as_numpy(counted["part"])[known_X])
+        shape = (
+            len(level_X.dictionary) + 1,
+            1 + part_X.max(),
+        )  # the last for unknown levels
+        place_X = (code_X[known_X], part_X[known_X])
         self._rows_LP = np.zeros(shape)
         np.add.at(self._rows_LP, place_X, rows_X[known_X])
         self._value_LPV = np.zeros((*shape, len(values)))
@@ -60,7 +49,7 @@ class LevelMeans:
         self._rows_L = self._rows_LP.sum(axis=1)
         self._value_LV = self._value_LPV.sum(axis=1)
 
-    def columns(self, texts: pa.Array | pa.ChunkedArray, part_N: NDArray[np.int64]) -> dict[str, pa.Array]:
+    def columns(self, texts: pa.Array, part_N: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
         """The new features of rows with these levels; `part_N` is -1 for a row outside the training rows."""
         code_N = as_numpy(pc.index_in(texts, value_set=self._levels).fill_null(-1))
         rows_N = self._rows_L[code_N]
@@ -70,23 +59,18 @@ class LevelMeans:
         rows_N[is_train_N] -= self._rows_LP[own]
         value_NV[is_train_N] -= self._value_LPV[own]
         mean_NV = (value_NV + _PRIOR_ROWS * self._prior_V) / (rows_N + _PRIOR_ROWS)[:, None]
-        return {
-            name: pa.array(mean_NV[:, place].astype(np.float32))
-            for place, name in enumerate(self._means.features)
-        }
+        return dict(zip(self._features, mean_NV.astype(np.float32).T, strict=True))
 
 
 def load_means(table: Path, features: Sequence[Feature]) -> dict[str, LevelMeans]:
-    """The means beside a run's table, by the name of the feature that has the levels."""
+    """The means in the folder of a table, by the name of the feature that has the levels."""
     made: dict[str, list[str]] = {}
     for feature in features:
         if feature.means_of is not None:
             made.setdefault(feature.means_of, []).append(feature.name)
-    found = {}
-    for column, names in made.items():
-        file = table / FOLDER / f"{column}.parquet"
-        parts = 1 + (pc.max(pq.read_table(file, columns=["part"])["part"]).as_py() or 0)
-        found[column] = LevelMeans(
-            ColumnMeans(column=column, features=tuple(names), file=str(file), parts=parts, seed=-1)
-        )
-    return found
+    return {name: LevelMeans(means_file(table, name), new) for name, new in made.items()}
+
+
+def means_file(table: Path, feature: str) -> Path:
+    """Where the counts behind the means of a feature's levels are."""
+    return table / FOLDER / f"{feature}.parquet"

@@ -27,11 +27,10 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.source import TEXT_FORMATS, Source
 from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, columns_of, schema_of
-from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.features import features_of
 from sparkgpu.prepare.kernel import Look, merged
 from sparkgpu.prepare.labels import check_counted_weights, check_weight_type, check_weights, class_weights
-from sparkgpu.prepare.level_means import ColumnMeans
+from sparkgpu.prepare.level_means import means_file
 from sparkgpu.prepare.levels import LookAtLevels, categories, useless
 from sparkgpu.prepare.local_rows import LocalRows, Work
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
@@ -40,14 +39,13 @@ from sparkgpu.prepare.spark_rows import SparkRows
 from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
 from sparkgpu.prepare.split import LookAtSplit, SplitRule, check_split_column, exact_classes, fitted_rule
 from sparkgpu.prepare.table_rows import (
-    MeansOfRows,
     RowWriter,
     with_mean_columns,
     write_assembled,
     write_encoded,
 )
 from sparkgpu.prepare.target import Target, find_target
-from sparkgpu.prepare.target_means import LookAtMeans, planned_means, with_means, write_means
+from sparkgpu.prepare.target_means import LookAtMeans, with_means, write_means
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +81,6 @@ class Found:
 
     schema: TableSchema
     rule: SplitRule
-    means: tuple[ColumnMeans, ...]
     balance: tuple[float, ...]
 
 
@@ -115,15 +112,13 @@ def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, 
         features = features_of(columns.roles, types, levels, statistics.as_they_are(columns.roles))
         if config.data.target_means:
             features = with_means(features, levels, target.classes)
-        capped, means = planned_means(
-            features, table_folder(paths), seed=config.seed, folds=config.split.folds
-        )
-        if means:
-            look_at_means = LookAtMeans(rule=rule, features=capped, means=means)
+        shutil.rmtree(table_folder(paths), ignore_errors=True)
+        made_of = {feature.means_of for feature in features}
+        if capped := tuple(feature for feature in features if feature.name in made_of):
+            look_at_means = LookAtMeans(rule=rule, features=capped)
             counts = merged(rows.map(look_at_means, look_at_means.columns))
-            shutil.rmtree(table_folder(paths), ignore_errors=True)
-            for one in means:
-                write_means(one, counts.counted[one.column])
+            for feature, counted in counts.counted.items():
+                write_means(means_file(table_folder(paths), feature), counted)
     balance = class_weights(config.data, target)
     schema = schema_of(
         config,
@@ -136,7 +131,7 @@ def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, 
         num_files=rows.num_files,
         fingerprint=found.fingerprint(types),
     )
-    return Found(schema=schema, rule=rule, means=means, balance=balance)
+    return Found(schema=schema, rule=rule, balance=balance)
 
 
 def _split_rule(rows: TableRows, config: RunConfig, target: Target) -> SplitRule:
@@ -179,11 +174,8 @@ def write_by_arrow(
     rows: LocalRows, found: Found, *, config: RunConfig, paths: RunPaths, events: EventWriter
 ) -> TableSchema:
     """Write the table with the transform that predictions apply, in threads. Returns its schema."""
-    with events.phase("writing the table"), _made_whole(paths, found) as folder:
-        # Mean targets are looked up apart, since those of training rows are out of their fold.
-        splits = write_encoded(
-            rows, lambda: Encoder(found.schema, {}), _writer(folder, found, config), found.means
-        )
+    with events.phase("writing the table"), _made_whole(paths) as folder:
+        splits = write_encoded(rows, found.schema, _writer(folder, found, config))
         return _complete(folder, found, splits, paths)
 
 
@@ -202,14 +194,11 @@ def write_by_spark(
 
     """
     types = dict(table.dtypes)
-    features = found.schema.features
-    with events.phase("writing the table"), _made_whole(paths, found) as folder:
-        model = pipeline_model(session, features, types)
-        if found.means:
-            means = MeansOfRows(rule=found.rule, features=features, means=found.means)
-            table = with_mean_columns(table, means)
-        assembled, vector = model.transform(table), vector_name(types)
-        splits = write_assembled(assembled, vector, _writer(folder, found, config), rows=found.schema.rows)
+    with events.phase("writing the table"), _made_whole(paths) as folder:
+        writer = _writer(folder, found, config)
+        model = pipeline_model(session, found.schema.features, types)
+        assembled, vector = model.transform(with_mean_columns(table, writer)), vector_name(types)
+        splits = write_assembled(assembled, vector, writer, rows=found.schema.rows)
         return _complete(folder, found, splits, paths), partial(_save, model, paths)
 
 
@@ -237,11 +226,9 @@ def table_folder(paths: RunPaths) -> Path:
 
 
 @contextmanager
-def _made_whole(paths: RunPaths, found: Found) -> Iterator[Path]:
+def _made_whole(paths: RunPaths) -> Iterator[Path]:
     """The folder of the table, with nothing but mean targets in it; what is still there at the end goes."""
     folder = table_folder(paths)
-    if not found.means:
-        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield folder

@@ -10,7 +10,7 @@ N rows, F features.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,20 +21,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparkgpu.core.config.keys import DataConfig
-from sparkgpu.core.table.rows import as_numpy
-from sparkgpu.core.table.schema import SPLIT, Feature
-from sparkgpu.core.table.writer import SplitFile, table_rows
+from sparkgpu.core.table.rows import Rows, as_numpy
+from sparkgpu.core.table.schema import SPLIT, Feature, TableSchema
+from sparkgpu.core.table.writer import SplitFile, slots, table_rows
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.labels import training_weights
-from sparkgpu.prepare.level_means import ColumnMeans, LevelMeans
+from sparkgpu.prepare.level_means import load_means
 from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pyspark_internals import arrow_batches
 from sparkgpu.prepare.spark_rows import limit_batches, mapped
 from sparkgpu.prepare.split import SPLITS, SplitRule
 from sparkgpu.prepare.sql import quoted
-from sparkgpu.prepare.target_means import parts_of
+from sparkgpu.prepare.target_means import training_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -129,63 +129,46 @@ def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter, *, row
     return _summed(dict([row]) for row in found)
 
 
-def write_encoded(
-    rows: LocalRows, encoder: Callable[[], Encoder], writer: RowWriter, means: Sequence[ColumnMeans]
-) -> dict[str, int]:
+def write_encoded(rows: LocalRows, schema: TableSchema, writer: RowWriter) -> dict[str, int]:
     """Write the rows of a local table with the features that an encoder makes; the rows of each split.
 
     This is what predictions do with new rows, so no JVM is needed.
     """
-    columns = tuple(dict.fromkeys([*writer.columns, *encoder().columns]))
+    means = load_means(writer.folder, schema.features)
+    columns = tuple(dict.fromkeys([*writer.columns, *Encoder(schema, means).columns]))
 
     def work(batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
-        own = encoder()
-        added = MeansOfRows(rule=writer.rule, features=writer.features, means=tuple(means))
-        return writer.write((batch, _slots(own, batch, writer.features, added)) for batch in batches)
+        encoder = Encoder(schema, means)
+        return writer.write((batch, slots(schema.features, encoded(encoder, batch))) for batch in batches)
+
+    def encoded(encoder: Encoder, batch: pa.RecordBatch) -> Rows:
+        return encoder.rows(batch, part_N=training_parts(writer.rule, batch) if means else None)
 
     return _summed(rows.map(work, columns))
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeansOfRows:
-    """The mean targets of levels, as columns for rows whose split is known."""
-
-    rule: SplitRule
-    features: tuple[Feature, ...]
-    means: tuple[ColumnMeans, ...]
-
-    def columns(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.float32]]:
-        """By the name of the new feature, its values (N,)."""
-        if not self.means:
-            return {}
-        assigned = self.rule.assigned(batch)
-        by_name = {feature.name: feature for feature in self.features}
-        found: dict[str, NDArray[np.float32]] = {}
-        for means in self.means:
-            feature = by_name[means.column]
-            texts = as_texts(batch.column(feature.source), feature.type or "string")
-            part_N = parts_of(means, as_numpy(batch.column(ROW_ID)), assigned)
-            looked_up = _looked_up(means).columns(texts, part_N)
-            found |= {name: as_numpy(values) for name, values in looked_up.items()}
-        return found
-
-
-def with_mean_columns(table: DataFrame, means: MeansOfRows) -> DataFrame:
+def with_mean_columns(table: DataFrame, writer: RowWriter) -> DataFrame:
     """The table with the columns of mean targets, under their names in the pipeline."""
     from pyspark.sql.types import DoubleType, StructField, StructType
 
-    names = {feature.name: feature.pipeline for feature in means.features if feature.means_of is not None}
+    by_name = {feature.name: feature for feature in writer.features}
+    names = {name: own.pipeline for name, own in by_name.items() if own.means_of is not None}
     added = [StructField(name, DoubleType()) for name in names.values()]
 
     def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        loaded = load_means(writer.folder, writer.features)
         for batch in batches:
-            values = means.columns(batch)
+            part_N = training_parts(writer.rule, batch)
+            values: dict[str, NDArray[np.float32]] = {}
+            for name, means in loaded.items():
+                texts = as_texts(batch.column(by_name[name].source), by_name[name].type or "string")
+                values |= means.columns(texts, part_N)
             columns = [pa.array(values[name].astype(np.float64)) for name in names]
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, *columns], names=[*batch.schema.names, *names.values()]
             )
 
-    return mapped(table, add, StructType([*table.schema.fields, *added]))
+    return mapped(table, add, StructType([*table.schema.fields, *added])) if names else table
 
 
 def vectors(column: pa.StructArray, width: int) -> NDArray[np.float32]:
@@ -213,34 +196,6 @@ def _task(writer: RowWriter, vector: str) -> Callable[[Iterable[pa.RecordBatch]]
         yield pa.RecordBatch.from_pydict({"split": list(found), "rows": pa.array(found.values(), pa.int64())})
 
     return write
-
-
-def _slots(
-    encoder: Encoder, batch: pa.RecordBatch, features: Sequence[Feature], means: MeansOfRows
-) -> NDArray[np.float32]:
-    """The values (N, F) of the features in their order."""
-    rows, added = encoder.rows(batch), means.columns(batch)
-    slot_NF = np.empty((batch.num_rows, len(features)), dtype=np.float32)
-    numeric = coded = 0
-    for place, feature in enumerate(features):
-        if feature.kind == "categorical":
-            code_N = rows.codes_NK[:, coded]
-            slot_NF[:, place] = np.where(code_N < 0, np.nan, code_N)
-            coded += 1
-        else:
-            slot_NF[:, place] = added.get(feature.name, rows.numeric_NF[:, numeric])
-            numeric += 1
-    return slot_NF + np.float32(0)
-
-
-_LOOKED_UP: dict[str, LevelMeans] = {}
-
-
-def _looked_up(means: ColumnMeans) -> LevelMeans:
-    """The means of a column, read once in a process."""
-    if means.file not in _LOOKED_UP:
-        _LOOKED_UP[means.file] = LevelMeans(means)
-    return _LOOKED_UP[means.file]
 
 
 def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -28,11 +28,10 @@ from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.prepare.level_means import FOLDER, ColumnMeans
 from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.places import places_of
 from sparkgpu.prepare.roles import safe_names
-from sparkgpu.prepare.split import TRAIN, Assigned, SplitRule
+from sparkgpu.prepare.split import TRAIN, SplitRule
 
 _PARTS = 10
 _FEWEST_ROWS = 2
@@ -95,12 +94,11 @@ class MeanCounts:
 class LookAtMeans:
     """The fourth pass over a table, if it has such columns: called with batches, it returns `MeanCounts`.
 
-    `means` are what is looked for, by the feature that has the levels.
+    `features` are those whose levels get means.
     """
 
     rule: SplitRule
     features: tuple[Feature, ...]
-    means: tuple[ColumnMeans, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -110,17 +108,16 @@ class LookAtMeans:
         found = MeanCounts()
         classes = self.rule.target.classes
         for batch in batches:
-            assigned = self.rule.assigned(batch)
-            is_train_N = assigned.split_N == TRAIN
-            label_N = assigned.label_N[is_train_N]
+            part_N = training_parts(self.rule, batch)
+            is_train_N = part_N >= 0
+            label_N = self.rule.target.labels(batch.column(self.rule.target.column))[is_train_N]
             values = (
                 [(label_N == code).astype(np.float64) for code in range(len(classes))]
                 if len(classes) > 2
                 else [label_N.astype(np.float64)]
             )
-            for feature, means in zip(self.features, self.means, strict=True):
+            for feature in self.features:
                 level = as_texts(batch.column(feature.source), feature.type or "string")
-                part_N = parts_of(means, as_numpy(batch.column(ROW_ID)), assigned)
                 columns = {
                     "level": level.filter(pa.array(is_train_N)),
                     "part": part_N[is_train_N],
@@ -131,38 +128,18 @@ class LookAtMeans:
         return found
 
 
-def planned_means(
-    features: Sequence[Feature], folder: Path, *, seed: int, folds: int | None
-) -> tuple[tuple[Feature, ...], tuple[ColumnMeans, ...]]:
-    """The features whose levels get means, and what to look up for each; its files lie below `folder`."""
-    made: dict[str, list[str]] = {}
-    for feature in features:
-        if feature.means_of is not None:
-            made.setdefault(feature.means_of, []).append(feature.name)
-    means = tuple(
-        ColumnMeans(
-            column=name,
-            features=tuple(names),
-            file=str(folder / FOLDER / f"{name}.parquet"),
-            parts=folds or _PARTS,
-            seed=-1 if folds else (seed + 1) % 2**31,  # other tenths than those of the split
-        )
-        for name, names in made.items()
-    )
-    return tuple(feature for feature in features if feature.name in made), means
-
-
-def parts_of(means: ColumnMeans, row_id_N: NDArray[np.int64], assigned: Assigned) -> NDArray[np.int64]:
-    """The part of each row (N,), -1 outside the training rows."""
-    if means.seed < 0:
-        assert assigned.fold_N is not None
+def training_parts(rule: SplitRule, batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """The part of each row (N,): its fold or a tenth drawn from its id; -1 outside the training rows."""
+    assigned = rule.assigned(batch)
+    if assigned.fold_N is not None:
         part_N = assigned.fold_N.astype(np.int64)
     else:
-        part_N = np.floor(places_of(means.seed, row_id_N) * means.parts).astype(np.int64)
+        seed = (rule.seed + 1) % 2**31  # other tenths than those of the split
+        part_N = np.floor(places_of(seed, as_numpy(batch.column(ROW_ID))) * _PARTS).astype(np.int64)
     return np.where(assigned.split_N == TRAIN, part_N, -1)
 
 
-def write_means(means: ColumnMeans, counted: pa.Table) -> None:
+def write_means(file: Path, counted: pa.Table) -> None:
     """Without the levels that tell nothing, and with at most `_MOST_LEVELS`, the most frequent first."""
     total = counted.group_by("level").aggregate([("rows", "sum")])
     kept = total.filter(pc.greater_equal(total["rows_sum"], _FEWEST_ROWS)).sort_by(
@@ -173,6 +150,6 @@ def write_means(means: ColumnMeans, counted: pa.Table) -> None:
     level = pc.if_else(is_kept, counted["level"], pa.scalar(None, pa.string()))
     found = MeanCounts()
     found.add("", counted.set_column(counted.schema.get_field_index("level"), "level", level))
-    Path(means.file).parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     # In one order, so that equal tables give equal sums, whatever the tasks that counted.
-    pq.write_table(found.counted[""].sort_by([("level", "ascending"), ("part", "ascending")]), means.file)
+    pq.write_table(found.counted[""].sort_by([("level", "ascending"), ("part", "ascending")]), file)

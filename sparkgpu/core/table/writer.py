@@ -49,7 +49,7 @@ def table_rows(
 
 
 def slots(features: Sequence[Feature], rows: Rows) -> NDArray[np.float32]:
-    """The assembled vectors (N, F) of rows whose numbers and codes are in two matrices."""
+    """The assembled vectors (N, F) of rows whose numbers and codes are in two matrices; no value is -0."""
     slot_NF = np.empty((len(rows.row_id_N), len(features)), dtype=np.float32)
     numbers, codes = iter(rows.numeric_NF.T), iter(rows.codes_NK.T)
     for place, feature in enumerate(features):
@@ -58,7 +58,7 @@ def slots(features: Sequence[Feature], rows: Rows) -> NDArray[np.float32]:
         else:
             code_N = next(codes)
             slot_NF[:, place] = np.where(code_N < 0, np.float32("nan"), code_N)
-    return slot_NF
+    return slot_NF + np.float32(0)
 
 
 class SplitFile:
