@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.records import SavedModelRecord
-from sparkgpu.core.table.row_groups import RowGroups
+from sparkgpu.core.table.rows import RowGroups
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.h2o.mojo import MOJO, MojoModel, load_mojo
 from sparkgpu.trials.engine import TreesTrial

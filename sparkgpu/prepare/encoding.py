@@ -115,8 +115,8 @@ class Encoder:
     ) -> Rows:
         """The rows of a batch with the columns of `check`; their ids count on from `first`, labels are 0.
 
-        `part_N` are the parts of training rows, whose mean targets leave out their own. Raises `DataError` if a
-        column has a type that cannot be read.
+        `part_N` are the parts of training rows, whose mean targets leave out their own. Raises `DataError` if
+        a column has a type that cannot be read.
         """
         size = batch.num_rows
         numeric_NF = np.empty((size, len(self._schema.numeric)), dtype=np.float32)

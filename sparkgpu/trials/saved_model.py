@@ -12,7 +12,7 @@ from sparkgpu.core.errors import TrialError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord, SavedModelRecord
 from sparkgpu.core.table.predictions import read_predictions
-from sparkgpu.core.table.row_groups import RowGroups
+from sparkgpu.core.table.rows import RowGroups
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score.predictions import align
 from sparkgpu.trials.engine import load_fitted

@@ -19,8 +19,7 @@ from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table import writer
 from sparkgpu.core.table.predictions import read_predictions, write_predictions
-from sparkgpu.core.table.row_groups import RowGroups
-from sparkgpu.core.table.rows import joined, read_rows
+from sparkgpu.core.table.rows import RowGroups, joined, read_rows
 from sparkgpu.core.table.schema import OTHER_LEVEL, TableSchema
 from sparkgpu.core.table.writer import SplitFile
 
@@ -105,29 +104,25 @@ def test_row_groups_are_of_like_size_and_smaller_in_a_wide_table(
     assert written(tmp_path, *parts).metadata.num_row_groups == 4
 
 
-def test_rows_come_sorted_by_row_id_with_every_column_in_step(paths: RunPaths) -> None:
-    write_ids(paths, 0, [7, 3, 11], weight_N=[0.25, 4, 1])
-    write_ids(paths, 1, [1, 9], weight_N=[2, 3])
+def test_rows_come_in_the_order_of_their_files_with_every_column_in_step(paths: RunPaths) -> None:
+    write_ids(paths, 1, [7, 9, 11], weight_N=[0.25, 4, 1])
+    write_ids(paths, 0, [1, 3], weight_N=[2, 3])
     rows = read_rows(paths, schema(weighted=True), "train")
     assert rows.row_id_N.tolist() == [1, 3, 7, 9, 11]
     assert rows.label_N.tolist() == [1, 1, 1, 1, 1] and rows.label_N.dtype == np.int64
     assert rows.numeric_NF.tolist() == [[0.5, 1], [1.5, 3], [3.5, 7], [4.5, 9], [5.5, 11]]
     assert rows.codes_NK.tolist() == [[1], [0], [1], [0], [2]]
     assert rows.numeric_NF.dtype == np.float32 and rows.codes_NK.dtype == np.int32
-    assert rows.weight_N is not None and rows.weight_N.tolist() == [2, 4, 0.25, 3, 1]
+    assert rows.weight_N is not None and rows.weight_N.tolist() == [2, 3, 0.25, 4, 1]
     own = read_rows(paths, schema(), "train", features=False)
     assert own.row_id_N.tolist() == [1, 3, 7, 9, 11] and own.weight_N is None
     assert own.numeric_NF.shape == (5, 0) and own.codes_NK.shape == (5, 0)
 
 
-@pytest.mark.parametrize("first", [0, 10_000])  # the files in order, or the other way round
 @pytest.mark.parametrize("every", [1, 3])
-def test_every_row_or_every_third_one_is_read_from_many_batches(
-    paths: RunPaths, first: int, every: int
-) -> None:
-    write_ids(paths, 0, list(range(first, 20_000)))
-    if first:
-        write_ids(paths, 1, list(range(first)))
+def test_every_row_or_every_third_one_is_read_from_many_blocks(paths: RunPaths, every: int) -> None:
+    write_ids(paths, 0, list(range(10_000)))
+    write_ids(paths, 1, list(range(10_000, 20_000)))
     rows = read_rows(paths, schema(), "train", every=every)
     wanted_N = np.arange(0, 20_000, every)
     assert (rows.row_id_N == wanted_N).all() and (rows.label_N == wanted_N % 2).all()
@@ -163,11 +158,11 @@ def test_rows_come_in_blocks_of_several_row_groups_with_the_same_values(paths: R
 
 
 def test_folds_cut_train_and_valid_out_of_the_training_split(paths: RunPaths) -> None:
-    write_ids(paths, 0, [4, 2, 0], fold_N=[1, 1, 0])
-    write_ids(paths, 1, [3, 1], fold_N=[0, 2])
+    write_ids(paths, 0, [0, 2, 4], fold_N=[0, 1, 1])
+    write_ids(paths, 1, [5, 7], fold_N=[2, 0])
     write_ids(paths, 0, [9], split="test")
     folded = schema(folds=3)
-    assert read_rows(paths, folded, "train", fold=1).row_id_N.tolist() == [0, 1, 3]
+    assert read_rows(paths, folded, "train", fold=1).row_id_N.tolist() == [0, 5, 7]
     valid = read_rows(paths, folded, "valid", fold=1)
     assert valid.row_id_N.tolist() == [2, 4] and valid.numeric_NF[:, 1].tolist() == [2, 4]
     assert valid.codes_NK[:, 0].tolist() == [2, 1]

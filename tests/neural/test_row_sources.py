@@ -18,8 +18,7 @@ from planted import fit, plant
 from sparkgpu.core.config.models import DataLoaderConfig, NeuralConfig
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.table.row_groups import RowGroups
-from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.rows import RowGroups, read_rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.preprocess import QuantileNormal
 from sparkgpu.neural.rows import fitted

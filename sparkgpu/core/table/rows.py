@@ -1,15 +1,19 @@
-"""Reads the prepared table into arrays. pyarrow and numpy only.
+"""Reads the prepared table into arrays, whole or block by block. pyarrow and numpy only.
 
-Rows always come in ascending order of their ids, for any distribution over files. Features are decoded batch
-by batch directly into one float32 and one int32 matrix, so a table is never in memory twice.
+Rows come in the order of their ids, which is that of the files' names and of the rows in them. Features are
+decoded block by block into one float32 and one int32 matrix, so a table is never in memory twice.
+
+A block is some thousand consecutive rows of one row group. In a random order, blocks come from several row
+groups in turn, since a sorted source is also sorted in the table.
 
 N rows, F numeric features, K categorical features, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +27,8 @@ from sparkgpu.core.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, T
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH_ROWS = 16_384  # a batch and its rows of the matrices fit the cache
+_BLOCK_ROWS = 8_192
+_OPEN_GROUPS = 8  # open at a time: enough to mix rows, few enough for their buffers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,10 @@ class Rows:
             numeric_NF=self.numeric_NF[which],
             codes_NK=self.codes_NK[which],
         )
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """What there is of each row, in one order."""
+        return [array for field in fields(self) if (array := getattr(self, field.name)) is not None]
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
@@ -76,71 +85,142 @@ def read_rows(
     """
     import pyarrow as pa
 
-    folded = fold is not None and split != "test"
-    assert not folded or schema.folds is not None
-    folder = paths.split("train" if folded else split)
-    try:
-        files = files_of(folder)
-        own = _read_own(files, schema, folded=folded) if files else {}
-        kept_N = np.arange(len(own[ROW_ID])) if files else np.empty(0, dtype=np.int64)
-        if folded and files:
-            kept_N = np.flatnonzero((own[FOLD] == fold) == (split == "valid"))
-        if len(kept_N) == 0:
-            which = f"split {split}" if fold is None else f"split {split} of fold {fold}"
-            raise DataError(f"{paths.table}: the prepared table holds no rows of {which}. Prepare it again.")
-        row_id_N = own[ROW_ID][kept_N]
-        if not _ascends(row_id_N):
-            kept_N = kept_N[np.argsort(row_id_N, kind="stable")]
-        kept_N = kept_N[::every]
-        numeric, categorical = (schema.numeric, schema.categorical) if features else ((), ())
-        numeric_NF = np.empty((len(kept_N), len(numeric)), dtype=np.float32)
-        codes_NK = np.empty((len(kept_N), len(categorical)), dtype=np.int32)
-        if numeric or categorical:
-            _fill(files, schema, kept_N, len(own[ROW_ID]), numeric_NF, codes_NK)
-            pa.default_memory_pool().release_unused()
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{folder}: the prepared table cannot be read ({_line(error)}).") from error
-    weight_N = own.get(WEIGHT)
+    if not features:
+        schema = schema.model_copy(update={"features": ()})
+    groups = RowGroups(paths, schema, split, fold=fold)
+    most = -(-groups.rows // every)  # with folds there are fewer; the system gives no memory for the rest
+    found = _empty(schema, most)
+    seen = end = 0
+    for block in groups.blocks():
+        part = block.part(slice(-seen % every, None, every))
+        begin, end = end, end + len(part.row_id_N)
+        seen += len(block.row_id_N)
+        for whole, own in zip(found.arrays(), part.arrays(), strict=True):
+            whole[begin:end] = own
+    if not end:
+        which = f"split {split}" if fold is None else f"split {split} of fold {fold}"
+        raise DataError(f"{paths.table}: the prepared table holds no rows of {which}. Prepare it again.")
+    for whole in found.arrays():
+        whole.resize((end, *whole.shape[1:]), refcheck=False)
+    pa.default_memory_pool().release_unused()
+    return found
+
+
+def _empty(schema: TableSchema, rows: int) -> Rows:
+    """Rows to be filled."""
     return Rows(
-        row_id_N=own[ROW_ID][kept_N].astype(np.int64),
-        label_N=own[LABEL][kept_N].astype(np.int64 if schema.classes else np.float64),
-        weight_N=None if weight_N is None else weight_N[kept_N].astype(np.float32),
-        numeric_NF=numeric_NF,
-        codes_NK=codes_NK,
+        row_id_N=np.empty(rows, dtype=np.int64),
+        label_N=np.empty(rows, dtype=np.int64 if schema.classes else np.float64),
+        weight_N=np.empty(rows, dtype=np.float32) if schema.weighted else None,
+        numeric_NF=np.empty((rows, len(schema.numeric)), dtype=np.float32),
+        codes_NK=np.empty((rows, len(schema.categorical)), dtype=np.int32),
     )
 
 
-def _read_own(files: list[Path], schema: TableSchema, *, folded: bool) -> dict[str, NDArray[Any]]:
-    """Our own columns of all files, concatenated."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+@dataclass(frozen=True, kw_only=True)
+class RowGroup:
+    """One row group of one file of a split, and its number of rows."""
 
-    columns = [ROW_ID, LABEL, *([WEIGHT] if schema.weighted else []), *([FOLD] if folded else [])]
-    # Not `read_table`, which loads pandas.
-    found = pa.concat_tables(pq.ParquetFile(file).read(columns=columns) for file in files)
-    return {column: as_numpy(found[column]) for column in columns}
+    file: Path
+    index: int
+    rows: int
+
+
+class RowGroups:
+    """The rows of a split or, with `fold`, the rows of split train inside or outside that fold.
+
+    For callers that cannot hold all of them. Raises `DataError`, here and in each method, if the table cannot
+    be read.
+    """
+
+    def __init__(
+        self, paths: RunPaths, schema: TableSchema, split: SplitName, *, fold: int | None = None
+    ) -> None:
+        import pyarrow.parquet as pq
+
+        folded = fold is not None and split != "test"
+        assert not folded or schema.folds is not None
+        self._folder = paths.split("train" if folded else split)
+        self._schema = schema
+        self._fold = fold if folded else None
+        self._in_fold = split == "valid"
+        with self._refusing():
+            self.groups = tuple(
+                RowGroup(file=file, index=index, rows=metadata.row_group(index).num_rows)
+                for file in files_of(self._folder)
+                for metadata in [pq.read_metadata(file)]
+                for index in range(metadata.num_row_groups)
+            )
+
+    @property
+    def rows(self) -> int:
+        """The rows of all folds."""
+        return sum(group.rows for group in self.groups)
+
+    def thinned(self, most_rows: int) -> None:
+        """Keep evenly spaced row groups with at most about `most_rows` rows, and at least one group."""
+        self.groups = self.groups[:: -(-self.rows // most_rows) or 1]
+
+    def blocks(self, random: np.random.Generator | None = None) -> Iterator[Rows]:
+        """Every row once: in the files' order or, with `random`, from several row groups at a time."""
+        order = np.arange(len(self.groups)) if random is None else random.permutation(len(self.groups))
+        waiting = [self.groups[index] for index in order[::-1]]
+        most = 1 if random is None else _OPEN_GROUPS
+        reading: list[Iterator[Rows]] = []
+        with self._refusing():
+            while waiting or reading:
+                while waiting and len(reading) < most:
+                    reading.append(self._read(waiting.pop()))
+                place = 0 if random is None else int(random.integers(len(reading)))
+                block = next(reading[place], None)
+                if block is None:
+                    del reading[place]
+                elif len(block.row_id_N):
+                    yield block
+
+    def _read(self, group: RowGroup) -> Iterator[Rows]:
+        import pyarrow.parquet as pq
+
+        own = [ROW_ID, LABEL]
+        own += [WEIGHT] if self._schema.weighted else []
+        own += [FOLD] if self._fold is not None else []
+        names = [*own, *(feature.name for feature in self._schema.features)]
+        with pq.ParquetFile(group.file) as file:
+            for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group.index], columns=names):
+                yield self._decoded(batch)
+
+    def _decoded(self, batch: pa.RecordBatch) -> Rows:
+        import pyarrow as pa
+
+        if self._fold is not None:
+            in_fold = np.equal(as_numpy(batch.column(FOLD)), self._fold)
+            batch = batch.filter(pa.array(in_fold == self._in_fold))
+        rows = _empty(self._schema, batch.num_rows)
+        rows.row_id_N[:] = as_numpy(batch.column(ROW_ID))
+        rows.label_N[:] = as_numpy(batch.column(LABEL))
+        if rows.weight_N is not None:
+            rows.weight_N[:] = as_numpy(batch.column(WEIGHT))
+        for place, feature in enumerate(self._schema.numeric):
+            rows.numeric_NF[:, place] = _slot(batch, feature.name)
+        for place, feature in enumerate(self._schema.categorical):
+            code_N = _slot(batch, feature.name)
+            rows.codes_NK[:, place] = np.where(np.isnan(code_N), -1, code_N)
+        return rows
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        import pyarrow as pa
+
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            line, *_ = str(error).strip().splitlines() or [type(error).__name__]
+            raise DataError(f"{self._folder}: the prepared table cannot be read ({line}).") from error
 
 
 def files_of(folder: Path) -> list[Path]:
     """The complete files of a split, by name."""
     return sorted(file for file in folder.glob("*.parquet") if file.name[0] not in "._")
-
-
-def decode(
-    batch: pa.RecordBatch,
-    schema: TableSchema,
-    numeric_NF: NDArray[np.float32],
-    codes_NK: NDArray[np.int32],
-    *,
-    wanted: slice | NDArray[np.int64] = slice(None),
-    target: slice | NDArray[np.int64] = slice(None),
-) -> None:
-    """Write the features of the rows `wanted` of a batch into the rows `target` of both matrices."""
-    for place, feature in enumerate(schema.numeric):
-        numeric_NF[target, place] = _slot(batch, feature.name)[wanted]
-    for place, feature in enumerate(schema.categorical):
-        code_N = _slot(batch, feature.name)[wanted]
-        codes_NK[target, place] = np.where(np.isnan(code_N), -1, code_N)
 
 
 def _slot(batch: pa.RecordBatch, name: str) -> NDArray[np.float32]:
@@ -153,64 +233,8 @@ def _slot(batch: pa.RecordBatch, name: str) -> NDArray[np.float32]:
     return as_numpy(column)
 
 
-def _fill(
-    files: list[Path],
-    schema: TableSchema,
-    kept_N: NDArray[np.int64],
-    rows: int,
-    numeric_NF: NDArray[np.float32],
-    codes_NK: NDArray[np.int32],
-) -> None:
-    """Decode the files, `rows` rows in all, into the matrices; row i is row `kept_N[i]` of the files."""
-    import pyarrow.parquet as pq
-
-    place_R: NDArray[np.int64] | None = None
-    if not (len(kept_N) == rows and _ascends(kept_N)):
-        place_R = np.full(rows, -1)
-        place_R[kept_N] = np.arange(len(kept_N))
-    names = [feature.name for feature in schema.features]
-    begin = 0
-    for path in files:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=names):
-                end = begin + batch.num_rows
-                if place_R is None:
-                    decode(batch, schema, numeric_NF, codes_NK, target=slice(begin, end))
-                else:
-                    wanted = np.flatnonzero(place_R[begin:end] >= 0)
-                    target = place_R[begin:end][wanted]
-                    decode(batch, schema, numeric_NF, codes_NK, wanted=wanted, target=target)
-                begin = end
-
-
 def as_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Numbers without nulls, read-only. pyarrow's own `to_numpy` loads pandas (50 MB, half a second)."""
     chunks = column.chunks if hasattr(column, "chunks") else [column]
     parts = [np.from_dlpack(chunk) for chunk in chunks]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def as_float32(column: pa.Array) -> NDArray[np.float32]:
-    """A column as float32; nulls become NaN, and values outside float32 the nearest infinity."""
-    import pyarrow as pa
-
-    return _filled(column.cast(pa.float32(), safe=False), np.float32("nan"))
-
-
-def _filled(column: pa.Array, value: Any) -> NDArray[Any]:
-    """Numbers with `value` in place of nulls."""
-    if column.null_count == 0:
-        return as_numpy(column)
-    validity, data = column.buffers()
-    begin, end = column.offset, column.offset + len(column)
-    is_valid_N = np.unpackbits(np.frombuffer(validity, dtype=np.uint8), bitorder="little")[begin:end]
-    values_N = np.frombuffer(data, dtype=column.type.to_pandas_dtype())[begin:end]
-    return np.where(is_valid_N, values_N, values_N.dtype.type(value))
-
-
-def _ascends(values_N: NDArray[np.int64]) -> bool:
-    return bool((values_N[1:] > values_N[:-1]).all())
-
-
-def _line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -14,8 +14,7 @@ import torch
 
 from sparkgpu.core.config.models import NeuralConfig
 from sparkgpu.core.config.parameters import NeuralParameters
-from sparkgpu.core.table.row_groups import RowGroups
-from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.rows import RowGroups, read_rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.nets.network import find_network, input_shape
 from sparkgpu.neural.rows.loader import LoadedSource

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparkgpu.core.table.row_groups import RowGroups
-from sparkgpu.core.table.rows import Rows, joined
+from sparkgpu.core.table.rows import RowGroups, Rows, joined
 from sparkgpu.neural.nets.dropout import derived_seed
 from sparkgpu.neural.preprocess import NumericTransform
 from sparkgpu.neural.rows.resident import ResidentRows, raw_rows, sent

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.table.row_groups import RowGroups
-from sparkgpu.core.table.rows import Rows, joined
+from sparkgpu.core.table.rows import RowGroups, Rows, joined
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score.predictions import user_weights
 from sparkgpu.score.rows import FloatArray

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.table.rows import Rows, joined
+from sparkgpu.core.table.rows import RowGroups, Rows, joined
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.score.predictions import user_weights
 from sparkgpu.score.rows import FloatArray
@@ -63,8 +63,6 @@ def own_features(schema: TableSchema) -> TableSchema:
 
 def read_sample(paths: RunPaths, schema: TableSchema, split: SplitName) -> Sample | None:
     """Evenly spaced rows of a split; None if it has no rows. Raises `DataError` if it cannot be read."""
-    from sparkgpu.core.table.row_groups import RowGroups
-
     features = max(len(schema.features), 1)
     groups = RowGroups(paths, schema, split)
     total = sum(group.rows for group in groups.groups)
