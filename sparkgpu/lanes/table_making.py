@@ -51,7 +51,7 @@ class TableMaking:
 
         import_for_rows()
         rows, found = self._find_out()
-        write_by_arrow(rows, found, config=self._config, paths=self._paths, events=self._events)
+        write_by_arrow(rows, found, paths=self._paths, events=self._events)
         self._remove_copy(rows)
 
     def find_out_beside(self) -> None:
@@ -76,11 +76,11 @@ class TableMaking:
                 )
             else:
                 rows, found = self._found.result()
-                if not writes_here(found.schema.rows, len(found.schema.features)):
+                if not writes_here(found.schema):
                     in_background(lambda: warm_up(session))  # the Python workers that will write the table
                 with refusing_unreadable(self._source):
                     table = open_local(session, rows)
-                    _, save = write_by_spark(session, table, found, config=config, paths=paths, events=events)
+                    _, save = write_by_spark(session, table, found, paths=paths, events=events)
                 self._saving = in_background(save)
                 self._remove_copy(rows)
         except Exception as error:

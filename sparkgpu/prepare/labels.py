@@ -5,29 +5,27 @@ N rows of a batch.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparkgpu.core.config.keys import DataConfig
 from sparkgpu.core.errors import DataError
-from sparkgpu.core.table import schema as names
-from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.prepare.column_types import is_number
 from sparkgpu.prepare.column_values import as_float64, numbers
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.target import Target
 
 
-def check_weight_type(config: DataConfig, kind: str) -> None:
+def check_weight_type(column: str, kind: str) -> None:
     if not is_number(kind) and kind not in ("boolean", "string"):
         raise DataError(
-            f"data.weight {config.weight!r} is of type {kind}; a weight must be a number. "
-            "Choose another column."
+            f"data.weight {column!r} is of type {kind}; a weight must be a number. Choose another column."
         )
 
 
@@ -38,17 +36,15 @@ def weights_of(column: pa.Array) -> NDArray[np.float64]:
         return np.where((weight_N >= 0) & (weight_N <= FLOAT32_MAX), weight_N, np.nan)
 
 
-def check_counted_weights(config: DataConfig, target: Target, *, good: int, positive: int) -> None:
-    """Refuse weights unless each row with a target has one, and some count."""
-    if not config.weight:
-        return
-    if good < target.rows:
+def check_counted_weights(column: str, rows: int, *, good: int, positive: int) -> None:
+    """Refuse weights unless each of the `rows` with a target has one, and some count."""
+    if good < rows:
         raise DataError(
-            f"data.weight {config.weight!r}: {target.rows - good:,} rows have no number from 0 to "
-            "3.4e38. Correct or remove them."
+            f"data.weight {column!r}: {rows - good:,} rows have no number from 0 to 3.4e38. "
+            "Correct or remove them."
         )
     if not positive:
-        raise DataError(f"data.weight {config.weight!r} is zero in all {good:,} rows. Choose another column.")
+        raise DataError(f"data.weight {column!r} is zero in all {good:,} rows. Choose another column.")
 
 
 def class_weights(config: DataConfig, target: Target) -> tuple[float, ...]:
@@ -60,34 +56,28 @@ def class_weights(config: DataConfig, target: Target) -> tuple[float, ...]:
 
 
 def training_weights(
-    config: DataConfig, balance: tuple[float, ...], batch: pa.RecordBatch, class_N: NDArray[Any]
+    schema: TableSchema, batch: pa.RecordBatch, class_N: NDArray[Any]
 ) -> NDArray[np.float64] | None:
     """The weight of each row (N,) of a batch, None where rows have none."""
-    weight_N = weights_of(batch.column(config.weight)) if config.weight else None
-    if not balance:
+    weight_N = weights_of(batch.column(schema.weight)) if schema.weight else None
+    if not schema.class_weights:
         return weight_N
-    each_N: NDArray[np.float64] = np.asarray(balance)[class_N]
+    each_N: NDArray[np.float64] = np.asarray(schema.class_weights)[class_N]
     return each_N if weight_N is None else weight_N * each_N
 
 
-def check_weights(folder: Path, schema: TableSchema) -> None:
-    """Refuse a table in `folder` with a split, or a fold, in which no row counts: it could not be scored."""
-    for split in ("train", "valid", "test") if schema.weight is not None else ():
-        folds = [names.FOLD] if schema.folds is not None and split == "train" else []
-        columns = [names.WEIGHT, *folds]
-        files = sorted((folder / f"{names.SPLIT}={split}").glob("*.parquet"))
-        parts = [pq.ParquetFile(file).read(columns=columns) for file in files]
-        if not parts:
-            continue  # with folds there need be no validation rows
-        weight_N, *fold_N = (
-            np.concatenate([part[column].to_numpy() for part in parts]) for column in columns
-        )
-        wholes = {f"split {split}": weight_N}
-        if fold_N:
-            wholes |= {f"fold {fold}": weight_N[fold_N[0] == fold] for fold in range(schema.folds or 0)}
-        for name, weight_N in wholes.items():
-            if len(weight_N) and not (weight_N > 0).any():
-                raise DataError(
-                    f"data.weight {schema.weight!r} is zero in all {len(weight_N):,} rows of {name}, so "
-                    "nothing there would count. Choose another column, or another split."
-                )
+def check_weights(paths: RunPaths, schema: TableSchema) -> None:
+    """Refuse a table with a split, or a fold, in which no row counts: it could not be scored."""
+    if schema.weight is None:
+        return
+    splits: tuple[SplitName, ...] = ("train", "valid", "test")
+    parts: list[tuple[SplitName, int | None]] = [(name, None) for name in splits if schema.splits[name]]
+    for split, fold in [*parts, *(("valid", fold) for fold in range(schema.folds or 0))]:
+        weight_N = read_rows(paths, schema, split, fold=fold, features=False).weight_N
+        assert weight_N is not None
+        if not weight_N.any():
+            where = f"split {split}" if fold is None else f"fold {fold}"
+            raise DataError(
+                f"data.weight {schema.weight!r} is zero in all {len(weight_N):,} rows of {where}, so nothing "
+                "there would count. Choose another column, or another split."
+            )

@@ -9,18 +9,15 @@ temporary name and renamed as a whole, so ``table/schema.json`` appears only whe
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.values import Role
-from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
@@ -29,15 +26,15 @@ from sparkgpu.core.table.source import TEXT_FORMATS, Source
 from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, columns_of, schema_of
 from sparkgpu.prepare.features import features_of
 from sparkgpu.prepare.kernel import Look, merged
-from sparkgpu.prepare.labels import check_counted_weights, check_weight_type, check_weights, class_weights
+from sparkgpu.prepare.labels import check_counted_weights, check_weight_type, check_weights
 from sparkgpu.prepare.level_means import means_file
 from sparkgpu.prepare.levels import LookAtLevels, categories, useless
-from sparkgpu.prepare.local_rows import LocalRows, Work
+from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
 from sparkgpu.prepare.roles import TableStatistics
 from sparkgpu.prepare.spark_rows import SparkRows
 from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
-from sparkgpu.prepare.split import LookAtSplit, SplitRule, check_split_column, exact_classes, fitted_rule
+from sparkgpu.prepare.split import LookAtSplit, SplitRule, check_split_column, fitted_rule
 from sparkgpu.prepare.table_rows import (
     RowWriter,
     with_mean_columns,
@@ -46,33 +43,10 @@ from sparkgpu.prepare.table_rows import (
 )
 from sparkgpu.prepare.target import Target, find_target
 from sparkgpu.prepare.target_means import LookAtMeans, with_means, write_means
+from sparkgpu.prepare.text import no_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import DataFrame, SparkSession
-
-ResultT = TypeVar("ResultT")
-
-
-class TableRows(Protocol):
-    """The rows of a source, wherever they are: files of this machine, or what a Spark session holds.
-
-    `schema` and `types` are the columns in Arrow's types and in Spark's spelling; some of the `num_files` may
-    lack columns (`absent`: in how many).
-    """
-
-    @property
-    def schema(self) -> pa.Schema: ...
-    @property
-    def types(self) -> Mapping[str, str]: ...
-    @property
-    def absent(self) -> Mapping[str, int]: ...
-    @property
-    def num_files(self) -> int: ...
-
-    def map(self, work: Work[ResultT], columns: Sequence[str]) -> list[ResultT]:
-        """What `work` makes of the batches of each part, with the row id and these columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +55,11 @@ class Found:
 
     schema: TableSchema
     rule: SplitRule
-    balance: tuple[float, ...]
 
 
-def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, events: EventWriter) -> Found:
+def find_out(
+    rows: LocalRows | SparkRows, *, name: str, config: RunConfig, paths: RunPaths, events: EventWriter
+) -> Found:
     """Roles, target, split, levels and mean targets of the table `name`, in a few passes over its rows.
 
     Raises `DataError` if the table is unusable.
@@ -97,7 +72,7 @@ def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, 
             roles[target_name] = "numeric"
         found = merged(rows.map(Look(schema=rows.schema, target=target_name, roles=roles), list(types)))
         if found.rows == 0:
-            raise DataError(f"{name}: the table has no rows. Give a table with rows.")
+            raise no_rows(name)
         statistics = TableStatistics(rows=found.rows, columns=found.statistics(types))
         target = find_target(statistics.columns[target_name], config.data.task)
         columns = columns_of(statistics, config)
@@ -112,14 +87,14 @@ def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, 
         features = features_of(columns.roles, types, levels, statistics.as_they_are(columns.roles))
         if config.data.target_means:
             features = with_means(features, levels, target.classes)
-        shutil.rmtree(table_folder(paths), ignore_errors=True)
+        made = _in_making(paths)
+        shutil.rmtree(made.root, ignore_errors=True)
         made_of = {feature.means_of for feature in features}
         if capped := tuple(feature for feature in features if feature.name in made_of):
             look_at_means = LookAtMeans(rule=rule, features=capped)
             counts = merged(rows.map(look_at_means, look_at_means.columns))
             for feature, counted in counts.counted.items():
-                write_means(means_file(table_folder(paths), feature), counted)
-    balance = class_weights(config.data, target)
+                write_means(means_file(made.table, feature), counted)
     schema = schema_of(
         config,
         name,
@@ -131,22 +106,23 @@ def find_out(rows: TableRows, *, name: str, config: RunConfig, paths: RunPaths, 
         num_files=rows.num_files,
         fingerprint=found.fingerprint(types),
     )
-    return Found(schema=schema, rule=rule, balance=balance)
+    return Found(schema=schema, rule=rule)
 
 
-def _split_rule(rows: TableRows, config: RunConfig, target: Target) -> SplitRule:
+def _split_rule(rows: LocalRows | SparkRows, config: RunConfig, target: Target) -> SplitRule:
     column = config.split.column if config.split.kind != "random" else None
     split = config.split.model_copy(update={"column": column})
     check_split_column(split, rows.types)
     if config.data.weight:
-        check_weight_type(config.data, rows.types[config.data.weight])
-    stratified = split.kind in ("random", "column")
-    class_rows = target.rows_by_class if stratified else dict.fromkeys(target.rows_by_class, 0)
-    rule = SplitRule(config=split, kind=rows.types[column] if column else "", seed=config.seed, target=target)
-    look = LookAtSplit(rule=rule, weight=config.data.weight, exact=exact_classes(split, class_rows))
+        check_weight_type(config.data.weight, rows.types[config.data.weight])
+    rule = SplitRule(config=split, seed=config.seed, target=target)
+    look = LookAtSplit(rule=rule, weight=config.data.weight)
     found = merged(rows.map(look, look.columns))
-    check_counted_weights(config.data, target, good=found.good_weights, positive=found.positive_weights)
-    return fitted_rule(rule, found, class_rows)
+    if config.data.weight:
+        check_counted_weights(
+            config.data.weight, target.rows, good=found.good_weights, positive=found.positive_weights
+        )
+    return fitted_rule(rule, found)
 
 
 def prepare_in_session(
@@ -165,41 +141,30 @@ def prepare_in_session(
             if source.format in TEXT_FORMATS:  # its lines would be parsed again for each pass
                 stack.callback(table.persist().unpersist)
         found = find_out(SparkRows(table), name=source.name, config=config, paths=paths, events=events)
-        schema, save = write_by_spark(session, table, found, config=config, paths=paths, events=events)
+        schema, save = write_by_spark(session, table, found, paths=paths, events=events)
         save()
         return schema
 
 
-def write_by_arrow(
-    rows: LocalRows, found: Found, *, config: RunConfig, paths: RunPaths, events: EventWriter
-) -> TableSchema:
+def write_by_arrow(rows: LocalRows, found: Found, *, paths: RunPaths, events: EventWriter) -> TableSchema:
     """Write the table with the transform that predictions apply, in threads. Returns its schema."""
-    with events.phase("writing the table"), _made_whole(paths) as folder:
-        splits = write_encoded(rows, found.schema, _writer(folder, found, config))
-        return _complete(folder, found, splits, paths)
+    with events.phase("writing the table"), _written(found, paths) as writer:
+        return _complete(writer, write_encoded(rows, writer), paths)
 
 
 def write_by_spark(
-    session: SparkSession,
-    table: DataFrame,
-    found: Found,
-    *,
-    config: RunConfig,
-    paths: RunPaths,
-    events: EventWriter,
+    session: SparkSession, table: DataFrame, found: Found, *, paths: RunPaths, events: EventWriter
 ) -> tuple[TableSchema, Callable[[], None]]:
     """Write what the pipeline makes of `table` (row id and the user's columns).
 
     Returns the schema, and what saves the pipeline: a second's work, for which nobody has to wait.
-
     """
     types = dict(table.dtypes)
-    with events.phase("writing the table"), _made_whole(paths) as folder:
-        writer = _writer(folder, found, config)
+    with events.phase("writing the table"), _written(found, paths) as writer:
         model = pipeline_model(session, found.schema.features, types)
-        assembled, vector = model.transform(with_mean_columns(table, writer)), vector_name(types)
-        splits = write_assembled(assembled, vector, writer, rows=found.schema.rows)
-        return _complete(folder, found, splits, paths), partial(_save, model, paths)
+        assembled = model.transform(with_mean_columns(table, writer))
+        splits = write_assembled(assembled, vector_name(types), writer)
+        return _complete(writer, splits, paths), partial(_save, model, paths)
 
 
 def _save(model: Any, paths: RunPaths) -> None:
@@ -210,39 +175,29 @@ def _save(model: Any, paths: RunPaths) -> None:
     made.replace(paths.pipeline)
 
 
-def _writer(folder: Path, found: Found, config: RunConfig) -> RowWriter:
-    return RowWriter(
-        folder=folder,
-        features=found.schema.features,
-        rule=found.rule,
-        data=config.data,
-        balance=found.balance,
-    )
-
-
-def table_folder(paths: RunPaths) -> Path:
-    """Where the table is made, under another name until it is complete."""
-    return paths.root / ".table"
+def _in_making(paths: RunPaths) -> RunPaths:
+    """Where the table is made, until it is complete."""
+    return RunPaths(root=paths.root / ".table")
 
 
 @contextmanager
-def _made_whole(paths: RunPaths) -> Iterator[Path]:
-    """The folder of the table, with nothing but mean targets in it; what is still there at the end goes."""
-    folder = table_folder(paths)
-    folder.mkdir(parents=True, exist_ok=True)
+def _written(found: Found, paths: RunPaths) -> Iterator[RowWriter]:
+    """What writes the rows beside their mean targets; what is still there at the end goes."""
+    made = _in_making(paths)
+    made.table.mkdir(parents=True, exist_ok=True)
     try:
-        yield folder
+        yield RowWriter(paths=made, schema=found.schema, rule=found.rule)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(made.root, ignore_errors=True)
 
 
-def _complete(folder: Path, found: Found, splits: Mapping[str, int], paths: RunPaths) -> TableSchema:
-    """Make the table in `folder` the run's table, if its rows suffice. Raises `DataError`."""
+def _complete(writer: RowWriter, splits: Mapping[str, int], paths: RunPaths) -> TableSchema:
+    """Make the table that was written the run's table, if its rows suffice. Raises `DataError`."""
     counted = {name: splits.get(name, 0) for name in ("train", "valid", "test")}
-    schema = found.schema.model_copy(update={"splits": counted})
+    schema = writer.schema.model_copy(update={"splits": counted})
     check_splits(schema)
-    check_weights(folder, schema)
-    write_json(folder / "schema.json", schema)
+    check_weights(writer.paths, schema)
+    write_json(writer.paths.schema, schema)
     shutil.rmtree(paths.table, ignore_errors=True)
-    folder.replace(paths.table)
+    writer.paths.table.replace(paths.table)
     return schema

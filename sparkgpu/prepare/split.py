@@ -25,7 +25,7 @@ from sparkgpu.core.config.keys import SplitConfig
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.words import listed
-from sparkgpu.prepare.column_types import is_number
+from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.column_values import as_float64, as_texts, decoded, numbers, timestamps
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.hashes import value_hashes
@@ -40,6 +40,7 @@ _EXACT_ROWS = 100_000
 
 Cuts = Mapping[int, Sequence[float]]
 """By class (only 0 if there are none), the place up to which rows belong to each share."""
+Places = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,6 @@ class SplitRule:
     """
 
     config: SplitConfig
-    kind: str
     seed: int
     target: Target
     names_valid: bool = True
@@ -70,38 +70,49 @@ class SplitRule:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that `assigned` needs beside the row id."""
-        return tuple(
-            dict.fromkeys([self.target.column, *([self.config.column] if self.config.column else [])])
+        return tuple(name for name in {self.target.column: 0, self.config.column: 0} if name is not None)
+
+    @property
+    def keeps_units(self) -> bool:
+        """Whether equal values of the column stay together; classes then do not matter."""
+        return self.config.kind in ("group", "time")
+
+    @property
+    def exact_classes(self) -> frozenset[int]:
+        """The classes that are cut at exact shares, for which the place of each row is needed."""
+        # Folds are even, and the places of rows that a column has chosen are not evenly spread any more.
+        always = self.config.folds is not None or self.config.kind == "column"
+        return frozenset(
+            code for code, rows in self.target.rows_by_class.items() if always or rows <= _EXACT_ROWS
         )
 
-    def places(self, batch: pa.RecordBatch) -> NDArray[np.float64]:
+    def places(self, batch: pa.RecordBatch) -> Places:
         """Where each row (N,) lies on the line that is cut: a hash in [0, 1) or, by time, latest first."""
-        if self.config.kind in ("random", "column") or self.config.column is None:
+        if not self.keeps_units:
             return places_of(self.seed, as_numpy(batch.column(ROW_ID)))
         column = batch.column(self.config.column)
         if self.config.kind == "group":
             hash_N = value_hashes(column) ^ np.uint64(self.seed * 0x9E3779B97F4A7C15 % 2**64)
             return as_places(mixed(hash_N))
-        if is_number(self.kind):
+        if is_number(spark_type(column.type)):
             return -as_float64(numbers(column))
         return -as_numpy(timestamps(column).view(pa.int64()).fill_null(0)).astype(np.float64)
 
-    def named(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
-        """The split (N,) that the column names; `NONE` for other texts."""
-        text = _split_names(batch.column(self.config.column), self.kind)
-        code = pc.index_in(text, value_set=pa.array(list(SPLITS))).fill_null(-1)
-        return (as_numpy(code) + 1).astype(np.int8)
+    def named(self, batch: pa.RecordBatch) -> pa.Array:
+        """The text (N,) in the column of the split, which should be the name of one."""
+        return pc.utf8_lower(pc.utf8_trim(as_texts(batch.column(self.config.column), "string"), " "))
 
     def assigned(self, batch: pa.RecordBatch) -> Assigned:
         """The split, fold and label of the rows of a batch with the row id and `columns`."""
         label_N = self.target.labels(batch.column(self.target.column))
         has_label_N, class_N = self.target.classes_of(label_N)
+        if self.keeps_units:
+            class_N = np.zeros_like(class_N)
         place_N = self.places(batch)
         if self.config.kind == "column":
-            split_N = self.named(batch)
+            split_N = _codes(self.named(batch))
             if not self.names_valid and not self.config.folds:
-                is_valid_N = (split_N == TRAIN) & _within(place_N, class_N, self.cuts, 0)
-                split_N = np.where(is_valid_N, np.int8(VALID), split_N)
+                split_N[(split_N == TRAIN) & _within(place_N, class_N, self.cuts, 0)] = VALID
         else:
             split_N = np.full(len(place_N), TRAIN, dtype=np.int8)
             if not self.config.folds:
@@ -119,44 +130,44 @@ class SplitRule:
 
 @dataclass(kw_only=True)
 class SplitFindings:
-    """What batches showed: places by class, where cuts are exact; rows by unit; splits that are named."""
+    """What batches showed: the places of rows by class, where cuts are exact; splits that are named.
 
-    places: dict[int, list[NDArray[np.float64]]] = field(default_factory=dict)
-    unit_place_U: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    unit_rows_U: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    Where units stay together, `places` of class 0 are those of units, with the number of rows in each.
+    """
+
+    places: dict[int, list[Places]] = field(default_factory=dict)
+    unit_rows: list[NDArray[np.int64]] = field(default_factory=list)
     named: set[str | None] = field(default_factory=set)
     nulls: int = 0
     good_weights: int = 0
     positive_weights: int = 0
 
-    def add_units(self, place_N: NDArray[np.float64], rows_N: NDArray[np.int64]) -> None:
-        both_N = np.concatenate([self.unit_place_U, place_N])
-        self.unit_place_U, unit_N = np.unique(both_N, return_inverse=True)
-        rows = np.concatenate([self.unit_rows_U, rows_N])
-        self.unit_rows_U = np.bincount(unit_N, weights=rows, minlength=len(self.unit_place_U)).astype(
-            np.int64
-        )
-
     def merge(self, other: SplitFindings) -> None:
         for code, parts in other.places.items():
             self.places.setdefault(code, []).extend(parts)
-        self.add_units(other.unit_place_U, other.unit_rows_U)
+        self.unit_rows += other.unit_rows
         self.named |= other.named
         self.nulls += other.nulls
         self.good_weights += other.good_weights
         self.positive_weights += other.positive_weights
 
+    def places_of(self, code: int) -> Places:
+        """The places of a class (M,) in their order."""
+        return np.sort(np.concatenate([np.empty(0), *self.places.get(code, ())]))
+
+    def units(self) -> tuple[Places, NDArray[np.int64]]:
+        """The place (U,) and the rows (U,) of each unit."""
+        place_U, unit_M = np.unique(np.concatenate(self.places.get(0, [np.empty(0)])), return_inverse=True)
+        rows_M = np.concatenate([np.empty(0), *self.unit_rows])
+        return place_U, np.bincount(unit_M, weights=rows_M, minlength=len(place_U)).astype(np.int64)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LookAtSplit:
-    """The second pass over a table: called with the batches of some rows, it returns their `SplitFindings`.
-
-    `exact` names the classes whose places are needed.
-    """
+    """The second pass over a table: called with batches of its rows, it returns their `SplitFindings`."""
 
     rule: SplitRule
     weight: str | None
-    exact: frozenset[int]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -164,114 +175,92 @@ class LookAtSplit:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> SplitFindings:
         found, rule = SplitFindings(), self.rule
-        kind = rule.config.kind
         for batch in batches:
-            has_label_N, class_N = rule.target.classes_of(
-                rule.target.labels(batch.column(rule.target.column))
-            )
+            label_N = rule.target.labels(batch.column(rule.target.column))
+            has_label_N, class_N = rule.target.classes_of(label_N)
             if self.weight:
                 weight_N = weights_of(batch.column(self.weight))[has_label_N]
                 found.good_weights += int(np.isfinite(weight_N).sum())
                 found.positive_weights += int((weight_N > 0).sum())
-            if kind in ("group", "time"):
+            place_N = rule.places(batch)
+            if rule.keeps_units:
                 column = batch.column(rule.config.column)
                 found.nulls += _num_missing(column.filter(pa.array(has_label_N)))
-                found.add_units(
-                    rule.places(batch)[has_label_N], np.ones(int(has_label_N.sum()), dtype=np.int64)
-                )
+                place_U, rows_U = np.unique(place_N[has_label_N], return_counts=True)
+                found.places.setdefault(0, []).append(place_U)
+                found.unit_rows.append(rows_U)
                 continue
             is_train_N = has_label_N
-            if kind == "column":
-                texts = _split_names(batch.column(rule.config.column), rule.kind)
-                found.named |= set(pc.unique(texts.filter(pa.array(has_label_N))).to_pylist()[:20])
-                named_N = rule.named(batch)
-                is_train_N = has_label_N & (named_N != TEST if rule.config.folds else named_N == TRAIN)
-            place_N = rule.places(batch)
-            for code in self.exact:
+            if rule.config.kind == "column":
+                named = rule.named(batch)
+                found.named |= set(pc.unique(named.filter(pa.array(has_label_N))).to_pylist()[:20])
+                split_N = _codes(named)
+                is_train_N = has_label_N & (split_N != TEST if rule.config.folds else split_N == TRAIN)
+            for code in rule.exact_classes:
                 is_class_N = is_train_N & (class_N == code)
                 if is_class_N.any():
                     found.places.setdefault(code, []).append(place_N[is_class_N])
         return found
 
 
-def fitted_rule(rule: SplitRule, found: SplitFindings, class_rows: Mapping[int, int]) -> SplitRule:
-    """The rule with its cuts; `class_rows` are the rows of each class. Raises `DataError`."""
-    config = rule.config
+def fitted_rule(rule: SplitRule, found: SplitFindings) -> SplitRule:
+    """The rule with its cuts. Raises `DataError`."""
+    config, column = rule.config, str(rule.config.column)
     if found.nulls:
         raise DataError(
-            f"split.column {config.column!r}: {found.nulls:,} rows have no value there. Fill or remove them."
+            f"split.column {column!r}: {found.nulls:,} rows have no value there. Fill or remove them."
         )
-    if config.kind == "column":
-        rule = replace(rule, names_valid=_check_names(found.named, str(config.column)))
     # Rounded, since 0.2 + 0.1 is slightly more than 0.3 and would take one more row.
     shares = [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
     fold_shares = [index / config.folds for index in range(1, config.folds)] if config.folds else []
-    if config.kind in ("group", "time"):
+    if rule.keeps_units:
+        place_U, rows_U = found.units()
         wanted = "train and test" if config.folds else "train, valid and test"
-        cuts = {0: _unit_cuts(found.unit_place_U, found.unit_rows_U, shares, str(config.column), wanted)}
-        fold_cuts: Cuts = {}
+        unit_cuts = _unit_cuts(place_U, rows_U, shares, column, wanted)
+        rule = replace(rule, cuts={0: unit_cuts})
         if config.folds:
-            rest_U = found.unit_place_U > cuts[0][0]
+            rest_U = place_U > unit_cuts[0]
             wanted = f"{config.folds} folds, beside test,"
-            rest = (found.unit_place_U[rest_U], found.unit_rows_U[rest_U])
-            fold_cuts = {0: _unit_cuts(*rest, fold_shares, str(config.column), wanted)}
-        cuts = cuts if len(class_rows) == 1 else dict.fromkeys(class_rows, cuts[0])
-        fold_cuts = (
-            fold_cuts if len(class_rows) == 1 or not config.folds else dict.fromkeys(class_rows, fold_cuts[0])
-        )
-        return replace(rule, cuts=cuts, fold_cuts=fold_cuts)
+            unit_cuts = _unit_cuts(place_U[rest_U], rows_U[rest_U], fold_shares, column, wanted)
+            rule = replace(rule, fold_cuts={0: unit_cuts})
+        return rule
     if config.kind == "column":
-        cuts = (
-            {}
-            if rule.names_valid or config.folds
-            else _cuts([round(config.valid / (1.0 - config.test), 9)], class_rows, found.places)
-        )
-    else:
-        cuts = _cuts(shares, class_rows, found.places)
-    if not config.folds:
-        return replace(rule, cuts=cuts)
-    rest_of: dict[int, list[NDArray[np.float64]]] = {}
-    for code, parts in found.places.items():
-        limit = cuts[code][0] if cuts else -math.inf
-        rest_of[code] = [place_N[place_N > limit] for place_N in parts]
-    fold_cuts = _cuts(fold_shares, class_rows, rest_of, last_kept=False)
+        rule = replace(rule, names_valid=_check_names(found.named, column))
+        shares = [round(config.valid / (1.0 - config.test), 9)]
+    places = {code: found.places_of(code) for code in rule.target.rows_by_class}
+    cuts = {}
+    if config.kind != "column" or not (rule.names_valid or config.folds):
+        # The last row of each class is beyond every cut, so that the training rows include every class.
+        cuts = {
+            code: [min(cut, _before(place_M)) for cut in _cuts(shares, place_M)]
+            for code, place_M in places.items()
+        }
+    fold_cuts = {}
+    if config.folds:
+        rest = {
+            code: place_M[place_M > cuts[code][0]] if cuts else place_M for code, place_M in places.items()
+        }
+        fold_cuts = {code: _cuts(fold_shares, place_M) for code, place_M in rest.items()}
     return replace(rule, cuts=cuts, fold_cuts=fold_cuts)
 
 
-def exact_classes(config: SplitConfig, class_rows: Mapping[int, int]) -> frozenset[int]:
-    """The classes that are cut at exact shares, for which the place of each row is needed."""
-    if config.kind in ("group", "time"):
-        return frozenset()
-    # Folds are even, and the places of rows that a column has chosen are not evenly spread any more.
-    always = config.folds is not None or config.kind == "column"
-    return frozenset(code for code, rows in class_rows.items() if always or rows <= _EXACT_ROWS)
+def _cuts(shares: Sequence[float], place_M: Places) -> list[float]:
+    """The cuts at `shares` (ascending, cumulated) of a class with these places, in their order.
 
-
-def _cuts(
-    shares: Sequence[float],
-    class_rows: Mapping[int, int],
-    places: Mapping[int, Sequence[NDArray[np.float64]]],
-    *,
-    last_kept: bool = True,
-) -> dict[int, list[float]]:
-    """The cuts at `shares` (ascending, cumulated) of each class.
-
-    Where no places were read, they are evenly spread from 0 to 1. With `last_kept` the last row of each class
-    is beyond every cut, so that the training rows include every class, even the smallest.
+    Where no places were read, they are evenly spread from 0 to 1.
     """
-    cuts: dict[int, list[float]] = {}
-    for code in class_rows:
-        cuts[code] = list(shares)
-        place_M = np.sort(np.concatenate([np.empty(0), *places.get(code, ())]))
-        if len(place_M):
-            ends = [max(math.ceil(share * len(place_M)) - 1, 0) for share in shares]
-            last = math.nextafter(float(place_M[-1]), -math.inf) if last_kept else math.inf
-            cuts[code] = [min(float(place_M[end]), last) for end in ends]
-    return cuts
+    if not len(place_M):
+        return list(shares)
+    return [float(place_M[max(math.ceil(share * len(place_M)) - 1, 0)]) for share in shares]
+
+
+def _before(place_M: Places) -> float:
+    """The last cut before the last place."""
+    return math.nextafter(float(place_M[-1]), -math.inf) if len(place_M) else math.inf
 
 
 def _unit_cuts(
-    place_U: NDArray[np.float64], rows_U: NDArray[np.int64], shares: Sequence[float], column: str, wanted: str
+    place_U: Places, rows_U: NDArray[np.int64], shares: Sequence[float], column: str, wanted: str
 ) -> list[float]:
     """The cuts at `shares` between units, with at least one of them on each side of each cut.
 
@@ -312,21 +301,19 @@ def check_split_column(config: SplitConfig, types: Mapping[str, str]) -> None:
     if config.column is None or config.kind == "random":
         return
     kind = types[config.column]
-    if config.kind == "column" and kind != "string":
-        raise DataError(
-            f"split.column {config.column!r} is of type {kind}; it may hold only the texts train, valid and "
-            "test. Name another column."
+    if config.kind == "column":
+        fits, fault = (
+            kind == "string",
+            "; it may hold only the texts train, valid and test. Name another column.",
         )
-    is_single = is_number(kind) or kind in ("boolean", "string", "date", "timestamp", "timestamp_ntz")
-    if config.kind == "group" and not is_single:
-        raise DataError(
-            f"split.column {config.column!r} is of type {kind}, which cannot name groups. Choose another."
-        )
-    if config.kind == "time" and not (is_number(kind) or kind in ("date", "timestamp", "timestamp_ntz")):
-        raise DataError(
-            f"split.column {config.column!r} is of type {kind}; a split by time needs a date, a timestamp or "
-            "a number. Convert it."
-        )
+    elif config.kind == "group":
+        fits = is_number(kind) or kind in ("boolean", "string", *TIME_TYPES)
+        fault = ", which cannot name groups. Choose another."
+    else:
+        fits = is_number(kind) or kind in TIME_TYPES
+        fault = "; a split by time needs a date, a timestamp or a number. Convert it."
+    if not fits:
+        raise DataError(f"split.column {config.column!r} is of type {kind}{fault}")
 
 
 def _check_names(found: set[str | None], column: str) -> bool:
@@ -343,8 +330,10 @@ def _check_names(found: set[str | None], column: str) -> bool:
     return "valid" in found
 
 
-def _split_names(column: pa.Array, kind: str) -> pa.Array:
-    return pc.utf8_lower(pc.utf8_trim(as_texts(column, kind), " "))
+def _codes(named: pa.Array) -> NDArray[np.int8]:
+    """The splits (N,) of these names; `NONE` for other texts."""
+    code = pc.index_in(named, value_set=pa.array(list(SPLITS))).fill_null(-1)
+    return (as_numpy(code) + 1).astype(np.int8)
 
 
 def _num_missing(column: pa.Array) -> int:
@@ -355,9 +344,7 @@ def _num_missing(column: pa.Array) -> int:
     return nulls
 
 
-def _within(
-    place_N: NDArray[np.float64], class_N: NDArray[np.int64], cuts: Cuts, index: int
-) -> NDArray[np.bool_]:
+def _within(place_N: Places, class_N: NDArray[np.int64], cuts: Cuts, index: int) -> NDArray[np.bool_]:
     """Whether a row's place is within the share at `index`."""
     limits = np.array([cuts[code][index] for code in range(len(cuts))])
     return place_N <= limits[class_N]

@@ -13,16 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.core.config.keys import DataConfig
+from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import Rows, as_numpy
-from sparkgpu.core.table.schema import SPLIT, Feature, TableSchema
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.writer import SplitFile, slots, table_rows
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID
@@ -43,28 +42,25 @@ if TYPE_CHECKING:
 _MOST_VALUES_HERE = 2_000_000
 
 
-def writes_here(rows: int, features: int) -> bool:
-    """Whether so few values are written by the driver itself."""
-    return rows * features <= _MOST_VALUES_HERE
+def writes_here(schema: TableSchema) -> bool:
+    """Whether the driver itself writes so few values."""
+    return schema.rows * len(schema.features) <= _MOST_VALUES_HERE
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowWriter:
-    """Writes rows to ``folder/split=<name>/``, which must have the same path on every executor.
+    """Writes rows to ``table/split=<name>/`` of `paths`, which must be the same path on every executor."""
 
-    `balance` is what the weight of each class's rows is multiplied by, if classes are balanced.
-    """
-
-    folder: Path
-    features: tuple[Feature, ...]
+    paths: RunPaths
+    schema: TableSchema
     rule: SplitRule
-    data: DataConfig
-    balance: tuple[float, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The user's columns that label, split and weight come from."""
-        return tuple(dict.fromkeys([*self.rule.columns, *([self.data.weight] if self.data.weight else [])]))
+        return tuple(
+            dict.fromkeys([*self.rule.columns, *([self.schema.weight] if self.schema.weight else [])])
+        )
 
     def write(self, batches: Iterable[tuple[pa.RecordBatch, NDArray[np.float32]]]) -> dict[str, int]:
         """Write batches with the row id and `columns`, each with its slots (N, F); the rows of each split.
@@ -96,10 +92,10 @@ class RowWriter:
         assigned = self.rule.assigned(batch)
         _, class_N = self.rule.target.classes_of(assigned.label_N)
         rows = table_rows(
-            self.features,
+            self.schema.features,
             row_id_N=as_numpy(batch.column(ROW_ID)),
             label_N=assigned.label_N,
-            weight_N=training_weights(self.data, self.balance, batch, class_N),
+            weight_N=training_weights(self.schema, batch, class_N),
             fold_N=assigned.fold_N,
             slot_NF=slot_NF,
         )
@@ -107,7 +103,7 @@ class RowWriter:
             is_own_N = assigned.split_N == code
             if is_own_N.any():
                 if split not in files:
-                    files[split] = SplitFile(self.folder / f"{SPLIT}={split}", name)
+                    files[split] = SplitFile(self.paths.split(split), name)
                 files[split].add(rows if is_own_N.all() else rows.filter(pa.array(is_own_N)))
 
 
@@ -115,26 +111,28 @@ def _closed(files: Mapping[str, SplitFile]) -> dict[str, int]:
     return {split: file.close() for split, file in files.items()}
 
 
-def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter, *, rows: int) -> dict[str, int]:
+def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter) -> dict[str, int]:
     """Write rows with the row id, the user's columns of `writer` and a `vector`; the rows of each split.
 
-    A table of few `rows` comes to this process as Arrow batches: Python workers would take longer to start.
+    A small table comes to this process as Arrow batches: Python workers would take longer to start.
     """
     columns = [quoted(name) for name in (ROW_ID, *writer.columns, vector)]
-    if writes_here(rows, len(writer.features)):
+    width = len(writer.schema.features)
+    if writes_here(writer.schema):
         batches = arrow_batches(assembled.selectExpr(*columns))
-        return writer.write((batch, vectors(batch.column(vector), len(writer.features))) for batch in batches)
-    limit_batches(assembled.sparkSession, len(writer.features))
+        return writer.write((batch, vectors(batch.column(vector), width)) for batch in batches)
+    limit_batches(assembled.sparkSession, width)
     found = mapped(assembled.selectExpr(*columns), _task(writer, vector), "split string, rows long").collect()
     return _summed(dict([row]) for row in found)
 
 
-def write_encoded(rows: LocalRows, schema: TableSchema, writer: RowWriter) -> dict[str, int]:
+def write_encoded(rows: LocalRows, writer: RowWriter) -> dict[str, int]:
     """Write the rows of a local table with the features that an encoder makes; the rows of each split.
 
     This is what predictions do with new rows, so no JVM is needed.
     """
-    means = load_means(writer.folder, schema.features)
+    schema = writer.schema
+    means = load_means(writer.paths.table, schema.features)
     columns = tuple(dict.fromkeys([*writer.columns, *Encoder(schema, means).columns]))
 
     def work(batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
@@ -151,12 +149,13 @@ def with_mean_columns(table: DataFrame, writer: RowWriter) -> DataFrame:
     """The table with the columns of mean targets, under their names in the pipeline."""
     from pyspark.sql.types import DoubleType, StructField, StructType
 
-    by_name = {feature.name: feature for feature in writer.features}
+    features = writer.schema.features
+    by_name = {feature.name: feature for feature in features}
     names = {name: own.pipeline for name, own in by_name.items() if own.means_of is not None}
     added = [StructField(name, DoubleType()) for name in names.values()]
 
     def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        loaded = load_means(writer.folder, writer.features)
+        loaded = load_means(writer.paths.table, features)
         for batch in batches:
             part_N = training_parts(writer.rule, batch)
             values: dict[str, NDArray[np.float32]] = {}
@@ -191,7 +190,7 @@ def vectors(column: pa.StructArray, width: int) -> NDArray[np.float32]:
 
 def _task(writer: RowWriter, vector: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        width = len(writer.features)
+        width = len(writer.schema.features)
         found = writer.write((batch, vectors(batch.column(vector), width)) for batch in batches)
         yield pa.RecordBatch.from_pydict({"split": list(found), "rows": pa.array(found.values(), pa.int64())})
 

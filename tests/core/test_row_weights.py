@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from made_run import MadeRun
+from made_table import made_rows, write_part
 
 from sparkgpu.core.config.keys import DataConfig
 from sparkgpu.core.errors import DataError
+from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema, Task
 from sparkgpu.prepare.labels import check_weights, class_weights
 from sparkgpu.prepare.target import Target
@@ -72,20 +72,19 @@ def test_class_weights_are_those_of_scikit_learn_and_of_classes_alone() -> None:
 def test_a_table_in_which_nothing_would_count_is_refused(
     weight: list[int], folds: int | None, where: str | None, tmp_path: Path
 ) -> None:
+    paths = RunPaths(root=tmp_path)
     for number, split in enumerate(("train", "test")):
-        part = slice(3 * number, 3 * number + 3)
-        (tmp_path / f"split={split}").mkdir()
-        table = pa.table({"weight": [float(value) for value in weight[part]], "fold": [0, 1, 0]})
-        pq.write_table(table, tmp_path / f"split={split}" / "part-00000.parquet")
+        weight_N = [float(value) for value in weight[3 * number : 3 * number + 3]]
+        write_part(paths, split, made_rows((), {}, [0.5] * 3, weight_N=weight_N, fold_N=[0, 1, 0]))
     schema = TableSchema(
         source="made", target="y", task="regression", features=(), weighted=True, weight="w", folds=folds,
-        rows=6, splits={}, fingerprint="",
+        rows=6, splits={"train": 3, "valid": 0, "test": 3}, fingerprint="",
     )  # fmt: skip
     if where is None:
-        check_weights(tmp_path, schema)
+        check_weights(paths, schema)
         return
     with pytest.raises(DataError) as refused:
-        check_weights(tmp_path, schema)
+        check_weights(paths, schema)
     assert str(refused.value) == (
         f"data.weight 'w' is zero in all {where}, so nothing there would count. Choose another column, or "
         "another split."

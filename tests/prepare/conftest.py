@@ -104,14 +104,14 @@ def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
         source = find_source(str(data))
         (scratch := tmp_path / f"scratch-{number}").mkdir()
         events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
-        run = {"config": config, "paths": paths, "events": events}
+        run = {"paths": paths, "events": events}
         session = None if by == "arrow" else request.getfixturevalue("spark")
         try:
             if by == "held":
-                schema = prepare_in_session(session, source, scratch=scratch, **run)
+                schema = prepare_in_session(session, source, config=config, scratch=scratch, **run)
                 return Prepared(schema=schema, paths=paths)
             rows = LocalRows(to_parquet(source, scratch), source)
-            found = find_out(rows, name=source.name, **run)
+            found = find_out(rows, name=source.name, config=config, **run)
             if by == "arrow":
                 return Prepared(schema=write_by_arrow(rows, found, **run), paths=paths)
             schema, save = write_by_spark(session, open_local(session, rows), found, **run)
