@@ -63,7 +63,7 @@ def read_typed(source: Source, columns: Sequence[str] | None) -> Iterator[pa.Rec
     )
     root = Path(source.location)
     found = file_columns(source)
-    kinds = {name: own[0] for name, own in found.kinds.items()} if found is not None else {}
+    kinds = found.kinds if found is not None else {}
     for file in files_of(source):
         own = format.inspect(str(file), LocalFileSystem())
         folders = file.relative_to(root).parts[:-1] if root.is_dir() else ()
@@ -103,17 +103,12 @@ def read_csv(source: Source, columns: Sequence[str] | None) -> Iterator[pa.Recor
 def read_json_lines(source: Source, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     """A `Reader` with the parser of training.
 
-    The columns are those of some of the rows; they keep the types there as long as they fit.
+    The columns and their types are those that all rows show.
     """
     files = TextFiles(source)
-    parser, known = files.parser, files.sampled()
-
-    def read(lines: bytes) -> pa.Table | None:
-        table = parser.read(lines, known)
-        return table if table is not None else parser.read(lines, unified(known, parser.infer(lines)))
-
-    for table in files.parsed(read):
-        yield _batch(table, list(known) if columns is None else columns)
+    types = unified(*files.parsed(files.parser.infer))
+    for table in files.parsed(lambda lines: files.parser.read(lines, types)):
+        yield _batch(table, list(types) if columns is None else columns)
 
 
 def _batch(table: pa.Table, columns: Sequence[str]) -> pa.RecordBatch:

@@ -37,3 +37,8 @@ def spark_type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return f"struct<{','.join(f'{field.name}:{spark_type(field.type)}' for field in kind)}>"
     return _PLAIN.get(kind, str(kind))
+
+
+def is_nanosecond(kind: pa.DataType) -> bool:
+    """Whether it is a timestamp in nanoseconds, which Spark does not have."""
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")

@@ -3,62 +3,81 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 
+from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.source import Source, table_files
+from sparkgpu.core.words import listed
+from sparkgpu.prepare.column_types import is_nanosecond, spark_type
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileColumns:
-    """All columns in the order of their appearance, each with its types and the number of files with it.
+    """The columns of each file of a table, with the files in the order of their row ids."""
 
-    The first type is that of the first file.
-    """
+    source: Source
+    schemas: Mapping[Path, pa.Schema]
 
-    kinds: Mapping[str, tuple[pa.DataType, ...]]
-    having: Mapping[str, int]
-    num_files: int
+    @cached_property
+    def kinds(self) -> dict[str, pa.DataType]:
+        """All columns in the order of their appearance, with the type in the first file that has it."""
+        kinds: dict[str, pa.DataType] = {}
+        for schema in self.schemas.values():
+            for column in schema:
+                kinds.setdefault(column.name, column.type)
+        return kinds
 
-    @property
+    @cached_property
     def absent(self) -> dict[str, int]:
         """The columns that some files lack, and the number of those files."""
-        return {name: self.num_files - files for name, files in self.having.items() if files < self.num_files}
+        having = Counter(name for schema in self.schemas.values() for name in schema.names)
+        return {
+            name: len(self.schemas) - files for name, files in having.items() if files < len(self.schemas)
+        }
+
+    @cached_property
+    def nanoseconds(self) -> dict[str, str]:
+        """The timestamps in nanoseconds, which Spark does not have, with its types for them."""
+        return {name: spark_type(kind) for name, kind in self.kinds.items() if is_nanosecond(kind)}
+
+    def check_types(self) -> None:
+        """Raise `DataError` if files disagree on a column's type, which Spark does not always notice."""
+        for schema in self.schemas.values():
+            for column in schema:
+                kinds = (column.type, self.kinds[column.name])
+                if len({(spark_type(kind), is_nanosecond(kind)) for kind in kinds}) > 1:
+                    raise DataError(
+                        f"{self.source.name}: cannot be read as {self.source.format}: its files disagree on "
+                        f"the type of a column ({column.name!r}). Write them again with one schema."
+                    )
 
 
 def file_columns(source: Source) -> FileColumns | None:
-    """The columns of a local Parquet or ORC table, from its files.
+    """The columns of a local Parquet or ORC table, from its files; None for any other table.
 
-    None for any other table, and if a file cannot be read or names a column twice: then Spark reports the
-    fault.
+    Raises `DataError` if a file cannot be read or names a column twice.
     """
     if source.format not in ("parquet", "orc") or not Path(source.location).exists():
         return None
-    kinds: dict[str, list[pa.DataType]] = {}
-    having: Counter[str] = Counter()
-    files = files_of(source)
-    for file in files:
-        try:
-            schema = _schema(file, source)
-        except (OSError, pa.ArrowException):
-            return None
-        if len(set(schema.names)) < len(schema):
-            return None
-        for column in schema:
-            known = kinds.setdefault(column.name, [])
-            if column.type not in known:
-                known.append(column.type)
-        having.update(schema.names)
-    return FileColumns(
-        kinds={name: tuple(found) for name, found in kinds.items()},
-        having=having,
-        num_files=len(files),
-    )
+    schemas = {}
+    for file in files_of(source):
+        with refusing_damaged(source):
+            schema = schemas[file] = _schema(file, source)
+        twice = [name for name, times in Counter(schema.names).items() if times > 1]
+        if twice:
+            raise DataError(
+                f"{source.name}: cannot be read as {source.format}: it has duplicate column names "
+                f"({listed(twice)}). Give each column one name."
+            )
+    return FileColumns(source=source, schemas=schemas)
 
 
 def files_of(source: Source) -> list[Path]:
@@ -77,3 +96,19 @@ def _schema(file: Path, source: Source) -> pa.Schema:
         return pyarrow.orc.ORCFile(file).schema
     with open_parquet(file) as opened:
         return opened.schema_arrow
+
+
+@contextmanager
+def refusing_damaged(source: Source) -> Iterator[None]:
+    """Turn pyarrow's errors while it reads into one sentence."""
+    start = f"{source.name}: cannot be read as {source.format}: "
+    try:
+        yield
+    except PermissionError as error:
+        raise DataError(f"{start}you have no permission to read it. Ask its owner.") from error
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise DataError(
+            f"{start}it is damaged, cut short, or in another format. Check the file, or write it again."
+        ) from error

@@ -5,10 +5,8 @@ The other executor of the same functions is `sparkgpu.prepare.spark_rows`. pyarr
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.core.errors import DataError
 from sparkgpu.core.host.processor import usable_cores
 from sparkgpu.core.table.source import Source
-from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet
+from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet, refusing_damaged
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Iterator[pa.RecordBatch]], ResultT]
@@ -53,28 +49,15 @@ class LocalRows:
     """
 
     def __init__(self, source: Source, origin: Source | None = None) -> None:
-        self.source = source
-        self._origin = origin or source
-        self._metadata: dict[Path, pq.FileMetaData] = {}
-        self._schemas: dict[Path, pa.Schema] = {}
-        kinds: dict[str, pa.DataType] = {}
-        for file in files_of(source):
-            with self._refusing():
-                self._metadata[file] = metadata = pq.read_metadata(file)
-                schema = self._schemas[file] = open_parquet(file, metadata).schema_arrow
-            twice = [name for name, times in Counter(schema.names).items() if times > 1]
-            if twice:
-                raise DataError(
-                    f"{source.name}: cannot be read as parquet: it has duplicate column names "
-                    f"({listed(twice)}). Give each column one name."
-                )
-            for field in schema:
-                if _spark_kind(kinds.setdefault(field.name, field.type)) != _spark_kind(field.type):
-                    raise DataError(
-                        f"{source.name}: cannot be read as parquet: its files disagree on the type of a "
-                        f"column ({field.name!r}). Write them again with one schema."
-                    )
-        self.schema = pa.schema(list(kinds.items()))
+        columns = file_columns(source)
+        assert columns is not None
+        columns.check_types()
+        self._columns = columns
+        self._metadata = {file: pq.read_metadata(file) for file in columns.schemas}
+        self.schema = pa.schema(list(columns.kinds.items()))
+        own = columns if origin is None else file_columns(origin)
+        self.absent: Mapping[str, int] = {} if own is None else own.absent
+        self.num_files = len(files_of(origin or source))
 
     @property
     def num_rows(self) -> int:
@@ -90,10 +73,10 @@ class LocalRows:
         """The files in the order of their row ids."""
         return list(self._metadata)
 
-    @cached_property
-    def nanoseconds(self) -> list[str]:
-        """The timestamps that are stored in nanoseconds."""
-        return [field.name for field in self.schema if _spark_kind(field.type)[1]]
+    @property
+    def nanoseconds(self) -> Mapping[str, str]:
+        """The timestamps that are stored in nanoseconds, with Spark's types for them."""
+        return self._columns.nanoseconds
 
     @property
     def spark_types(self) -> dict[str, str]:
@@ -111,20 +94,10 @@ class LocalRows:
         columns = [schema.column(place) for schema in schemas for place in range(len(schema))]
         return {column.path: "timestamp" for column in columns if column.physical_type == "INT96"}
 
-    @cached_property
-    def absent(self) -> Mapping[str, int]:
-        """The columns that some files of the origin lack, and the number of those files."""
-        found = file_columns(self._origin)
-        return {} if found is None else found.absent
-
     @property
     def num_groups(self) -> int:
         """The number of row groups of all files."""
         return sum(metadata.num_row_groups for metadata in self._metadata.values())
-
-    @property
-    def num_files(self) -> int:
-        return len(files_of(self._origin))
 
     def map(self, work: Work[ResultT], columns: Sequence[str]) -> list[ResultT]:
         """What `work` makes of each part of the table, in their order; threads run it."""
@@ -153,8 +126,8 @@ class LocalRows:
         rows = max(1_024, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(columns))))
         first = part.first
         for file, groups in part.groups:
-            own = [name for name in columns if name in self._schemas[file].names]
-            with self._refusing(), open_parquet(file, self._metadata[file]) as opened:
+            own = [name for name in columns if name in self._columns.schemas[file].names]
+            with refusing_damaged(self._columns.source), open_parquet(file, self._metadata[file]) as opened:
                 for batch in opened.iter_batches(rows, row_groups=groups, columns=own, use_threads=False):
                     ids = pa.array(np.arange(first, first + batch.num_rows))
                     first += batch.num_rows
@@ -165,23 +138,3 @@ class LocalRows:
                         for name in columns
                     ]
                     yield pa.RecordBatch.from_arrays([ids, *found], names=[ROW_ID, *columns])
-
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """Turn pyarrow's errors while it reads into one sentence."""
-        start = f"{self.source.name}: cannot be read as parquet: "
-        try:
-            yield
-        except PermissionError as error:
-            raise DataError(f"{start}you have no permission to read it. Ask its owner.") from error
-        except (OSError, pa.ArrowException) as error:
-            if isinstance(error, MemoryError):
-                raise
-            raise DataError(
-                f"{start}it is damaged, cut short, or in another format. Check the file, or write it again."
-            ) from error
-
-
-def _spark_kind(kind: pa.DataType) -> tuple[str, bool]:
-    """The type in Spark's spelling, and whether it is a timestamp in nanoseconds."""
-    return spark_type(kind), bool(pa.types.is_timestamp(kind) and kind.unit == "ns")

@@ -44,7 +44,7 @@ def open_local(session: SparkSession, rows: LocalRows) -> DataFrame:
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in rows.spark_types.items())
     files = (literal(str(file)) for file in rows.files)
     table = session.read.schema(columns).parquet(*files)
-    return with_timestamps(numbered_by_footers(table), {name: rows.types[name] for name in rows.nanoseconds})
+    return with_timestamps(numbered_by_footers(table), rows.nanoseconds)
 
 
 def with_timestamps(table: DataFrame, kinds: Mapping[str, str]) -> DataFrame:

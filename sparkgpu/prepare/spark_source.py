@@ -26,7 +26,7 @@ from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.source import Source, table_files
 from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.columns import ROW_ID, own_columns
-from sparkgpu.prepare.file_columns import FileColumns, file_columns
+from sparkgpu.prepare.file_columns import file_columns
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
 from sparkgpu.prepare.spark_rows import literal, with_timestamps
 from sparkgpu.prepare.sql import quoted
@@ -125,25 +125,15 @@ def open_typed(session: SparkSession, source: Source) -> DataFrame:
     assert source.format is not None
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     files = file_columns(source)
+    if files is not None:
+        files.check_types()
     reader = _reader(session, source).format(source.format)
     if files is None or files.absent:  # it costs a job
         reader = reader.option("mergeSchema", "true")
     table = reader.load(literal(source.location))
-    is_local_parquet = source.format == "parquet" and Path(source.location).exists()
-    numbered = numbered_by_footers(table) if is_local_parquet else numbered_by_blocks(table)
-    return with_timestamps(numbered, _nanoseconds(source, files) if files and is_local_parquet else {})
-
-
-def _nanoseconds(source: Source, files: FileColumns) -> dict[str, str]:
-    """Spark's types for columns of nanoseconds, by their names."""
-    kinds = {
-        name: found
-        for name, found in files.kinds.items()
-        if any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in found)
-    }
-    if any(len(found) > 1 for found in kinds.values()):  # Spark would mistake one unit for the other
-        raise DataError(f"{source.name}: cannot be read as parquet: {_DISAGREEING}")
-    return {name: "timestamp" if found[0].tz else "timestamp_ntz" for name, found in kinds.items()}
+    if files is None or source.format != "parquet":
+        return numbered_by_blocks(table)
+    return with_timestamps(numbered_by_footers(table), files.nanoseconds)
 
 
 def open_csv(session: SparkSession, source: Source, as_texts: bool = False) -> DataFrame:
@@ -219,7 +209,6 @@ def _typed_rows(
         if batch.num_rows:
             with _refusing_lines(name, batch):
                 table = parser.read(_block(batch), types)
-            assert table is not None, "a line does not fit the types of all lines"
             others = [own for own in batch.schema.names if own != _LINE]
             yield pa.RecordBatch.from_arrays(
                 [column.combine_chunks() for column in table.columns] + [batch.column(own) for own in others],

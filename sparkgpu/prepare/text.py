@@ -90,23 +90,23 @@ class CsvParser:
                 column.type == pa.string() and _begins_with_date(table[column.name])
             ):
                 tried = (_TIMESTAMP, _ZONED) if own == pa.string() else (own,)
-                fitting = (kind for kind in tried if self.read(block, {column.name: kind}) is not None)
+                fitting = (kind for kind in tried if self._fits(block, column.name, kind))
                 types[column.name] = next(fitting, pa.string())
         return types
 
-    def read(self, block: bytes, types: Types) -> pa.Table | None:
-        """Columns in these types; None if one does not fit: then `infer` finds a wider type."""
-        if not types:  # no line was sampled
-            return None
-        # Dates are cast from texts, since pyarrow's parser would ignore the blanks around them.
-        read = {name: pa.string() if kind == pa.date32() else kind for name, kind in types.items()}
-        whole = {name: pa.float64() for name, kind in types.items() if kind == pa.int64()}
+    def read(self, block: bytes, types: Types) -> pa.Table:
+        """Some of the columns, in types that all their texts have."""
+        return self._table(block, types, types)
+
+    def _fits(self, block: bytes, name: str, kind: pa.DataType) -> bool:
+        """Whether a column has this type, by a stricter reading of dates and of integers than pyarrow's."""
+        # Dates are cast from texts, since the parser would ignore the blanks around them.
+        stricter = {pa.date32(): pa.string(), pa.int64(): pa.float64()}
         try:
-            if whole and _has_hexadecimal(block):
-                self._table(block, whole, whole)
-            return self._table(block, read, types).cast(pa.schema(list(types.items())))
+            self._table(block, {name: stricter.get(kind, kind)}, [name]).cast(pa.schema([(name, kind)]))
         except pa.ArrowInvalid:
-            return None
+            return False
+        return True
 
     def _table(self, block: bytes, types: Types, names: Iterable[str]) -> pa.Table:
         """Raises `LineError`, and `pyarrow.ArrowInvalid` if a value is not of its type."""
@@ -162,16 +162,15 @@ class JsonParser:
         plain = (pa.null(), pa.int64(), pa.float64(), pa.bool_())
         return {name: kind if kind in plain else pa.string() for name, kind in types.items()}
 
-    def read(self, block: bytes, types: Types) -> pa.Table | None:
-        """As of `CsvParser`; None as well for a block with further columns."""
+    def read(self, block: bytes, types: Types) -> pa.Table:
+        """As of `CsvParser`; a column that the block lacks is null."""
         try:
-            table = self._table(block, types)
-            return table if table.column_names == list(types) else None
+            return self._table(block, types)
         except pa.ArrowInvalid:
-            if unified(types, self.infer(block)) != types:
-                return None
-        rows, schema = _objects(block), pa.schema(list(types.items()))
-        return pa.table([_column([row.get(own.name) for row in rows], own.type) for own in schema], schema)
+            rows, schema = _objects(block), pa.schema(list(types.items()))
+            return pa.table(
+                [_column([row.get(own.name) for row in rows], own.type) for own in schema], schema
+            )
 
     @staticmethod
     def _table(block: bytes, types: Types) -> pa.Table:

@@ -13,17 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-import pyarrow as pa
-
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.host.processor import usable_cores
 from sparkgpu.core.table.source import Source
 from sparkgpu.prepare.file_columns import files_of
-from sparkgpu.prepare.text import CsvParser, JsonParser, LineError, Parser, csv_parser, unified
+from sparkgpu.prepare.text import CsvParser, JsonParser, LineError, Parser, csv_parser
 
 BLOCK_BYTES = 1 << 23
-SAMPLE_BYTES = 1 << 16
-SAMPLE_PLACES = 16
 _HEADER_BYTES = 1 << 22
 _LONGEST_LINE = 1 << 26
 _MOST_THREADS = 8  # each holds a block as bytes and as a table
@@ -70,32 +66,6 @@ class TextFiles:
             finally:
                 for future in waiting:
                     future.cancel()
-
-    def sampled(self) -> dict[str, pa.DataType]:
-        """The types of lines from up to `SAMPLE_PLACES` places, or from the beginning of compressed files."""
-        types = unified()
-        for lines in self._sample():
-            try:
-                types = unified(types, self.parser.infer(lines))
-            except LineError:
-                continue  # who reads all lines knows the number of this one
-        return types
-
-    def _sample(self) -> Iterator[bytes]:
-        places = max(1, SAMPLE_PLACES // max(1, len(self._files)))
-        for file in self._files[:: max(1, len(self._files) // SAMPLE_PLACES)]:
-            with self._opened(file) as opened:
-                first = opened.read(SAMPLE_BYTES)
-            lines = Block(file=file, line=1, data=first[: first.rfind(b"\n") + 1])
-            if rest := self._without_header(lines).data:
-                yield rest
-            size = 0 if file.suffix.lower() in _OPENERS else file.stat().st_size
-            for place in range(1, places if size > SAMPLE_BYTES else 1):
-                with file.open("rb") as opened:
-                    opened.seek(max(size * place // places, SAMPLE_BYTES))
-                    data = opened.read(SAMPLE_BYTES)
-                if lines_there := data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]:
-                    yield lines_there
 
     def _headers(self) -> Iterator[tuple[str, str]]:
         for file in self._files:

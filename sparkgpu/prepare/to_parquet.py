@@ -1,7 +1,6 @@
 """Writes a local CSV, JSON lines or ORC table to one Parquet file, once; everything else reads that file.
 
-The types of text columns come from some of the lines. If other lines do not fit, the types are widened by
-what all lines show, and the file is written again.
+A text table is read twice: its types are those that all rows show.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.source import Source
-from sparkgpu.prepare.file_columns import file_columns, files_of
+from sparkgpu.prepare.file_columns import file_columns, refusing_damaged
 from sparkgpu.prepare.text import Types, no_rows, settled, unified
 from sparkgpu.prepare.text_files import TextFiles
 
@@ -39,57 +37,26 @@ def to_parquet(source: Source, folder: Path) -> Source:
 
 def _write_text(source: Source, made: Path) -> int:
     files = TextFiles(source)
-    types: Types = files.sampled()
-    while True:
-        rows, found = _pass(files, types, made)
-        if found == types:
-            return rows
-        types = found
-
-
-def _pass(files: TextFiles, types: Types, made: Path) -> tuple[int, Types]:
-    """Write the rows in these types, until a block does not fit. Returns the types that fit all rows."""
-    found = types
-
-    def typed(lines: bytes) -> tuple[pa.Table | None, Types]:
-        tried = found
-        table = files.parser.read(lines, tried)
-        return table, tried if table is not None else files.parser.infer(lines)
-
-    def fitting() -> Iterator[pa.Table]:
-        nonlocal found
-        for table, own in files.parsed(typed):
-            found = unified(found, own)
-            if table is not None and found == types:
-                yield table
-
-    rows = _write(fitting(), pa.schema(list(settled(types).items())), made)
-    return rows, found
+    types = settled(unified(*files.parsed(files.parser.infer)))
+    if not types:
+        return 0
+    return _write(files.parsed(lambda lines: files.parser.read(lines, types)), types, made)
 
 
 def _write_orc(source: Source, made: Path) -> int:
     columns = file_columns(source)
-    if columns is not None and any(len(kinds) > 1 for kinds in columns.kinds.values()):
-        raise DataError(
-            f"{source.name}: cannot be read as orc: its files disagree on the type of a column. Write them "
-            "again with one schema."
-        )
-    try:
-        if columns is None:
-            raise pa.ArrowInvalid("a file that is none, or names a column twice")
-        schema = pa.schema([(name, kinds[0]) for name, kinds in columns.kinds.items()])
-        files = ds.dataset([str(file) for file in files_of(source)], schema, format="orc")
-        return _write((pa.table(batch) for batch in files.to_batches()), schema, made)
-    except (OSError, pa.ArrowException):
-        raise DataError(
-            f"{source.name}: cannot be read as orc: it is damaged, cut short, names a column twice, or is in "
-            "another format. Check the file, or write it again."
-        ) from None
+    assert columns is not None
+    columns.check_types()
+    with refusing_damaged(source):
+        schema = pa.schema(list(columns.kinds.items()))
+        files = ds.dataset([str(file) for file in columns.schemas], schema, format="orc")
+        return _write((pa.table(batch) for batch in files.to_batches()), columns.kinds, made)
 
 
-def _write(tables: Iterator[pa.Table], schema: pa.Schema, made: Path) -> int:
+def _write(tables: Iterator[pa.Table], types: Types, made: Path) -> int:
     """Write row groups whose sizes depend on the table alone. Returns the number of rows."""
-    texts = [found.name for found in schema if found.type == pa.string()]
+    schema = pa.schema(list(types.items()))
+    texts = [name for name, kind in types.items() if kind == pa.string()]
     rows, waiting = 0, []
     with pq.ParquetWriter(
         made,
@@ -101,7 +68,7 @@ def _write(tables: Iterator[pa.Table], schema: pa.Schema, made: Path) -> int:
         allow_truncated_timestamps=True,
     ) as writer:
         for table in tables:
-            waiting.append(table.cast(schema))
+            waiting.append(table)
             rows += table.num_rows
             size = sum(found.nbytes for found in waiting)
             if size > _GROUP_BYTES or sum(map(len, waiting)) >= _GROUP_ROWS:

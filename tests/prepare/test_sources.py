@@ -253,7 +253,7 @@ def test_parquet_that_disagrees_with_itself_is_refused(prepare, refused, folder,
 @pytest.mark.parametrize("kinds", [(pa.int32(), pa.string()), (pa.string(), pa.float64())])
 def test_orc_files_that_disagree_on_a_type_are_refused(read, converted, refused, folder, kinds):
     path = folder([*typed(*kinds), pa.table({"y": [1]})], "orc")
-    expected = f"{path}: cannot be read as orc: {DISAGREE}. Write them again with one schema."
+    expected = f"{path}: cannot be read as orc: {DISAGREE} ('x'). Write them again with one schema."
     assert refused(read, path) == refused(converted, path) == expected
 
 

@@ -117,8 +117,6 @@ def test_all_rows_are_there_in_order_and_a_late_value_changes_the_type(
     converted, tmp_path, monkeypatch, ending, files, late, kind
 ):
     monkeypatch.setattr(text_files, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(text_files, "SAMPLE_BYTES", 40)
-    monkeypatch.setattr(text_files, "SAMPLE_PLACES", 1)
     (folder := tmp_path / "t").mkdir()
     values = [late if i == 580 else str(i) for i in range(600)]
     for part in range(files):
