@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkgpu.core.config.values import Role
-from sparkgpu.prepare.column_types import TIME_TYPES, WHOLE_TYPES, is_number, spark_type
+from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.column_values import (
     BLANKS,
     MISSING_TEXTS,
@@ -44,7 +44,6 @@ from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, 
 from sparkgpu.prepare.timestamps import varying_parts
 
 _SAMPLE = 200
-_LARGEST_LONG = 2.0**63
 _MEASURED = r"[.]|[eE][+-]"
 """Found in some text of numbers that are not codes (``12E3`` may be the number of a seat)."""
 _LEADING_ZERO = r"^[+-]?0[0-9]"
@@ -52,27 +51,46 @@ _LEADING_ZERO = r"^[+-]?0[0-9]"
 _FORMS: Mapping[Held, str] = {"numbers": NUMBER, "timestamps": TIMESTAMP}
 
 
-class Extremes(dict[str, Any]):
-    """The least and the greatest value of each figure of a column: ``least hour``, ``greatest hour``."""
+@dataclass(kw_only=True)
+class Figures:
+    """Counts of rows, and the least and the greatest of some figures: numbers that fit 32 bits, hours, ..."""
 
-    def widen(self, name: str, least: Any, greatest: Any) -> None:
-        if least is not None:
-            self[f"least {name}"] = min(self.get(f"least {name}", least), least)
-            self[f"greatest {name}"] = max(self.get(f"greatest {name}", greatest), greatest)
+    rows: Counter[str] = field(default_factory=Counter)
+    ends: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
-    def merge(self, other: Extremes) -> None:
-        for key in {key.partition(" ")[2] for key in other}:
-            self.widen(key, other[f"least {key}"], other[f"greatest {key}"])
+    def add_numbers(self, number_N: pa.Array, rows_N: pa.Array | None = None) -> pa.Array:
+        """Add floats without nulls, of `rows_N` rows or one each. Returns those that fit 32 bits."""
+        fits_N = pc.less_equal(pc.abs(number_N), FLOAT32_MAX)
+        if not _all(fits_N):
+            for name, which_N in (
+                ("nan", pc.is_nan(number_N)),
+                ("infinite", pc.is_inf(number_N)),
+                ("too large", pc.and_(pc.is_finite(number_N), pc.invert(fits_N))),
+            ):
+                self.rows[name] += pc.sum(which_N if rows_N is None else rows_N.filter(which_N)).as_py() or 0
+            number_N = number_N.filter(fits_N)
+        self.add("number", number_N)
+        return number_N
 
-    def add(self, name: str, values: pa.Array) -> None:
-        found = pc.min_max(values)
-        self.widen(name, found["min"].as_py(), found["max"].as_py())
+    def add_timestamps(self, timestamp_N: pa.Array) -> None:
+        """Add timestamps in microseconds, in UTC without a zone."""
+        self.add("microsecond", timestamp_N.view(pa.int64()))
+        self.add("hour", pc.hour(timestamp_N))
+        self.add("minute", pc.minute(timestamp_N))
 
-    def add_timestamps(self, timestamps: pa.Array) -> None:
-        """Timestamps in microseconds, in UTC without a zone."""
-        self.add("microsecond", timestamps.view(pa.int64()))
-        self.add("hour", pc.hour(timestamps))
-        self.add("minute", pc.minute(timestamps))
+    def add(self, name: str, value_N: pa.Array) -> None:
+        found = pc.min_max(value_N).as_py()
+        if found["min"] is not None:
+            self._widen(name, found["min"], found["max"])
+
+    def merge(self, other: Figures) -> None:
+        self.rows.update(other.rows)
+        for name, (least, greatest) in other.ends.items():
+            self._widen(name, least, greatest)
+
+    def _widen(self, name: str, least: Any, greatest: Any) -> None:
+        known = self.ends.get(name, (least, greatest))
+        self.ends[name] = min(known[0], least), max(known[1], greatest)
 
 
 @dataclass(kw_only=True)
@@ -83,9 +101,8 @@ class TextFindings:
     """
 
     may_hold: frozenset[Held] | None = None
-    figures: Counter[str] = field(default_factory=Counter)
-    numbers: Extremes = field(default_factory=Extremes)
-    timestamps: Extremes = field(default_factory=Extremes)
+    numbers: Figures = field(default_factory=Figures)
+    timestamps: Figures = field(default_factory=Figures)
 
     def add(self, texts: pa.Array) -> None:
         """Add the texts of a batch, without nulls."""
@@ -105,19 +122,11 @@ class TextFindings:
         """False if one of these texts is not a number."""
         if not _all(pc.match_substring_regex(text_D, f"^({NUMBER})$")):
             return False
-        number_D = pc.utf8_ltrim(text_D, "+").cast(pa.float64())
-        fits_D = pc.less_equal(pc.abs(number_D), FLOAT32_MAX)
-        for figure, which_D in (
-            ("numbers", number_D.is_valid()),
-            ("measured", pc.match_substring_regex(text_D, _MEASURED)),
-            ("leading zeros", pc.match_substring_regex(text_D, _LEADING_ZERO)),
-            ("nan", pc.is_nan(number_D)),
-            ("infinite", pc.is_inf(number_D)),
-            ("too large", pc.and_(pc.is_finite(number_D), pc.invert(fits_D))),
-            ("broken", is_broken(number_D)),
-        ):
-            self.figures[figure] += pc.sum(rows_D.filter(which_D)).as_py() or 0
-        self.numbers.add("number", number_D.filter(fits_D))
+        found = self.numbers.rows
+        found["values"] += pc.sum(rows_D).as_py() or 0
+        for figure, form in (("measured", _MEASURED), ("leading zeros", _LEADING_ZERO)):
+            found[figure] += pc.sum(rows_D.filter(pc.match_substring_regex(text_D, form))).as_py() or 0
+        self.numbers.add_numbers(pc.utf8_ltrim(text_D, "+").cast(pa.float64()), rows_D)
         return True
 
     def _add_timestamps(self, text_D: pa.Array, rows_D: pa.Array) -> bool:
@@ -128,31 +137,27 @@ class TextFindings:
         if timestamp_D.null_count:  # such as the 30th of February
             return False
         self.timestamps.add_timestamps(timestamp_D)
-        self.figures["timestamps"] += pc.sum(rows_D).as_py() or 0
+        self.timestamps.rows["values"] += pc.sum(rows_D).as_py() or 0
         return True
 
     def merge(self, other: TextFindings) -> None:
         known = [found for found in (self.may_hold, other.may_hold) if found is not None]
         self.may_hold = frozenset.intersection(*known) if known else None
-        self.figures.update(other.figures)
         self.numbers.merge(other.numbers)
         self.timestamps.merge(other.timestamps)
 
     def holds(self, asked: Role | None) -> Held:
         """What the texts are; numbers are codes unless some were measured, or the user asked for numbers."""
-        if self.may_hold and "numbers" in self.may_hold and self.figures["numbers"]:
-            is_code = self.figures["leading zeros"] or not self.figures["measured"]
+        may_hold, found = self.may_hold or (), self.numbers.rows
+        if "numbers" in may_hold and found["values"]:
+            is_code = found["leading zeros"] or not found["measured"]
             return "codes" if is_code and asked != "numeric" else "numbers"
-        return (
-            "timestamps"
-            if self.may_hold and "timestamps" in self.may_hold and self.figures["timestamps"]
-            else "text"
-        )
+        return "timestamps" if "timestamps" in may_hold and self.timestamps.rows["values"] else "text"
 
 
 @dataclass(kw_only=True)
 class ColumnFindings:
-    """The figures of one column. Extremes are those of the numbers that fit 32 bits.
+    """The figures of one column.
 
     `counts` are the rows of each value, for the target only, and for slightly more than `MANY_CLASSES`.
     """
@@ -160,9 +165,7 @@ class ColumnFindings:
     type: pa.DataType
     is_target: bool
     asked: Role | None
-    values: int = 0
-    figures: Counter[str] = field(default_factory=Counter)
-    extremes: Extremes = field(default_factory=Extremes)
+    figures: Figures = field(default_factory=Figures)
     texts: TextFindings = field(default_factory=TextFindings)
     counts: Counter[Any] = field(default_factory=Counter)
 
@@ -170,81 +173,50 @@ class ColumnFindings:
         """Add a batch of the column."""
         values = decoded(column).drop_null()
         kind = values.type
-        self.values += len(values)
+        self.figures.rows["values"] += len(values)
         if pa.types.is_floating(kind):
-            values = self._finite(values)
+            values = values.cast(pa.float32()) if pa.types.is_float16(kind) else values
+            values = self.figures.add_numbers(values)
+        elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+            self.figures.add("number", values)
+        elif is_text(kind):
+            self.texts.add(values.cast(pa.string()))
         if self.is_target and len(self.counts) <= MANY_CLASSES and not pa.types.is_nested(kind):
             for found in pc.value_counts(values)[: MANY_CLASSES + 1].to_pylist():
                 self.counts[found["values"]] += found["counts"]  # 0.0 and -0.0 are equal in Python
-        if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-            self.extremes.add("number", values)
-        elif is_text(kind):
-            self.texts.add(values.cast(pa.string()))
         if spark_type(kind) in TIME_TYPES or (self.asked == "timestamp" and self._is_readable(kind)):
-            self.extremes.add_timestamps(timestamps(values).drop_null())
-        if self.is_target and is_number(spark_type(kind)) and not pa.types.is_integer(kind):
-            self.figures["broken"] += pc.sum(is_broken(values.cast(pa.float64(), safe=False))).as_py() or 0
+            self.figures.add_timestamps(timestamps(values).drop_null())
 
     @staticmethod
     def _is_readable(kind: pa.DataType) -> bool:
         return is_text(kind) or is_number(spark_type(kind))
 
-    def _finite(self, values: pa.Array) -> pa.Array:
-        values = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
-        is_finite = pc.is_finite(values)
-        if not _all(is_finite):
-            self.figures["nan"] += pc.sum(pc.is_nan(values)).as_py() or 0
-            self.figures["infinite"] += pc.sum(pc.is_inf(values)).as_py() or 0
-            values = values.filter(is_finite)
-        found = pc.min_max(values)
-        if any(end is not None and abs(end) > FLOAT32_MAX for end in found.as_py().values()):
-            fits = pc.less_equal(pc.abs(values), FLOAT32_MAX)
-            self.figures["too large"] += pc.sum(pc.invert(fits)).as_py() or 0
-            found = pc.min_max(values.filter(fits))
-        self.extremes.widen("number", found["min"].as_py(), found["max"].as_py())
-        return values
-
     def merge(self, other: ColumnFindings) -> None:
-        self.values += other.values
-        self.figures.update(other.figures)
-        self.extremes.merge(other.extremes)
+        self.figures.merge(other.figures)
         self.texts.merge(other.texts)
         self.counts.update(other.counts)
 
     def statistics(self, name: str, kind: str, rows: int) -> ColumnStatistics:
         """The figures by which the column's role is decided; `kind` is its type in Spark's spelling."""
         held: Held = self.texts.holds(self.asked) if kind == "string" else "text"
-        is_text_number = held == "numbers"
-        figures = self.texts.figures if is_text_number else self.figures
-        extremes = self.texts.numbers if is_text_number else self.extremes
-        nan, infinite, too_large = figures["nan"], figures["infinite"], figures["too large"]
-        least, greatest = extremes.get("least number"), extremes.get("greatest number")
-        values = {"numbers": figures["numbers"], "timestamps": self.texts.figures["timestamps"]}.get(
-            held, self.values
-        )
-        if is_text_number:
-            varies = least is None or least != greatest or infinite + too_large > 0
-        elif kind == "boolean" or nan + infinite + too_large:
-            varies = least is not None and least != greatest
-        else:
-            varies = not is_number(kind) or least is None or least != greatest
-        is_numeric = is_number(kind) or is_text_number
-        times = self.texts.timestamps if held == "timestamps" and self.asked != "timestamp" else self.extremes
+        read_as = {"numbers": self.texts.numbers, "timestamps": self.texts.timestamps}
+        figures = read_as.get(held, self.figures)
+        nan = figures.rows["nan"]
+        least, greatest = figures.ends.get("number", (None, None))
+        is_numeric = is_number(kind) or held == "numbers"
         return ColumnStatistics(
             name=name,
             type=kind,
             rows=rows,
-            values=values - nan,
-            varies=varies,
-            nan=0 if is_text_number else nan,
-            infinite=infinite,
-            too_large=too_large,
-            least=float(least) if is_numeric and least is not None else None,
-            greatest=float(greatest) if is_numeric and greatest is not None else None,
-            whole=kind in WHOLE_TYPES or (self.is_target and is_numeric and figures["broken"] + nan == 0),
+            values=figures.rows["values"] - nan,
+            nan=0 if held == "numbers" else nan,
+            infinite=figures.rows["infinite"],
+            too_large=figures.rows["too large"],
+            least=least,
+            greatest=greatest,
             held=held,
             counts=_spelled(self.counts, self.type, is_number=is_numeric) if self.is_target else None,
-            parts=varying_parts(times),
+            parts=varying_parts(self.figures.ends if self.asked == "timestamp" else figures.ends),
         )
 
 
@@ -315,12 +287,6 @@ def merged(parts: Sequence[FoundT]) -> FoundT:
     for other in others:
         whole.merge(other)
     return whole
-
-
-def is_broken(number_N: pa.Array) -> pa.Array:
-    """The numbers that are not whole, within the range of 64-bit integers."""
-    is_whole_N = pc.and_(pc.equal(number_N, pc.floor(number_N)), pc.less(pc.abs(number_N), _LARGEST_LONG))
-    return pc.invert(is_whole_N)
 
 
 def _may_hold(texts: Sequence[str]) -> frozenset[Held]:

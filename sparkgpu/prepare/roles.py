@@ -10,13 +10,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import RESERVED_COLUMNS, DroppedColumn
 from sparkgpu.core.words import listed, nearest
-from sparkgpu.prepare.column_types import is_number
+from sparkgpu.prepare.column_types import WHOLE_TYPES, is_number
 
 FEW_CLASSES = 20
 """An integer target with at most this many values is taken as classes."""
@@ -35,24 +35,21 @@ class ColumnStatistics:
 
     `values` counts rows that are neither null nor NaN (nor, for numbers or timestamps written as text, a mark
     for a missing value). `infinite` counts those at plus or minus infinity, `too_large` those beyond
-    `FLOAT32_MAX`. `varies` is False if all values are known to be equal (texts are counted later). `least`
-    and `greatest` are the extremes of the finite numbers within range. `whole` is known for integer types and
-    for the target. `held` tells what the texts of a column are. `counts` are the rows of each value of a
-    target that may be classes, in Spark's spelling, for slightly more values than `MANY_CLASSES`; None if not
-    counted yet. `parts` names the parts of a timestamp that vary.
+    `FLOAT32_MAX`. `least` and `greatest` are the extremes of the other numbers, or of booleans. `held` tells
+    what the texts of a column are. `counts` are the rows of each value of a target that may be classes, in
+    Spark's spelling, for slightly more values than `MANY_CLASSES`; None for any other column. `parts` names
+    the parts of a timestamp that vary.
     """
 
     name: str
     type: str
     rows: int
     values: int
-    varies: bool = True
     nan: int = 0
     infinite: int = 0
     too_large: int = 0
-    least: float | None = None
-    greatest: float | None = None
-    whole: bool = False
+    least: Any = None
+    greatest: Any = None
     held: Held = "text"
     counts: Mapping[str, int] | None = field(default=None, compare=False)
     parts: tuple[str, ...] = ()
@@ -64,6 +61,20 @@ class ColumnStatistics:
         if self.type in ("boolean", "string"):
             return "boolean" if self.type == "boolean" else "text"
         return "time" if self.type in ("date", "timestamp", "timestamp_ntz") else "other"
+
+    @property
+    def varies(self) -> bool:
+        """False if all values are known to be equal; texts are counted later."""
+        is_ordered = self.numeric or self.family == "boolean"
+        return not is_ordered or self.least != self.greatest or self.infinite + self.too_large > 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its numbers are whole; known for integer types and for the target."""
+        if self.type in WHOLE_TYPES or not self.numeric:
+            return self.type in WHOLE_TYPES
+        values = [float(text) for text in self.counts or ()]
+        return bool(values) and all(value.is_integer() and abs(value) < 2**63 for value in values)
 
     @property
     def fits(self) -> bool:
@@ -179,6 +190,8 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
         )
     if column.family == "other":
         return f"of type {column.type}, which holds no single value"
+    if column.numeric and column.least is None:
+        return "no values: every number is infinite or beyond 3.4e38"
     if not column.varies and column.values == column.rows:
         return "constant: one value in every row"
     if column.family == "time" or column.held == "timestamps":

@@ -272,7 +272,9 @@ def refusing_unreadable(source: Source) -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError, pa.ArrowInvalid) as error:
         text = str(error)
-        if own := re.search(r"sparkgpu\.errors\.DataError: (.+)", text):  # of a Python worker
+        if own := re.search(
+            rf"{DataError.__module__}\.{DataError.__name__}: (.+)", text
+        ):  # of a Python worker
             raise DataError(own[1]) from None
         for pattern, sentence in _MEANINGS:
             if match := re.search(pattern, text, re.IGNORECASE | re.MULTILINE):

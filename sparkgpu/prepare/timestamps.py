@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # seconds
@@ -21,15 +20,15 @@ TIME_PARTS: dict[str, str] = {
 """The useful parts of a timestamp, each as SQL on a column."""
 
 
-def varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of a timestamp that differ between rows, from its extremes.
+def varying_parts(ends: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
+    """The parts of a timestamp that differ between rows.
 
-    The extremes are ``least microsecond`` (since 1970), ``greatest hour`` and so on, in UTC; none without
-    values. Computing each part of every row's date would take longer than all other figures together.
+    `ends` are the least and the greatest ``microsecond`` (since 1970), ``hour`` and ``minute`` in UTC; none
+    without values. Computing each part of every row's date would take longer than all other figures together.
     """
-    if found.get("least microsecond") is None:
+    if "microsecond" not in ends:
         return ()
-    seconds = [found[f"{end} microsecond"] // 1_000_000 for end in ("least", "greatest")]
+    seconds = [end // 1_000_000 for end in ends["microsecond"]]
     if seconds[0] == seconds[1]:
         return ()
     # Timestamps may lie outside the years 1 to 9999 that Python supports.
@@ -41,8 +40,8 @@ def varying_parts(found: Mapping[str, Any]) -> tuple[str, ...]:
         "month": (first.year, first.month) != (last.year, last.month),
         "day": first.date() != last.date(),
         "weekday": first.date() != last.date(),
-        "hour": found["least hour"] != found["greatest hour"],
-        "minute": found["least minute"] != found["greatest minute"],
+        "hour": ends["hour"][0] != ends["hour"][1],
+        "minute": ends["minute"][0] != ends["minute"][1],
         "days since 1970": True,
     }
     return tuple(part for part in TIME_PARTS if varies[part])
