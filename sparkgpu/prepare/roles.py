@@ -225,7 +225,7 @@ def _numbers_rows(column: ColumnStatistics) -> bool:
     """Whether it is a running number: whole numbers that span exactly as many values as there are rows."""
     if column.least is None or column.greatest is None or not column.whole or column.rows < _ID_ROWS:
         return False
-    return column.values == column.rows == column.greatest - column.least + 1
+    return bool(column.values == column.rows == column.greatest - column.least + 1)
 
 
 def infer_task(target: ColumnStatistics, num_values: int, asked: str) -> Literal["classes", "regression"]:
