@@ -52,11 +52,8 @@ def _train_here(trial: NeuralTrial) -> FitRecord:
     spec, lane = trial.spec, trial.lane
     device = usable_device(lane)
     torch.set_num_threads(lane.neural_threads)
-    place = RankPlace(
-        device=device,
-        precision=choose_precision(trial.parameters, device, lane.device_name, spec.strategy),
-        num_devices=len(spec.gang),
-    )
+    precision = choose_precision(trial.parameters, device, lane.device_name, spec.strategy)
+    place = RankPlace(device=device, precision=precision, num_devices=len(spec.gang))
     record = run_rank(trial, STRATEGIES.find(spec.strategy).loaded()(place))
     assert record is not None  # the only rank is the leading one
     return record

@@ -21,7 +21,7 @@ from watched_steps import BATCH, CASES, META, ROWS, Again, Waits, meta_training,
 
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
-from sparkgpu.neural.training import fixed_step, muon
+from sparkgpu.neural.training import fixed_step
 from sparkgpu.neural.training import train as training_loop
 from sparkgpu.neural.training.fixed_step import Work, reason_against
 from sparkgpu.neural.training.precision import Precision
@@ -61,17 +61,6 @@ def test_a_read_within_an_epoch_is_found_with_its_line(monkeypatch: pytest.Monke
         trained("mlp", META)
     ((operation, line),) = waits.found
     assert operation == "_local_scalar_dense" and line.startswith("base.py:")
-
-
-def test_an_overflow_of_float16_is_not_read_either() -> None:
-    with torch.device(META):
-        matrices = [torch.nn.Parameter(torch.zeros(8, 4)) for _ in range(2)]
-        state: dict[Tensor, dict[str, Any]] = {m: {"momentum": torch.zeros(8, 4)} for m in matrices}
-        for matrix in matrices:
-            matrix.grad = torch.zeros(8, 4)
-        overflowed = torch.zeros(())
-    with torch.no_grad():
-        muon.step_matrices(matrices, state, learning_rate=0.1, weight_decay=0.1, overflowed=overflowed)
 
 
 def assert_alike(found: Strategy, expected: Strategy) -> None:
@@ -337,22 +326,3 @@ def test_a_table_without_a_whole_batch_trains_plainly() -> None:
     repeat = Again()
     _, training = trained("mlp", graph=repeat, batch_size=ROWS + 1)
     assert repeat.warmed == repeat.replayed == 0 and len(training.curve) == 2
-
-
-@pytest.mark.parametrize("shapes", [[(8, 8)] * 3, [(24, 8), (8, 24), (8, 24)]])
-def test_matrices_that_step_together_go_where_they_go_alone(shapes: list[tuple[int, int]]) -> None:
-    random = torch.Generator().manual_seed(0)
-    values = [torch.randn(shape, generator=random) for shape in shapes]
-    gradients = [torch.randn(shape, generator=random) for shape in shapes]
-    found = []
-    for together in (False, True):
-        matrices = [value.clone() for value in values]
-        state: dict[Tensor, dict[str, Any]] = {m: {"momentum": m * 0.1} for m in matrices}
-        for matrix, gradient in zip(matrices, gradients, strict=True):
-            matrix.grad = gradient.clone()
-        rate = torch.tensor(0.02) if together else 0.02
-        muon.step_matrices(matrices, state, learning_rate=rate, weight_decay=0.3)
-        assert all(matrix.grad is None for matrix in matrices)
-        found.append([*matrices, *(state[m]["momentum"] for m in matrices)])
-    for alone, other in zip(*found, strict=True):
-        torch.testing.assert_close(other, alone, atol=1e-6, rtol=1e-5)

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import torch
 from planted import fit, plant
 from ranks_equivalence import BINS, CASES, NUM_LEVELS, SETTINGS, STRATEGIES, rows, supports
-from torch import nn
+from torch import Tensor, nn
 
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.plan.trials import TrialSpec
@@ -141,40 +142,49 @@ def replica(module: nn.Module) -> Any:
     return made
 
 
-@pytest.mark.parametrize("case", ["tabm", "tabm, odd depth", "mlp", "resnet", "realmlp"])
-def test_the_copies_that_dp_makes_compute_what_the_network_does(case: str) -> None:
+def on_a_copy(module: nn.Module, *x: Tensor) -> Tensor:
+    """A pass of nn.DataParallel, which makes a copy for each."""
+    out: Tensor = replica(module)(*x)
+    return out
+
+
+def spread(case: str, *, dp: bool) -> Strategy:
+    """A network as `dp` or `single` has it; nn.DataParallel itself takes no device here."""
     config = NeuralParameters(**{**SETTINGS, **CASES[case]})
+    place = RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=None))
+    strategy = Strategy(place)
+    if dp:
+        strategy = DataParallel(place)
+        strategy._devices = [0, 1]
     torch.manual_seed(0)
-    strategy = DataParallel(RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=None)))
-    strategy._devices = [0, 1]  # nn.DataParallel itself takes none here
     shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=2, bins=BINS)
     strategy.spread(build_net(config, shape), Objective(task="binary"))
-    assert isinstance(strategy.module, nn.DataParallel)
-    batch = rows(64, "binary", 1)
-    place = Place(seed=9, step=0, first_row=0, batch_rows=64)
-    strategy.module.train()
-    strategy.backward(batch, place)
-    expected = [parameter.grad.clone() for parameter in strategy.parameters() if parameter.grad is not None]
-    strategy.module.zero_grad()
-    strategy.module.module = replica(strategy.module.module)
-    strategy.backward(batch, place)
-    found = [parameter.grad for parameter in strategy.net.parameters() if parameter.grad is not None]
-    assert len(found) == len(expected) > 0
-    for own, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
+    return strategy
+
+
+@pytest.mark.parametrize("case", ["tabm", "tabm, odd depth", "mlp", "resnet", "realmlp"])
+def test_the_copies_that_dp_makes_compute_what_the_network_does(case: str) -> None:
+    batch, place = rows(64, "binary", 1), Place(seed=9, step=0, first_row=0, batch_rows=64)
+    gradients = []
+    for is_dp in (False, True):
+        strategy = spread(case, dp=is_dp)
+        if isinstance(strategy.module, nn.DataParallel):
+            strategy.module.forward = partial(on_a_copy, strategy.module.module)
+        strategy.net.train()
+        strategy.module.train()
+        strategy.backward(batch, place)
+        gradients.append([p.grad for p in strategy.net.parameters() if p.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) > 0
+    for alone, found in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, alone, atol=1e-5, rtol=1e-4)
 
 
 def test_dp_gives_to_muon_what_one_device_gives_to_it() -> None:
     config = NeuralParameters(**{**SETTINGS, **CASES["tabm"]})
-    place = RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=None))
-    matrices = []
-    for strategy in (Strategy(place), DataParallel(place)):
-        strategy._devices = [0, 1]  # type: ignore[attr-defined]
-        shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=2, bins=BINS)
-        strategy.spread(build_net(config, shape), Objective(task="binary"))
-        optimizer = make_optimizer(strategy.net, config, find_network(config).recipe)
-        matrices.append([len(group["params"]) for group in optimizer.param_groups if group["muon"]])
-    assert matrices == [[4], [4]]
+    recipe = find_network(config).recipe
+    for is_dp in (False, True):
+        optimizer = make_optimizer(spread("tabm", dp=is_dp).net, config, recipe)
+        assert [len(group["params"]) for group in optimizer.param_groups if group["muon"]] == [4]
 
 
 @pytest.mark.gpu
