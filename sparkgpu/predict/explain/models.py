@@ -28,9 +28,8 @@ from sparkgpu.score.rows import FloatArray
 from sparkgpu.trials.engine import Model
 
 _CALL_S = 0.3  # a call shall take: short, so that the time limit holds
-_LEAST_SHARE = 0.75  # of a call's time for its rows, where they are what costs
 _MOST_VALUES = 8_000_000  # in the copies of a call: 32 MB
-_TIMED_ROWS = 100
+_FIRST_ROWS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,29 +48,18 @@ class Grid:
 
 
 class AskedModel:
-    """A model of the run through one of its trials, and its metric `value` on the sample.
-
-    `call_s` and `row_s` are the seconds that a call takes, and each row in it.
-    """
+    """A model of the run through one of its trials, its metric `value` on the sample, and its speed."""
 
     def __init__(
         self, name: str, trial: DoneTrial, model: Model, schema: TableSchema, sample: Sample
     ) -> None:
         self.name, self.trial = name, trial
         self._model, self._schema, self._sample = model, schema, sample
-        few = sample.first(_TIMED_ROWS)
-        self._predict(few.rows)  # libraries set themselves up in their first call
-        few_s, _ = self._timed(few.rows)
-        all_s, values = self._timed(sample.rows)
-        more = len(sample) - len(few)
-        self.row_s = max(all_s - few_s, 0.2 * all_s) / more if more > 0 else all_s / len(values)
-        self.call_s = max(few_s - len(few) * self.row_s, 0.0)
+        self._predict(sample.first(_FIRST_ROWS).rows)  # libraries set themselves up in their first call
+        start = time.perf_counter()
+        values = self._predict(sample.rows)
+        self.row_s = (time.perf_counter() - start) / len(sample)
         self.value = self._metric(sample, values)
-
-    def seconds(self, copies: int, rows: int) -> float:
-        """The time that so many copies of so many rows will take, about."""
-        calls = -(-copies // self._copies_in_call(rows))
-        return calls * self.call_s + copies * rows * self.row_s
 
     def drops(
         self, rows: int, groups: Sequence[Places], seed: tuple[int, int], until: float
@@ -83,7 +71,7 @@ class AskedModel:
         step = self._copies_in_call(size)
         for begin in range(0, len(groups), step):
             own_groups = groups[begin : begin + step]
-            if whole is None or time.time() + self.seconds(len(own_groups), size) > until:
+            if whole is None or time.time() + len(own_groups) * size * self.row_s > until:
                 return
             copies = joined([kept.rows] * len(own_groups))
             for place, group in enumerate(own_groups):
@@ -123,18 +111,11 @@ class AskedModel:
 
     def _copies_in_call(self, rows: int) -> int:
         """How many copies of so many rows one call takes."""
-        in_time_s = max(_CALL_S - self.call_s, self.call_s * _LEAST_SHARE / (1 - _LEAST_SHARE))
         width = len(self._schema.features) + self._schema.num_outputs
-        most = min(in_time_s / max(self.row_s, 1e-9), _MOST_VALUES / width)
-        return max(1, int(most / rows))
+        return max(1, int(min(_CALL_S / max(self.row_s, 1e-9), _MOST_VALUES / width) / rows))
 
     def _metric(self, sample: Sample, values: FloatArray) -> float | None:
         return primary_value(self._schema.task, sample.rows.label_N, values, sample.weight_N)
-
-    def _timed(self, rows: Rows) -> tuple[float, FloatArray]:
-        start = time.perf_counter()
-        values = self._predict(rows)
-        return time.perf_counter() - start, values
 
 
 @dataclass(kw_only=True)
@@ -153,8 +134,8 @@ class Models:
 
     @property
     def row_s(self) -> float:
-        """The seconds for a row in all models, with its part of a call."""
-        return sum(one.row_s for one in self.models) / _LEAST_SHARE
+        """The seconds for a row in all models."""
+        return sum(one.row_s for one in self.models)
 
     def shuffled(
         self, groups: Sequence[Places], rows: int, rounds: int, until: float
@@ -175,6 +156,6 @@ class Models:
         found: dict[int, dict[str, FloatArray]] = defaultdict(dict)
         for number, grid in enumerate(grids):
             for model in self.models:
-                if time.time() + model.seconds(len(grid.at), rows) <= self.until:
+                if time.time() + len(grid.at) * rows * model.row_s <= self.until:
                     found[number][model.name] = model.curve(rows, grid)
         return found
