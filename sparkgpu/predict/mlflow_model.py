@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sparkgpu import __version__
+from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, read_results
+from sparkgpu.core.rundir.results import Results, finished_results, read_results
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.predict.fitted import FittedModel
@@ -36,6 +37,10 @@ RUN, NAME = "run", "model_name"
 """The artifact with the run's files, and the file in it that names the model."""
 
 _EXPERIMENT = "sparkgpu"
+_ALWAYS = ("numpy", "pandas", "psutil", "pyarrow", "pydantic")
+_MODULES = {"torch": {"torch", "safetensors"}, "h2o-xgboost": {"xgboost"}}
+"""What loads the models of an engine, where that is more than the engine's own module, or another one."""
+
 _EXAMPLE_ROWS = 5
 _SECONDS_PER_DAY = 86_400
 _TOLERANCE = 1e-6
@@ -105,18 +110,34 @@ def log_run(run_dir: Path, uri: str) -> str:
 
 
 def _arguments(fitted: FittedModel, needed: Path) -> dict[str, Any]:
-    from mlflow.models import infer_signature
+    """The model holds this package, which no index has, and names the libraries that it needs."""
+    from mlflow.models import ModelSignature, infer_signature
+    from mlflow.types.schema import AnyType, ColSpec, Schema
 
     _copy_needed(RunPaths(root=fitted.run_dir), fitted.members, needed)
     (needed / NAME).write_text(fitted.name, encoding="utf-8")
     example = example_of(fitted)
+    # The columns alone: a model reads numbers of any type, and texts, and says so where it cannot.
+    inputs = Schema([ColSpec(AnyType(), str(name)) for name in fitted.feature_names_in_])
     return {
         "python_model": str(Path(__file__).with_name("mlflow_code.py")),
         "artifacts": {RUN: str(needed)},
-        "signature": infer_signature(example, predicted(fitted, example)),
+        "code_paths": [str(Path(__file__).parents[1])],
+        "signature": ModelSignature(inputs, infer_signature(example, predicted(fitted, example)).outputs),
         "input_example": example,
-        "pip_requirements": [f"sparkgpu=={__version__}"],
+        "pip_requirements": _requirements(fitted),
     }
+
+
+def _requirements(fitted: FittedModel) -> list[str]:
+    """The packages that the model imports, in the versions that are here."""
+    names = set(_ALWAYS)
+    for trial in finished_results(RunPaths(root=fitted.run_dir)).done():
+        if trial.name in fitted.members:
+            names |= _MODULES.get(trial.engine) or {ENGINES.find(trial.engine).module or ""}
+    providing = packages_distributions()
+    packages = sorted(providing[name][0] for name in names if name in providing)
+    return [f"{package}=={version(package).partition('+')[0]}" for package in packages]
 
 
 def _copy_needed(paths: RunPaths, trials: Iterable[str], folder: Path) -> None:

@@ -105,6 +105,8 @@ def test_mlflow_serves_a_model_and_the_answers_are_the_runs_own(
         os.killpg(server.pid, 15)
         server.wait(30)
     fitted = sparkgpu.load(run, "blend")
+    needed = {line.partition("==")[0] for line in (model / "requirements.txt").read_text().split()}
+    assert "torch" in needed and "sparkgpu" not in needed
     np.testing.assert_allclose(found.filter(like="probability"), fitted.predict_proba(rows), atol=1e-6)
     assert found["prediction"].tolist() == fitted.predict(rows).tolist()
 
@@ -115,3 +117,40 @@ def _answers(address: str) -> bool:
         return True
     except OSError:
         return False
+
+
+def test_a_model_scores_the_table_that_it_was_trained_on(python: Path, tmp_path: Path) -> None:
+    """Whole numbers with and without gaps, dates, booleans and words, and columns that it does not need."""
+    drawn = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {
+            "count": drawn.integers(0, 90, 400),
+            "gaps": pd.array(drawn.integers(0, 90, 400), dtype="Int64"),
+            "zone": drawn.integers(1, 4, 400),
+            "since": pd.Timestamp("2024-01-01") + pd.to_timedelta(drawn.integers(0, 500, 400), unit="D"),
+            "member": drawn.random(400) < 0.5,
+            "town": drawn.choice(["a", "b", None], 400),
+        }
+    )
+    rows.loc[::9, "gaps"] = pd.NA
+    rows["y"] = np.where(rows["count"] + 30 * rows["member"] + drawn.normal(0, 9, 400) > 60, 7, 3)
+    table, out, model = tmp_path / "rows.parquet", tmp_path / "run", tmp_path / "model"
+    rows.to_parquet(table)
+    settings = ("trees.engine=xgboost", "trees.ntrees=20", "neural.epochs=2", "report.level=short")
+    sets = [part for setting in settings for part in ("--set", setting)]
+    program = (
+        "import sys, mlflow, pandas, sparkgpu\n"
+        "model, table, run = sys.argv[1:]\n"
+        "rows = pandas.read_parquet(table)\n"
+        "found = mlflow.pyfunc.load_model(model).predict(rows)\n"
+        "assert found['prediction'].tolist() == sparkgpu.load(run, 'blend').predict(rows).tolist()"
+    )
+    for arguments in (
+        ["-m", "sparkgpu", "run", table, "--target", "y", "--cpu-lanes", "1", *sets, "--out", out],
+        ["-m", "sparkgpu", "export", out, "--model", "blend", "--format", "mlflow", "--out", model],
+        ["-c", program, model, table, out],
+    ):
+        ended = subprocess.run(
+            [python, *arguments], capture_output=True, text=True, timeout=200, env=ENVIRONMENT, cwd=tmp_path
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
