@@ -28,3 +28,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(fitted, name)
     raise AttributeError(f"module 'sparkgpu' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Also the names that are loaded at first use."""
+    return sorted({*globals(), *__all__})

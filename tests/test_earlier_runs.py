@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import read_schema
+from sparkgpu.predict.apply import predict_source
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -40,10 +44,25 @@ def test_its_models_predict_what_they_predicted(earlier: Path, model: str) -> No
     np.testing.assert_allclose(now[:, 1], before["probability_yes"], atol=1e-6)
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz", "jsonl"])
+def test_its_own_rows_are_known_in_any_format(earlier: Path, ending: str, tmp_path: Path) -> None:
+    rows = pq.read_table(earlier / "small.parquet").to_pandas()
+    file = tmp_path / f"small.{ending}"
+    if ending == "parquet":
+        rows.to_parquet(file)
+    elif ending == "jsonl":
+        rows.to_json(file, orient="records", lines=True, date_format="iso")
+    else:
+        rows.to_csv(file, index=False)
+    found = predict_source(sparkgpu.load(earlier, "trees"), str(file), tmp_path / "out.csv")
+    assert any("most of its rows were trained on" in note for note in found.notes)
+
+
 def test_it_is_reported_and_compared(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = shutil.copytree(earlier, earlier.with_name("other"))
-    with (other / "metrics.json").open("a") as file:
-        file.write("\n")  # equal ones would be one run named twice
+    metrics = json.loads((other / "metrics.json").read_text(encoding="utf-8"))
+    metrics["run"]["wall_s"] += 1.0  # equal ones would be one run named twice
+    (other / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     page = earlier / "comparison.html"
     for arguments in (["report", earlier], ["compare", earlier, other, "--out", page]):
         with pytest.raises(SystemExit) as ended:
@@ -59,3 +78,9 @@ def test_a_table_in_the_form_of_before_this_one_is_refused_with_a_sentence(earli
     paths = RunPaths(root=earlier)
     with pytest.raises(DataError, match=r"x is double: another version of sparkgpu made it; run it again"):
         read_rows(paths, read_schema(paths), "test")
+
+
+def test_the_package_shows_its_names_before_their_first_use() -> None:
+    program = "import sparkgpu; print({'run', 'load', 'read_run'} <= set(dir(sparkgpu)))"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout == "True\n"

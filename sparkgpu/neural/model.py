@@ -101,12 +101,13 @@ def save_model(model: TabularModel, folder: Path, parameters: NeuralParameters, 
     )
 
 
-def load_model(folder: Path, device: torch.device | str = "cpu") -> TabularModel:
+def load_model(folder: str | Path, device: torch.device | str = "cpu") -> TabularModel:
     """Rebuild a saved model on `device`, in evaluation mode.
 
     Its inputs are the table's columns in the order of `numeric` and `categorical` in ``model.json``. A code
     is a position in `levels`, or -1 for missing or unknown. Raises `TrialError` for another version's files.
     """
+    folder = Path(folder)
     saved: dict[str, Any] = read_json(folder / "model.json")
     if saved["format"] != _FORMAT:
         raise TrialError(

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sparkgpu.core.config.registry.formats import FORMATS
 from sparkgpu.core.errors import DataError
-from sparkgpu.core.table.source import Source, find_source
+from sparkgpu.core.table.source import COMPRESSED, Source, find_source
 from sparkgpu.core.words import counted
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.output import PredictionFile, check_output
@@ -157,13 +158,22 @@ def predict_source(
 def _same_table(model: FittedModel, source: Source, rows: int) -> list[str]:
     """A warning if these are the rows of the run itself: most of them were trained on."""
     schema = model.schema
-    same = Path(schema.source).name == Path(source.name).name
+    same = _without_endings(schema.source) == _without_endings(source.name)
     if not same or rows != schema.rows + schema.rows_refused:
         return []
     return [
         "this looks like the table of the run, so most of its rows were trained on; the run's report holds "
         "the metrics of its test rows"
     ]
+
+
+def _without_endings(name: str) -> str:
+    """The name of a table's file, whatever its format: the same rows may come in another one."""
+    endings = {*COMPRESSED, *(ending for entry in FORMATS.all() for ending in entry.endings)}
+    path = Path(name)
+    while path.suffix.lower() in endings:
+        path = path.with_suffix("")
+    return path.name
 
 
 def _batches(read: Reader, source: Source, columns: list[str] | None) -> Iterator[pa.RecordBatch]:

@@ -125,7 +125,7 @@ def test_a_network_is_read_by_its_library(run: Path, new: pd.DataFrame, format: 
     rows, frame = as_exported(model, new)
     file = export(run, "neural-s7", format)
     if format == "torch":
-        found = load_model(file).predict(rows)
+        found = load_model(str(file)).predict(rows)
     else:
         feed = {
             input_name(feature): frame[feature.source].fillna("").to_numpy(object)[:, None]
