@@ -110,6 +110,8 @@ def test_a_network_plans_for_the_trees_that_train_on_its_card_at_the_same_time(
     case = Case(architecture="tabm", preset="balanced", rows=10_000, columns=30, card_gib=8)
     schema = case.schema()
     neural, trees = parameters_of(case, schema)
+    if not on_gpu:
+        trees = trees.model_copy(update={"tree_method": "hist"})
     resolved = Resolved(config=config_io.load(), trees=trees, neural=neural, others={})
     lane = lane_on("cuda:0" if on_gpu else "cpu").model_copy(update={"in_turn": in_turn})
     specs = tuple(
