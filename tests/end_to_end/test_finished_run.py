@@ -140,6 +140,7 @@ def test_logins_were_private_and_never_on_a_command_line_nor_in_a_file_of_the_ru
     for mode, password in run.seen.logins.values():
         assert mode == stat.S_IRUSR | stat.S_IWUSR
         assert len(password) >= 32
+        assert len(password) >= 32
         assert not any(password in command for command in run.seen.commands)
     files = [path for path in run.paths.root.rglob("*") if path.is_file()]
     assert len(files) > 40

@@ -1,9 +1,8 @@
-"""Every lane has a Spark session with H2O in it, on loopback; a run of other trees has no JVM."""
+"""Every lane has a Spark session with H2O in it; a run of other trees has no JVM."""
 
 from __future__ import annotations
 
 import signal
-import stat
 import time
 from functools import partial
 from pathlib import Path
@@ -47,28 +46,6 @@ def test_each_lane_has_its_spark_session_with_h2o_in_it(wine: Path, tmp_path: Pa
         assert [lane["context"] for lane in plan["lanes"]] == ["spark + h2o"] * 2
         assert [read_json(run.paths.lane(lane).lane)["context"] for lane in range(2)] == ["spark + h2o"] * 2
         assert (plan["prepared_by"], "Spark's pipeline" in plan["reasons"]["prepare"]) == ("spark", True)
-
-
-def test_lanes_are_on_loopback_and_behind_a_login_each(wine: Path, tmp_path: Path) -> None:
-    command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "2", *SMALL]
-    run = finished(command, tmp_path / "out", tmp_path)
-    assert {trial["status"] for trial in run.metrics["trials"]} == {"done"}
-    bases = set(run.port_bases)
-    assert len(bases) == 2
-    for port in (0, 3):  # of H2O, and of Spark's driver
-        assert any({base + port for base in bases} <= ports for ports in run.seen.together)
-    assert {address for address, _ in run.seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
-    assert run.seen.answers == dict.fromkeys(run.port_bases, 401)
-    passwords = {password for _, password in run.seen.logins.values()}
-    assert len(passwords) == len(run.seen.logins) == 2
-    for mode, password in run.seen.logins.values():
-        assert mode == stat.S_IRUSR | stat.S_IWUSR
-        assert len(password) >= 32
-        assert not any(password in line for line in run.seen.commands)
-        for file in (path for path in run.paths.root.rglob("*") if path.is_file()):
-            assert password.encode() not in file.read_bytes(), file
-    assert (run.paths.pipeline / "stages").is_dir()
-    assert run.left_behind() == []
 
 
 def test_a_run_of_xgboost_needs_no_jvm(wine: Path, tmp_path: Path) -> None:
