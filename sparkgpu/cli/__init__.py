@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from types import FrameType
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -34,8 +35,24 @@ from sparkgpu.present.terminal.spool import say
 _HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
 
 app = typer.Typer(
-    name="sparkgpu", help=_HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
-)
+    name="sparkgpu", help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback(help=_HELP)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
 
 
 app.add_typer(slurm, name="slurm")
@@ -73,9 +90,10 @@ def main(arguments: list[str] | None = None) -> None:
         _say("interrupted; all lanes were stopped.")
         sys.exit(EXIT_INTERRUPTED)
     except TyperException as error:
-        message = error.format_message().rstrip(".")
+        message = error.format_message()
         if message:  # without arguments, typer has already shown the help
-            _say(f"{message}. Run `sparkgpu --help` to see what you can use.")
+            end = "" if message.endswith((".", "?")) else "."
+            _say(f"{message}{end} Run `sparkgpu --help` to see what you can use.")
         sys.exit(ConfigError.exit_code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from sparkgpu.core.table.source import Source
+from sparkgpu.prepare.column_types import spark_type
 from sparkgpu.prepare.file_columns import file_columns, refusing_damaged
 from sparkgpu.prepare.text import Types, no_rows, settled, unified
 from sparkgpu.prepare.text_files import TextFiles
@@ -33,6 +34,20 @@ def to_parquet(source: Source, folder: Path) -> Source:
     if not (_write_orc(source, made) if source.format == "orc" else _write_text(source, made)):
         raise no_rows(source.name)
     return source.model_copy(update={"location": str(made), "format": "parquet"})
+
+
+def types_at_first_sight(source: Source) -> dict[str, str]:
+    """The columns of a table that Spark need not open, with types in Spark's spelling.
+
+    Those of text files come from the header and the first lines. Raises `DataError` if it cannot be read.
+    """
+    if source.format in ("parquet", "orc"):
+        columns = file_columns(source)
+        assert columns is not None
+        return {name: spark_type(kind) for name, kind in columns.kinds.items()}
+    files = TextFiles(source)
+    first = next(files.parsed(files.parser.infer), {})
+    return {name: spark_type(kind) for name, kind in settled(first).items()}
 
 
 def _write_text(source: Source, made: Path) -> int:

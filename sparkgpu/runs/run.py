@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.errors import EXIT_DONE, ConfigError, DeviceError, NoticeToStop, TrialError
+from sparkgpu.core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.core.host.devices import Machine, choose_devices, find_machine
 from sparkgpu.core.host.java import find_java
 from sparkgpu.core.host.monitor import Monitor
@@ -31,6 +31,7 @@ from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths, has_table
 from sparkgpu.core.rundir.results import Results, write_results
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
+from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.lanes.cluster.crew import ClusterCrew, cluster_crew
@@ -79,10 +80,32 @@ def run(
         started=time.time(), dry_run=dry_run, resume=resume, advice=advice,
     )  # fmt: skip
     find_java(environ)
+    if dry_run and not resume:
+        _check_columns(found, source, display)
     settings = cluster_settings(found.cluster, environ)
     if settings is not None:
         _check_on_cluster(found)
     return _run_here(asked) if settings is None else _run_on_cluster(asked, settings)
+
+
+def _check_columns(config: RunConfig, source: Source, display: Display) -> None:
+    """Refuse a column that is named and not in the source's header. Raises `ConfigError`."""
+    from sparkgpu.prepare.decisions import checked_target
+    from sparkgpu.prepare.to_parquet import types_at_first_sight
+
+    data = config.data
+    if source == DEMO_SOURCE and not (data.ignore or data.roles or data.weight or config.split.column):
+        return  # only its target is named, and that is checked already
+    with scratch_folder() as folder:
+        here = resolve_demo(source, folder)
+        if here.is_opened_by_spark:
+            display.warning(f"{source.name}: Spark has to open it, so the names of columns were not checked")
+            return
+        types = types_at_first_sight(here)
+    try:
+        checked_target(source.name, types, config)
+    except DataError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _check_on_cluster(config: RunConfig) -> None:

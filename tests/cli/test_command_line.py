@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -58,6 +59,12 @@ def table(tmp_path: Path) -> str:
     [
         ("run --bogus", 2, "No such option: --bogus .*. Run `sparkgpu --help` to see what you can use."),
         ("train", 2, "No such command 'train'. Run `sparkgpu --help` to see what you can use."),
+        (
+            "rum",
+            2,
+            "No such command 'rum'. Did you mean 'run'\\? Run `sparkgpu --help` to see what you can use.",
+        ),
+        ("run --set data.ignore=a", 2, """.*"a" does not fit: .* --set 'data.ignore=\\["a"\\]'."""),
         ("run a b", 2, "Got unexpected extra argument.*b.*. Run `sparkgpu --help` .*"),
         ("run --cpu-lanes two", 2, "Invalid value for '--cpu-lanes': .*"),
         ("run --task ranking", 2, 'configuration: data.task = "ranking" does not fit: .*'),
@@ -145,11 +152,34 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(call: Call, table: str) -> 
     assert sorted(os.listdir()) == before  # noqa: PTH208
 
 
+@pytest.mark.parametrize(
+    ("key", "named"),
+    [
+        ("data.target", "target"), ("data.ignore", "data.ignore"), ("data.weight", "data.weight"),
+        ("split.column", "split.column"), ("data.roles", "data.roles (numeric)"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("file", ["flowers.parquet", "flowers.csv"])
+def test_a_dry_run_reads_the_header_and_finds_each_column_that_is_named(
+    call: Call, table: str, key: str, named: str, file: str
+) -> None:
+    Path("flowers.csv").write_text("length,kind\n1,x\n2,y\n", encoding="utf-8")
+    pq.write_table(pacsv.read_csv("flowers.csv"), "flowers.parquet")
+    lists = {"data.ignore": '["kidn"]', "data.roles": '{kidn = "numeric"}'}
+    further = ["--set", "split.kind=group"] if key == "split.column" else []
+    target = [] if key == "data.target" else ["--target", "kind"]
+    code, out, err = call(
+        "run", file, *target, *further, "--set", f"{key}={lists.get(key, 'kidn')}", "--dry-run"
+    )
+    assert (code, out) == (2, "")
+    assert err == f"sparkgpu: {named} 'kidn': no such column. Did you mean 'kind'? Columns: length, kind.\n"
+
+
 @pytest.mark.process
 def test_a_full_disk_is_one_line(table: str) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         found = subprocess.run(
-            [sys.executable, "-m", "sparkgpu", "run", table, "--cpu-lanes", "1", "--dry-run"],
+            [sys.executable, "-m", "sparkgpu", "run", table, "--target", "b", "--dry-run"],
             stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False,
         )  # fmt: skip
     assert found.returncode == 3
@@ -163,5 +193,23 @@ def test_the_command_and_the_module_show_help_and_version(call: Call) -> None:
     assert code == 2 and "run" in out + err and "sparkgpu:" not in err
     code, out, _ = call("run", "--help")
     assert code == 0 and {"--target", "--gpus", "--cpu-lanes", "--set", "--out"} <= set(out.split())
+    assert call("run", "-h") == (0, out, "") and call("-h") == call("--help")
     found = subprocess.run([sys.executable, "-m", "sparkgpu", "version"], capture_output=True, text=True)
     assert (0, found.stdout, "") == call("version") == (0, f"{sparkgpu.__version__}\n", "")
+    assert call("--version") == call("version")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell: str) -> None:
+    program = "import sys; sys.argv[0] = 'sparkgpu'; from sparkgpu.cli import main; main()"
+
+    def answer(instruction: str, **words: str) -> str:
+        environ = {**os.environ, "_SPARKGPU_COMPLETE": instruction, **words}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30).stdout
+
+    assert "_SPARKGPU_COMPLETE" in answer(f"source_{shell}")
+    words = {"COMP_WORDS": "sparkgpu leader", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "sparkgpu leader"}
+    found = answer(f"complete_{shell}", _TYPER_COMPLETE_FISH_ACTION="get-args", **words)
+    assert "leaderboard" in found and "monitor" not in found

@@ -132,7 +132,6 @@ def _keys(path: tuple[str, ...]) -> list[str]:
 # TOML's words for pydantic's messages, which use Python's words.
 _EXPECTED = {
     "model_type": "it is a section; set one of its keys",
-    "tuple_type": "input should be a list",
     "dict_type": "input should be a table",
 }
 
@@ -156,6 +155,10 @@ def _sentence(error: ValidationError) -> str:
     found = json.dumps(first["input"], default=str, ensure_ascii=False)
     found = found if len(found) <= _MOST_LETTERS else f"{found[:_MOST_LETTERS]}..."
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+    if first["type"] == "tuple_type":
+        message = (
+            f"it should be a list. In a shell: --set '{key}={json.dumps([first['input']], default=str)}'"
+        )
     end = "" if message.endswith("?") else "."
     return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}{end}"
 
