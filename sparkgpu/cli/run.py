@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -71,6 +72,8 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
+    import psutil
+
     from sparkgpu.core.config import toml
     from sparkgpu.core.config.toml import keyed
     from sparkgpu.present.terminal.display import open_display
@@ -99,7 +102,9 @@ def run(
         from sparkgpu.ops.advise.command import predicted_of
 
         advice = predicted_of(resolved, quiet, out)
-    with open_display(quiet) as display:
+    # What a user sees at the prompt, with the start of Python and the advice.
+    passed_s = time.time() - psutil.Process().create_time()
+    with open_display(quiet, passed_s=passed_s) as display:
         outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume, advice=advice)
     if mlflow is not None and outcome.results is not None:
         typer.echo(f"mlflow  {log_run(outcome.paths.root, mlflow)} at {mlflow}")

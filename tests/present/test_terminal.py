@@ -287,8 +287,9 @@ def test_a_failed_trial_stays_readable_on_a_terminal() -> None:
 
 @pytest.mark.parametrize("kind", [Display, PlainDisplay])
 def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: type[Display]) -> None:
-    out = StringIO()
-    display = kind(out)
+    out, clock = StringIO(), Clock()
+    display = kind(out, clock=clock, passed_s=2.0)
+    clock.now += 86.0
     display.finish(results(), PATHS)
     display.report(PATHS.report / "index.html", ["the report lacks the checks of the table"])
     lines = [re.sub(r" {2,}", "|", line.strip()) for line in out.getvalue().splitlines()]
@@ -303,9 +304,9 @@ def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: ty
         "Trees ahead of neural by 0.01",
         "neural-s8 failed: lane 1 died: signal [9]",
         "",
-        f"run|{PATHS.root}|(83 s)",
+        f"run|{PATHS.root}|(result after 83 s)",
         "note: the report lacks the checks of the table",
-        f"report|{PATHS.root}/report/index.html",
+        f"report|{PATHS.root}/report/index.html|(88 s in all)",
     ]
 
 

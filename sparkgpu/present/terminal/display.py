@@ -46,18 +46,25 @@ _REFRESHES_PER_S = 2.0
 
 
 def open_display(
-    quiet: bool, stream: IO[str] | None = None, *, clock: Callable[[], float] = time.monotonic
+    quiet: bool,
+    stream: IO[str] | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    passed_s: float = 0.0,
 ) -> Display:
-    """The display for `stream` (standard output by default); a context manager."""
+    """The display for `stream` (standard output by default); a context manager.
+
+    Its seconds count from `passed_s` ago.
+    """
     from sparkgpu.present.terminal.notebook import NotebookDisplay, in_notebook
 
     out = stream or _standard_output()
     if quiet:
-        return Display(out)
+        return Display(out, clock=clock, passed_s=passed_s)
     if in_notebook(out):
         return NotebookDisplay(clock=clock)
     live = out.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
-    return LiveDisplay(out, clock=clock) if live else PlainDisplay(out, clock=clock)
+    return (LiveDisplay if live else PlainDisplay)(out, clock=clock, passed_s=passed_s)
 
 
 def _standard_output() -> IO[str]:
@@ -70,7 +77,11 @@ def _standard_output() -> IO[str]:
 class Display:
     """The quiet display, and the base of the others: before the result it shows only errors."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(
+        self, stream: IO[str], *, clock: Callable[[], float] = time.monotonic, passed_s: float = 0.0
+    ) -> None:
+        self._clock = clock
+        self._start = clock() - passed_s
         terminal = stream.isatty()
         self._spool = stream if isinstance(stream, Spool) else None
         self._stderr = sys.stderr  # the present one: a live display replaces it by a proxy
@@ -134,13 +145,14 @@ class Display:
         for trial in results.failed:
             self._line(f"{clean(trial.name)} failed: {clean(trial.error)}", "red")
         self._console.print()
-        self._line(f"run     {paths.root}  ({results.run.wall_text})", whole=True)
+        self._line(f"run     {paths.root}  (result after {results.run.wall_text})", whole=True)
 
     def report(self, page: Path, notes: Sequence[str]) -> None:
         """Show where the report lies, once it is made, and what it lacks."""
         for note in notes:
             self._line(f"note: {clean(note)}")
-        self._line(f"report  {page}", whole=True)
+        took = seconds_text(self._clock() - self._start)
+        self._line(f"report  {page}  ({took} in all)", whole=True)
 
     def error(self, message: str) -> None:
         """One line on standard error, ``sparkgpu: ...``."""
@@ -154,10 +166,10 @@ class Display:
 class PlainDisplay(Display):
     """Lines for logs and pipes, with seconds: one per phase, quarter of a trial and end of a trial."""
 
-    def __init__(self, stream: IO[str], *, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(stream)
-        self._clock = clock
-        self._start = clock()
+    def __init__(
+        self, stream: IO[str], *, clock: Callable[[], float] = time.monotonic, passed_s: float = 0.0
+    ) -> None:
+        super().__init__(stream, clock=clock, passed_s=passed_s)
         self._plan: Plan | None = None
         self._progress: dict[tuple[int, Branch], Progress] = {}
         self._devices = Devices()
