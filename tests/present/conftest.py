@@ -18,7 +18,7 @@ from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import HostRecord
 from sparkgpu.core.rundir.results import DataInfo, DoneTrial, FailedTrial, Results, RunInfo, write_results
-from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.core.table.schema import ROW_ID, DroppedColumn, Feature, TableSchema
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
 NAMES = {
@@ -54,12 +54,15 @@ def make_run(
     more = [f"more_{number}" for number in range(more_features)]
     script = Feature(name="c", source="<script>", kind="categorical", pipeline="c", levels=("a", "b"))
     features = (feature("distance"), script, *map(feature, more))
-    for half, part in enumerate(np.array_split(np.arange(rows), 2)):
+    parts = []
+    for part in np.array_split(np.arange(rows), 2):
         columns = {"distance": rng.normal(size=len(part)), "c": rng.choice(["a", "b"], len(part))}
         columns |= {name: rng.normal(size=len(part)) for name in more}
         weight_N = None if weight is None else row_id_N[part] % 3 / 2.0
-        whole = made_rows(features, columns, label_N[part], row_id_N=row_id_N[part], weight_N=weight_N)
-        write_part(paths, "test", whole, half)
+        parts.append(made_rows(features, columns, label_N[part], row_id_N=row_id_N[part], weight_N=weight_N))
+    whole = pa.concat_tables(parts).sort_by(ROW_ID)  # as the preparation writes them
+    for half, part in enumerate(np.array_split(np.arange(rows), 2)):
+        write_part(paths, "test", whole.take(part), half)
     schema = TableSchema.model_validate(
         {
             "source": "flights.parquet", "target": target, "task": task, "classes": names,
