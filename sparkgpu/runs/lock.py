@@ -7,7 +7,6 @@ other machines, a run elsewhere is known to be alive only by its ``telemetry.csv
 from __future__ import annotations
 
 import fcntl
-import getpass
 import json
 import os
 import socket
@@ -17,6 +16,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
+
+import psutil
 
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.files import UNREADABLE, read_json
@@ -42,7 +43,7 @@ def hold(paths: RunPaths, started: float) -> Iterator[None]:
         _take(lock, paths)
         owner = {
             "process": os.getpid(),
-            "user": getpass.getuser(),
+            "user": psutil.Process().username(),  # a number where the user has no name
             "host": socket.gethostname(),
             "since": datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         }
@@ -65,13 +66,15 @@ def owner_of(paths: RunPaths) -> str:
 def _take(lock: TextIO, paths: RunPaths) -> None:
     """Lock the file, in which the last owner still stands."""
     owner = owner_of(paths)
-    is_elsewhere = bool(owner) and f" on {socket.gethostname()}, " not in owner
+    may_live = bool(owner) and f" on {socket.gethostname()}, " not in owner
+    is_used = False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_used = is_elsewhere and _grows(paths.telemetry)
     except BlockingIOError:
         is_used = True
-    if is_used:
+    except OSError:  # a file system without locks
+        may_live = bool(owner)
+    if is_used or (may_live and _grows(paths.telemetry)):
         raise ConfigError(
             f"--out {paths.root}: another run uses this folder ({owner or 'it has just begun'}). Wait for "
             "its end, or choose another folder; `sparkgpu monitor` shows it."
