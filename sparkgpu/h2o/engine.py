@@ -37,7 +37,7 @@ from sparkgpu.h2o.mojo_file import complete
 from sparkgpu.h2o.parameters import estimator_parameters, level_order
 from sparkgpu.h2o.predictions import by_saved_model, verify_saved_model
 from sparkgpu.prepare.pyspark_internals import java_of
-from sparkgpu.trees.time_limit import fit_until
+from sparkgpu.trees.boosting import fit_until
 from sparkgpu.trials.engine import Model, Platform, PrunedError, TreesTrial
 
 if TYPE_CHECKING:

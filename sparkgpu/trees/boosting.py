@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.processes import peak_resident_bytes
+from sparkgpu.core.plan.time_limit import fit_s_of_trees
+from sparkgpu.core.rundir.curve import CurvePoint, curve_as_csv
 from sparkgpu.core.rundir.files import write_text
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.table.predictions import write_predictions
+from sparkgpu.core.table.predictions import Predictions, write_predictions
 from sparkgpu.core.table.rows import Rows, read_rows
 from sparkgpu.core.table.schema import SplitName, TableSchema
-from sparkgpu.trees.curve import curve_as_csv
 from sparkgpu.trees.free_cores import FreeCores
-from sparkgpu.trees.time_limit import fit_until
 from sparkgpu.trials.engine import Model, Platform, PrunedError, TreesTrial
 
 _SPLITS: tuple[SplitName, SplitName, SplitName] = ("train", "valid", "test")
@@ -44,20 +44,52 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """A trained booster in the form that a trial needs.
+class Trained:
+    """A trained booster as a trial records it.
 
-    `predict` gives values (N,) or probabilities (N, C). `curve` holds (number of trees, metric on train,
-    metric on valid); the metric is log loss or RMSE. `best_iteration` counts trees.
+    `curve` holds (number of trees, metric on train, metric on valid); the metric is log loss or RMSE.
+    `best_iteration` counts trees.
     """
 
-    predict: Callable[[pd.DataFrame], NDArray[np.float64]]
     save: Callable[[Path], None]
     curve: list[tuple[int, float, float]]
     best_iteration: int
     native_parameters: dict[str, str]
     device_proof: dict[str, Any]
     """`device` is ``cpu``, or begins with ``cuda``."""
+
+    def finish(
+        self, trial: TreesTrial, predictions: Predictions, *, fit_s: float, predict_s: float, train_rows: int
+    ) -> FitRecord:
+        """Write the trial's predictions, model and learning curve."""
+        with trial.events.phase("saving the model", trial.name):
+            write_predictions(trial.paths.predictions, predictions, trial.schema)
+            self.save(trial.paths.root)
+            points = [CurvePoint(step=step, elapsed_s=None, train=a, valid=b) for step, a, b in self.curve]
+            metric = "log_loss" if trial.schema.classes else "rmse"
+            write_text(trial.paths.learning_curve, curve_as_csv(metric, points))
+        return FitRecord(
+            trial=trial.name,
+            engine=trial.spec.engine,
+            fit_s=fit_s,
+            predict_s=predict_s,
+            train_rows=train_rows,
+            train_rows_per_s=train_rows * self.curve[-1][0] / fit_s,
+            peak_host_bytes=peak_resident_bytes(),
+            best_iteration=self.best_iteration,
+            most_steps=trial.parameters.ntrees,
+            native_parameters=self.native_parameters,
+            device_proof=self.device_proof,
+            on_gpu=str(self.device_proof.get("device")).startswith("cuda"),
+            parameters=trial.parameters.model_dump(mode="json"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted(Trained):
+    """A booster trained in this process; `predict` gives values (N,) or probabilities (N, C)."""
+
+    predict: Callable[[pd.DataFrame], NDArray[np.float64]]
 
 
 class Progress:
@@ -97,12 +129,7 @@ class BoostingEngine(ABC):
         self.platform = platform
 
     @abstractmethod
-    def fit(
-        self,
-        trial: TreesTrial,
-        splits: Mapping[SplitName, Split],
-        progress: Progress,
-    ) -> Fitted:
+    def fit(self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Progress) -> Fitted:
         """Train on split train and stop early by split valid, or as soon as `progress` says so."""
 
     @staticmethod
@@ -111,7 +138,7 @@ class BoostingEngine(ABC):
         """The model in a trial's folder."""
 
     def run(self, trial: TreesTrial) -> FitRecord:
-        paths, events, schema, ntrees = trial.paths, trial.events, trial.schema, trial.parameters.ntrees
+        paths, events, schema = trial.paths, trial.events, trial.schema
         if trial.parameters.on_gpu and not ENGINES.find(trial.spec.engine).on_gpu:
             raise DeviceError(
                 f"gpu_hist was asked for, but {trial.spec.engine} trains on the CPU here: no GPU build. "
@@ -134,27 +161,9 @@ class BoostingEngine(ABC):
                 split: (rows[split].row_id_N, fitted.predict(splits[split].features)) for split in _SPLITS[1:]
             }
             predict_s = time.perf_counter() - start
-            write_predictions(paths.predictions, predictions, schema)
-        with events.phase("saving the model", trial.name):
-            fitted.save(paths.root)
-            write_text(paths.learning_curve, curve_as_csv(fitted.curve, schema))
         train_rows = len(rows["train"].row_id_N)
-        return FitRecord(
-            trial=trial.name,
-            engine=trial.spec.engine,
-            fit_s=fit_s,
-            predict_s=predict_s,
-            train_rows=train_rows,
-            train_rows_per_s=train_rows * fitted.curve[-1][0] / fit_s,
-            peak_host_bytes=peak_resident_bytes(),
-            best_iteration=fitted.best_iteration,
-            most_steps=ntrees,
-            out_of_time=progress.out_of_time,
-            native_parameters=fitted.native_parameters,
-            device_proof=fitted.device_proof,
-            on_gpu=str(fitted.device_proof.get("device")).startswith("cuda"),
-            parameters=trial.parameters.model_dump(mode="json"),
-        )
+        record = fitted.finish(trial, predictions, fit_s=fit_s, predict_s=predict_s, train_rows=train_rows)
+        return record.model_copy(update={"out_of_time": progress.out_of_time})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,14 +188,19 @@ def feature_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
     return pd.DataFrame({feature.name: columns[feature.name] for feature in schema.features}, copy=False)
 
 
-def thinned(
-    train: list[float], valid: list[float], every: int, *, most: int | None = None
-) -> list[tuple[int, float, float]]:
+def fit_until(trial: TreesTrial) -> float | None:
+    """When its trees have to stop growing, in seconds since the epoch; None without a time limit."""
+    if trial.until is None:
+        return None
+    now = time.time()
+    return now + fit_s_of_trees(trial.until - now, trial.schema)
+
+
+def thinned(train: Sequence[float], valid: Sequence[float], every: int) -> list[tuple[int, float, float]]:
     """The curve's points at a fixed interval of trees, and the last one."""
-    pairs = list(zip(train, valid, strict=True))[:most]
-    return [
-        (step, *pair) for step, pair in enumerate(pairs, start=1) if step % every == 0 or step == len(pairs)
-    ]
+    steps = range(1, len(valid) + 1)
+    pairs = zip(steps, train, valid, strict=True)
+    return [point for point in pairs if point[0] % every == 0 or point[0] == len(valid)]
 
 
 def both_classes(found: NDArray[Any], schema: TableSchema) -> NDArray[np.float64]:

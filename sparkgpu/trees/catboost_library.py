@@ -26,19 +26,11 @@ CATBOOST_FILE = "model.cbm"
 class CatBoost(BoostingEngine):
     """Trees of CatBoost, which encodes categories by ordered target statistics of its own."""
 
-    def fit(
-        self,
-        trial: TreesTrial,
-        splits: Mapping[SplitName, Split],
-        progress: Progress,
-    ) -> Fitted:
+    def fit(self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Progress) -> Fitted:
         config, schema = trial.parameters, trial.schema
         loss = _LOSSES[schema.task]
         model = catboost.CatBoost(_parameters(trial))
-        train, valid = (
-            _pool(found.features, schema, found.label_N, found.weight_N)
-            for found in (splits["train"], splits["valid"])
-        )
+        train, valid = (_pool(splits[split].features, schema, splits[split]) for split in ("train", "valid"))
         # CatBoost has no callbacks on a GPU.
         callbacks = None if config.on_gpu else [_Progress(progress)]
         try:
@@ -58,12 +50,11 @@ class CatBoost(BoostingEngine):
                 'tree_method = "hist" to train on the CPU.'
             )
         log = model.get_evals_result()
-        best = 1 + int(np.argmin(log["validation"][loss]))
         return Fitted(
             predict=lambda frame: _predict(model, frame, schema),
             save=lambda folder: model.save_model(folder / CATBOOST_FILE, format="cbm"),
             curve=thinned(log["learn"][loss], log["validation"][loss], config.score_tree_interval),
-            best_iteration=best,
+            best_iteration=1 + int(np.argmin(log["validation"][loss])),
             native_parameters={key: str(value) for key, value in used.items()},
             device_proof={
                 "device": trial.lane.device if used.get("task_type") == "GPU" else "cpu",
@@ -129,15 +120,11 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
     return parameters
 
 
-def _pool(
-    frame: pd.DataFrame,
-    schema: TableSchema,
-    label_N: NDArray[Any] | None = None,
-    weight_N: NDArray[np.float32] | None = None,
-) -> catboost.Pool:
+def _pool(frame: pd.DataFrame, schema: TableSchema, split: Split | None = None) -> catboost.Pool:
     """Features as CatBoost takes them: its categories are whole numbers, -1 where a value is missing."""
     categorical = [feature.name for feature in schema.categorical]
     codes = {name: frame[name].cat.codes.astype(np.int32) for name in categorical}
+    label_N, weight_N = (split.label_N, split.weight_N) if split else (None, None)
     return catboost.Pool(frame.assign(**codes), label_N, weight=weight_N, cat_features=categorical)
 
 

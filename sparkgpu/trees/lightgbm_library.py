@@ -23,7 +23,6 @@ from sparkgpu.trees.boosting import (
 )
 from sparkgpu.trials.engine import TreesTrial
 
-_OBJECTIVES = {"binary": "binary", "multiclass": "multiclass", "regression": "regression"}
 _METRICS = {"binary": "binary_logloss", "multiclass": "multi_logloss", "regression": "rmse"}
 _MOST_LEAVES = 127
 LIGHTGBM_FILE = "model.txt"
@@ -35,24 +34,12 @@ class LightGBM(BoostingEngine):
     Their threads stay as they started: to change a parameter while they grow draws other rows for a tree.
     """
 
-    def fit(
-        self,
-        trial: TreesTrial,
-        splits: Mapping[SplitName, Split],
-        progress: Progress,
-    ) -> Fitted:
+    def fit(self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Progress) -> Fitted:
         config, schema = trial.parameters, trial.schema
         metric = _METRICS[schema.task]
-        train = lightgbm.Dataset(
-            splits["train"].features, splits["train"].label_N, weight=splits["train"].weight_N,
-            free_raw_data=True,
-        )  # fmt: skip
-        valid = lightgbm.Dataset(
-            splits["valid"].features, splits["valid"].label_N, weight=splits["valid"].weight_N,
-            reference=train,
-        )  # fmt: skip
+        train = _dataset(splits["train"], None)
+        valid = _dataset(splits["valid"], train)
         log: dict[str, dict[str, list[float]]] = {}
-        every = config.score_tree_interval
 
         def report(env: Any) -> None:
             valid = next(found[2] for found in env.evaluation_result_list if found[0] == "valid")
@@ -68,14 +55,10 @@ class LightGBM(BoostingEngine):
         )  # fmt: skip
         best = 1 + int(np.argmin(log["valid"][metric]))
         end = best if config.early_stopping_rounds else len(log["valid"][metric])
-
-        def save(folder: Path) -> None:
-            booster.save_model(folder / LIGHTGBM_FILE, num_iteration=end)
-
         return Fitted(
             predict=lambda frame: _predict(booster, frame, schema, end),
-            save=save,
-            curve=thinned(log["train"][metric], log["valid"][metric], every),
+            save=lambda folder: booster.save_model(folder / LIGHTGBM_FILE, num_iteration=end),
+            curve=thinned(log["train"][metric], log["valid"][metric], config.score_tree_interval),
             best_iteration=best,
             native_parameters={key: str(value) for key, value in booster.params.items()},
             device_proof={"device": "cpu", "lightgbm": lightgbm.__version__},
@@ -87,6 +70,10 @@ class LightGBM(BoostingEngine):
         return BoostingModel(schema=schema, apply=lambda frame: _predict(booster, frame, schema, None))
 
 
+def _dataset(split: Split, reference: lightgbm.Dataset | None) -> lightgbm.Dataset:
+    return lightgbm.Dataset(split.features, split.label_N, weight=split.weight_N, reference=reference)
+
+
 def _parameters(trial: TreesTrial) -> dict[str, Any]:
     """The configuration with the library's names.
 
@@ -96,7 +83,7 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
     config, schema = trial.parameters, trial.schema
     by_depth = min(2**config.max_depth, _MOST_LEAVES) if config.max_depth else _MOST_LEAVES
     parameters: dict[str, Any] = {
-        "objective": _OBJECTIVES[schema.task],
+        "objective": schema.task,
         "metric": _METRICS[schema.task],
         "num_leaves": max(2, config.max_leaves or by_depth),
         "learning_rate": config.learn_rate,

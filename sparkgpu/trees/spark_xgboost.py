@@ -6,7 +6,6 @@ table. This is how to spread one model over GPUs: H2O does not use them in a clo
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
@@ -16,15 +15,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparkgpu.core.errors import DeviceError, TrialError
-from sparkgpu.core.host.processes import peak_resident_bytes
-from sparkgpu.core.rundir.files import write_text
+from sparkgpu.core.errors import TrialError
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.table.predictions import write_predictions
 from sparkgpu.core.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
-from sparkgpu.trees.boosting import BoostingModel, thinned
-from sparkgpu.trees.curve import curve_as_csv
-from sparkgpu.trees.xgboost_library import XGBOOST_FILE, XGBoost
+from sparkgpu.trees.boosting import BoostingModel, Trained, thinned
+from sparkgpu.trees.xgboost_library import METRICS, XGBOOST_FILE, XGBoost, device_of, tree_parameters
 from sparkgpu.trials.engine import Platform, TreesTrial
 
 if TYPE_CHECKING:
@@ -51,8 +46,8 @@ class SparkXGBoost:
         return XGBoost.load(folder, schema)
 
     def run(self, trial: TreesTrial) -> FitRecord:
-        config, schema, events, paths = trial.parameters, trial.schema, trial.events, trial.paths
-        paths.root.mkdir(parents=True, exist_ok=True)
+        config, schema, events = trial.parameters, trial.schema, trial.events
+        trial.paths.root.mkdir(parents=True, exist_ok=True)
         estimator = _estimator(trial, self._num_workers)
         rows = {split: _rows(self._session, trial, split) for split in ("train", *_PREDICTED)}
         with events.phase("training", trial.name):
@@ -62,13 +57,7 @@ class SparkXGBoost:
             )
             fit_s = time.perf_counter() - start
         booster = model.get_booster()
-        config_of = json.loads(booster.save_config())["learner"]
-        used = config_of["generic_param"]
-        if config.on_gpu and not str(used.get("device", "")).startswith("cuda"):
-            raise DeviceError(
-                f"{trial.name}: gpu_hist was asked for, but xgboost trained on {used.get('device')!r}. "
-                'Install a build of it with CUDA on the executors, or set trees.tree_method = "hist".'
-            )
+        device = device_of(booster, trial)
         with events.phase("predicting", trial.name):
             start = time.perf_counter()
             predictions = {
@@ -76,68 +65,23 @@ class SparkXGBoost:
                 for split in _PREDICTED
             }
             predict_s = time.perf_counter() - start
-            write_predictions(paths.predictions, predictions, schema)
         summary = model.training_summary
         train, valid = (
             next(iter(history.values()))
             for history in (summary.train_objective_history, summary.validation_objective_history)
         )
         best = 1 + int(np.argmin(valid))
-        with events.phase("saving the model", trial.name):
-            kept = booster[:best] if config.early_stopping_rounds else booster
-            kept.save_model(paths.root / XGBOOST_FILE)
-        write_text(
-            paths.learning_curve, curve_as_csv(thinned(train, valid, config.score_tree_interval), schema)
-        )
-        num_rows = rows["train"].count()
-        return FitRecord(
-            trial=trial.name,
-            engine=trial.spec.engine,
-            fit_s=fit_s,
-            predict_s=predict_s,
-            train_rows=num_rows,
-            train_rows_per_s=num_rows * len(valid) / fit_s,
-            peak_host_bytes=peak_resident_bytes(),
+        kept = booster[:best] if config.early_stopping_rounds else booster
+        trained = Trained(
+            save=lambda folder: kept.save_model(folder / XGBOOST_FILE),
+            curve=thinned(train, valid, config.score_tree_interval),
             best_iteration=best,
-            most_steps=trial.parameters.ntrees,
-            native_parameters={key: str(value) for key, value in _flat(config_of).items()},
-            device_proof={"device": used.get("device"), "num_workers": self._num_workers},
-            on_gpu=str(used.get("device")).startswith("cuda"),
-            parameters={key: value for key, value in _parameters(trial).items() if value is not None},
+            native_parameters={key: str(value) for key, value in tree_parameters(trial).items()},
+            device_proof={"device": device, "num_workers": self._num_workers},
         )
-
-
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """The single values in nested mappings, by their innermost name."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= _flat(value)
-        elif not isinstance(value, list):
-            found[key] = value
-    return found
-
-
-def _parameters(trial: TreesTrial) -> dict[str, Any]:
-    """The configuration with the names of XGBoost's scikit-learn interface, which its Spark one shares."""
-    config = trial.parameters
-    return {
-        "n_estimators": config.ntrees,
-        "grow_policy": config.grow_policy,
-        "max_depth": config.max_depth,
-        "max_leaves": config.max_leaves,
-        "learning_rate": config.learn_rate,
-        "min_child_weight": config.min_rows,
-        "subsample": config.sample_rate,
-        "colsample_bylevel": config.col_sample_rate,
-        "colsample_bytree": config.col_sample_rate_per_tree,
-        "reg_lambda": config.reg_lambda,
-        "reg_alpha": config.reg_alpha,
-        "max_bin": config.max_bins,
-        "tree_method": "hist" if config.on_gpu else config.tree_method,
-        "early_stopping_rounds": config.early_stopping_rounds or None,
-        "random_state": trial.spec.seed,
-    }
+        return trained.finish(
+            trial, predictions, fit_s=fit_s, predict_s=predict_s, train_rows=rows["train"].count()
+        )
 
 
 def _estimator(trial: TreesTrial, num_workers: int) -> Any:
@@ -147,18 +91,19 @@ def _estimator(trial: TreesTrial, num_workers: int) -> Any:
     if config.tree_method == "exact":
         raise TrialError('trees.tree_method = "exact" has no distributed form; set it to "hist".')
     kind = SparkXGBClassifier if schema.classes else SparkXGBRegressor
-    metrics = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
     return kind(
+        **tree_parameters(trial),
+        n_estimators=config.ntrees,
+        early_stopping_rounds=config.early_stopping_rounds or None,
+        random_state=trial.spec.seed,
         features_col=[feature.name for feature in schema.features],
         label_col=LABEL,
         validation_indicator_col=_IS_VALID,
         weight_col=WEIGHT if schema.weighted else None,
         num_workers=num_workers,
         force_repartition=True,  # otherwise a worker may get a file with only validation rows
-        device="cuda" if config.on_gpu else "cpu",
         feature_types=["c" if feature.kind == "categorical" else "q" for feature in schema.features],
-        eval_metric=metrics[schema.task],
-        **_parameters(trial),
+        eval_metric=METRICS[schema.task],
     )
 
 

@@ -26,27 +26,27 @@ from sparkgpu.trees.boosting import (
 from sparkgpu.trials.engine import TreesTrial
 
 _OBJECTIVES = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}
-_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
+METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 XGBOOST_FILE = "model.ubj"
 
 
 class XGBoost(BoostingEngine):
     """Trees of XGBoost, on the CPU or the lane's GPU."""
 
-    def fit(
-        self,
-        trial: TreesTrial,
-        splits: Mapping[SplitName, Split],
-        progress: Progress,
-    ) -> Fitted:
+    def fit(self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Progress) -> Fitted:
         config, schema, threads = trial.parameters, trial.schema, trial.lane.tree_threads
         if config.tree_method == "exact" and config.max_depth == 0:
             raise TrialError(
                 'trees.max_depth = 0 with trees.tree_method = "exact": xgboost needs a depth for such trees. '
                 'Set trees.max_depth, or set trees.tree_method = "hist".'
             )
-        parameters = _parameters(trial)
-        metric = _METRICS[schema.task]
+        parameters: dict[str, Any] = {
+            **tree_parameters(trial), "objective": _OBJECTIVES[schema.task],
+            "eval_metric": METRICS[schema.task], "nthread": threads, "seed": trial.spec.seed,
+        }  # fmt: skip
+        if schema.task == "multiclass":
+            parameters["num_class"] = len(schema.classes)
+        metric = METRICS[schema.task]
         train = _matrix(splits["train"], trial)
         valid = xgboost.DMatrix(
             splits["valid"].features, splits["valid"].label_N, weight=splits["valid"].weight_N,
@@ -63,12 +63,7 @@ class XGBoost(BoostingEngine):
             callbacks=[_Progress(progress)],
             verbose_eval=False,
         )
-        used = json.loads(booster.save_config())["learner"]["generic_param"]
-        if config.on_gpu and not str(used.get("device", "")).startswith("cuda"):
-            raise DeviceError(
-                f"gpu_hist was asked for, but xgboost trained on {used.get('device')!r}. Install a build of "
-                'it with CUDA, or set trees.tree_method = "hist".'
-            )
+        device = device_of(booster, trial)
         best = 1 + int(np.argmin(log["valid"][metric]))
         kept = booster[:best] if config.early_stopping_rounds else booster
         return Fitted(
@@ -77,7 +72,7 @@ class XGBoost(BoostingEngine):
             curve=thinned(log["train"][metric], log["valid"][metric], config.score_tree_interval),
             best_iteration=best,
             native_parameters={key: str(value) for key, value in parameters.items()},
-            device_proof={"device": used.get("device"), "xgboost": xgboost.__version__},
+            device_proof={"device": device, "xgboost": xgboost.__version__},
         )
 
     @staticmethod
@@ -98,32 +93,37 @@ class _Progress(xgboost.callback.TrainingCallback):
         return self._progress(epoch + 1, losses[-1])
 
 
-def _parameters(trial: TreesTrial) -> dict[str, Any]:
-    """The configuration with the library's names; there, too, `max_depth` 0 means no limit."""
-    config, schema = trial.parameters, trial.schema
+def tree_parameters(trial: TreesTrial) -> dict[str, Any]:
+    """How trees grow, in names that all of XGBoost's interfaces have; there, too, depth 0 means no limit."""
+    config = trial.parameters
     parameters: dict[str, Any] = {
-        "objective": _OBJECTIVES[schema.task],
-        "eval_metric": _METRICS[schema.task],
         "grow_policy": config.grow_policy,
         "max_depth": config.max_depth,
         "max_leaves": config.max_leaves,
-        "eta": config.learn_rate,
+        "learning_rate": config.learn_rate,
         "min_child_weight": config.min_rows,
         "subsample": config.sample_rate,
         "colsample_bylevel": config.col_sample_rate,
         "colsample_bytree": config.col_sample_rate_per_tree,
-        "lambda": config.reg_lambda,
-        "alpha": config.reg_alpha,
+        "reg_lambda": config.reg_lambda,
+        "reg_alpha": config.reg_alpha,
         "tree_method": "hist" if config.on_gpu else config.tree_method,
         "device": "cuda" if config.on_gpu else "cpu",
-        "nthread": trial.lane.tree_threads,
-        "seed": trial.spec.seed,
     }
     if config.tree_method != "exact":
         parameters["max_bin"] = config.max_bins
-    if schema.task == "multiclass":
-        parameters["num_class"] = len(schema.classes)
     return parameters
+
+
+def device_of(booster: xgboost.Booster, trial: TreesTrial) -> str | None:
+    """The device on which XGBoost trained. Raises `DeviceError` if a GPU was asked for and not used."""
+    used = json.loads(booster.save_config())["learner"]["generic_param"].get("device")
+    if trial.parameters.on_gpu and not str(used).startswith("cuda"):
+        raise DeviceError(
+            f"gpu_hist was asked for, but xgboost trained on {used!r}. Install a build of it with CUDA where "
+            'it trains, or set trees.tree_method = "hist".'
+        )
+    return used
 
 
 def _matrix(split: Split, trial: TreesTrial) -> xgboost.QuantileDMatrix | xgboost.DMatrix:
