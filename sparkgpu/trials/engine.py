@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.config.registry.engines import ENGINES, EngineEntry
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.plan.trials import TrialSpec
@@ -122,14 +122,15 @@ class ClusterEngine(Engine[ParametersT], Protocol[ParametersT]):
         """Whether work was done since the last question that Spark's own figures do not show."""
 
 
-def make_engine(name: str, platform: Platform) -> Engine[Any]:
-    """The engine called `name`, for one machine. Raises `DeviceError` if its package is not installed."""
+def make_engine(name: str, platform: Platform) -> Any:
+    """The engine called `name`: an `Engine`, on a cluster a `ClusterEngine`.
+
+    Raises `DeviceError` if its package is not installed.
+    """
     entry = ENGINES.find(name)
-    try:
-        kind: type[Engine[Any]] = entry.loaded()
-    except ImportError as error:
-        raise _not_installed(name, entry.package, error, "") from None
-    return kind(platform)
+    # The plan refuses a cluster's run if an engine has no form for it.
+    place = (entry.on_cluster or entry.load) if platform.on_cluster else entry.load
+    return _imported(entry, place, " here and on the executors" if platform.on_cluster else "")(platform)
 
 
 def load_fitted(engine: str, folder: Path, schema: TableSchema) -> Model:
@@ -138,26 +139,16 @@ def load_fitted(engine: str, folder: Path, schema: TableSchema) -> Model:
     Raises `DeviceError` if the engine's package is not installed.
     """
     entry = ENGINES.find(engine)
-    try:
-        load: Callable[[Path, TableSchema], Model] = (
-            entry.loaded_from(entry.fitted) if entry.fitted else entry.loaded().load
-        )
-    except ImportError as error:
-        raise _not_installed(engine, entry.package, error, "") from None
+    found = _imported(entry, entry.fitted or entry.load)
+    load: Callable[[Path, TableSchema], Model] = found if entry.fitted else found.load
     return load(folder, schema)
 
 
-def make_cluster_engine(name: str, platform: Platform) -> ClusterEngine[Any]:
-    """The engine called `name`, over the executors of a cluster. Raises the same errors as `make_engine`."""
-    entry = ENGINES.find(name)
-    assert entry.on_cluster is not None  # otherwise the plan refuses the run
+def _imported(entry: EngineEntry, place: str, where: str = "") -> Any:
     try:
-        kind: type[ClusterEngine[Any]] = entry.loaded_from(entry.on_cluster)
+        return entry.loaded_from(place)
     except ImportError as error:
-        raise _not_installed(name, entry.package, error, " here and on the executors") from None
-    return kind(platform)
-
-
-def _not_installed(name: str, package: str | None, error: ImportError, where: str) -> DeviceError:
-    what = f"Run `pip install '{package}'`{where}." if package else "Install the packages that it needs."
-    return DeviceError(f"the engine {name!r}: its package cannot be imported ({error}). {what}")
+        what = f"Run `pip install '{entry.package}'`{where}." if entry.package else "Install what it needs."
+        raise DeviceError(
+            f"the engine {entry.name!r}: its package cannot be imported ({error}). {what}"
+        ) from None

@@ -11,13 +11,12 @@ import csv
 import io
 import shutil
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import optuna
+from optuna.trial import FrozenTrial, TrialState
 
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.entries import Choice, SearchSpace
@@ -41,43 +40,27 @@ _FEWEST_BEFORE_PRUNING = 4
 _WARM_UP = 1 / 3
 _LONGER = 1.15
 _LARGEST_SHARE = 4
-
-
-@dataclass(kw_only=True)
-class _Tried:
-    """One setting: what came of it, and the records of its trials."""
-
-    number: int
-    setting: Mapping[str, Any]
-    state: str
-    score: float | None
-    seconds: float
-    records: tuple[FitRecord, ...] = ()
+_STATES = {TrialState.COMPLETE: "done", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
 class Searches:
     """The searches of one worker. A search belongs to a model and a seed, and covers all its folds."""
 
     def __init__(
-        self,
-        trials: Sequence[TrialSpec],
-        paths: RunPaths,
-        schema: TableSchema,
-        run_setting: RunSetting,
-        clock: Callable[[], float] = time.time,
+        self, trials: Sequence[TrialSpec], paths: RunPaths, schema: TableSchema, run_setting: RunSetting
     ) -> None:
         self._trials = trials
         self._paths = paths
         self._schema = schema
         self._run_setting = run_setting
-        self._clock = clock
+        self._metric = metrics.primary(schema.task)
         self._labels = LabelReader(paths, schema)
         self._found: dict[str, FitRecord] = {}
 
     def run(self, spec: TrialSpec, defaults: Parameters, until: float | None) -> FitRecord:
         """The record of the best setting for this trial; the first trial of a search carries it out.
 
-        Raises the last setting's error if all failed.
+        Raises `TrialError` if all failed.
         """
         if spec.name not in self._found:
             group = [one for one in self._trials if (one.model, one.seed) == (spec.model, spec.seed)]
@@ -85,7 +68,7 @@ class Searches:
         return self._found[spec.name]
 
     def _search(self, group: Sequence[TrialSpec], defaults: Parameters, until: float | None) -> None:
-        self._remove_left_over(group)
+        self._remove(group)  # the settings of a search that was stopped; this one begins anew
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         spec = group[0]
         space = search_space(defaults, spec.free)
@@ -97,81 +80,54 @@ class Searches:
             pruner=optuna.pruners.NopPruner(),
         )
         study.enqueue_trial({key: _drawn(getattr(defaults, key), space[key]) for key in space})
-        tried: list[_Tried] = []
-        best: _Tried | None = None
-        for number in range(spec.settings):
-            took_s = max((one.seconds for one in tried), default=0.0)
-            if until is not None and tried and self._clock() + _LONGER * took_s > until:
-                break
-            one = self._try(number, group, defaults, space, study, self._until(until, spec.settings - number))
-            tried.append(one)
-            if one.score is not None and (best is None or best.score is None or one.score > best.score):
-                if best is not None:
-                    self._remove(group, best.number)
-                best = one
-            else:
-                self._remove(group, number)
-            if number == 0 and one.records:
-                steps = max(record.best_iteration for record in one.records)
+        records: dict[int, list[FitRecord]] = {}
+
+        def train(asked: optuna.Trial) -> float:
+            for key in space:
+                _suggest(asked, key, space[key])
+            parameters = type(defaults).model_validate({**dict(defaults), **_setting(asked, space)})
+            ends = until
+            if until is not None:
+                share = min(spec.settings - asked.number, _LARGEST_SHARE)
+                ends = time.time() + (until - time.time()) / share
+
+            def watch(step: int, loss: float) -> None:
+                asked.report(-loss, step)
+                if asked.should_prune():
+                    raise PrunedError(f"setting {asked.number} is behind the others after {step} steps")
+
+            try:
+                records[asked.number] = [
+                    self._run_setting(
+                        fold.model_copy(update={"name": _name(fold, asked.number)}), parameters, ends,
+                        watch if fold is spec else None,
+                    )
+                    for fold in group
+                ]  # fmt: skip
+            except PrunedError as error:
+                raise optuna.TrialPruned from error
+            return self._score(group, asked.number)
+
+        def tell(study: optuna.Study, tried: FrozenTrial) -> None:
+            best = _best(study)
+            self._remove(group, but=best.number if best else None)
+            if tried.number == 0 and best:
+                steps = max(record.best_iteration for record in records[0])
                 study.pruner = optuna.pruners.MedianPruner(
                     n_startup_trials=_FEWEST_BEFORE_PRUNING, n_warmup_steps=int(_WARM_UP * steps)
                 )
-            self._write_history(spec, tried, space)
+            self._write_history(spec, study, space)
+            if until is not None and time.time() + _LONGER * max(map(_seconds, study.trials)) > until:
+                study.stop()
+
+        # Optuna logs the error of a setting that fails.
+        study.optimize(train, n_trials=spec.settings, callbacks=[tell], catch=Exception)
+        best = _best(study)
         if best is None:
             raise TrialError(
-                f"{spec.name}: none of {len(tried)} settings could be trained; see the lane's log."
+                f"{spec.name}: none of {len(study.trials)} settings could be trained; see the lane's log."
             )
-        self._keep(group, best, tried)
-
-    def _until(self, until: float | None, left: int) -> float | None:
-        if until is None:
-            return None
-        now = self._clock()
-        return now + (until - now) / min(left, _LARGEST_SHARE)
-
-    def _try(
-        self,
-        number: int,
-        group: Sequence[TrialSpec],
-        defaults: Parameters,
-        space: SearchSpace,
-        study: optuna.Study,
-        until: float | None,
-    ) -> _Tried:
-        asked = study.ask()
-        setting = {key: _suggested(asked, key, space[key]) for key in space}
-        parameters = type(defaults).model_validate({**dict(defaults), **setting})
-        begin = self._clock()
-
-        def tried(state: str, score: float | None = None, records: tuple[FitRecord, ...] = ()) -> _Tried:
-            return _Tried(
-                number=number, setting=setting, state=state, score=score, seconds=self._clock() - begin,
-                records=records,
-            )  # fmt: skip
-
-        def watch(step: int, loss: float) -> None:
-            asked.report(-loss, step)
-            if asked.should_prune():
-                raise PrunedError(f"setting {number} is behind the others after {step} steps")
-
-        try:
-            records = tuple(
-                self._run_setting(
-                    fold.model_copy(update={"name": _name(fold, number)}), parameters, until,
-                    watch if fold is group[0] else None,
-                )
-                for fold in group
-            )  # fmt: skip
-            score = self._score(group, number)
-        except PrunedError:
-            study.tell(asked, state=optuna.trial.TrialState.PRUNED)
-            return tried("pruned")
-        except Exception:
-            traceback.print_exc()
-            study.tell(asked, state=optuna.trial.TrialState.FAIL)
-            return tried("failed")
-        study.tell(asked, score)
-        return tried("done", score, records)
+        self._keep(group, study, best, records[best.number], space)
 
     def _score(self, group: Sequence[TrialSpec], number: int) -> float:
         """The primary metric on the validation rows of all folds; greater is better."""
@@ -181,52 +137,56 @@ class Searches:
             for fold, own in zip(group, rows, strict=True)
         ]
         weights = [own.weight_N for own in rows if own.weight_N is not None]
-        metric = metrics.primary(self._schema.task)
         found = metrics.compute(
             self._schema.task,
             np.concatenate([own.label_N for own in rows]),
             np.concatenate(values),
             np.concatenate(weights) if weights else None,
-        )[metric]
-        return float("-inf") if found is None else metrics.score(metric, found)
+        )[self._metric]
+        return float("-inf") if found is None else metrics.score(self._metric, found)
 
-    def _keep(self, group: Sequence[TrialSpec], best: _Tried, tried: Sequence[_Tried]) -> None:
+    def _keep(
+        self,
+        group: Sequence[TrialSpec],
+        study: optuna.Study,
+        best: FrozenTrial,
+        records: Sequence[FitRecord],
+        space: SearchSpace,
+    ) -> None:
         """The best setting's trials become the trials of the search."""
+        states = [trial.state for trial in study.trials]
         found = SearchRecord(
             asked=group[0].settings,
-            tried=len(tried),
-            pruned=sum(one.state == "pruned" for one in tried),
-            failed=sum(one.state == "failed" for one in tried),
+            tried=len(states),
+            pruned=states.count(TrialState.PRUNED),
+            failed=states.count(TrialState.FAIL),
             best=best.number,
-            setting={key: _plain(value) for key, value in best.setting.items()},
-            metric=metrics.primary(self._schema.task),
-            default_score=tried[0].score,
-            best_score=best.score,
-            search_s=round(sum(one.seconds for one in tried), 3),
+            setting={key: _plain(value) for key, value in _setting(best, space).items()},
+            metric=self._metric,
+            default_score=study.trials[0].value if states[0] == TrialState.COMPLETE else None,
+            best_score=best.value,
+            search_s=round(sum(map(_seconds, study.trials)), 3),
         )
-        for spec, record in zip(group, best.records, strict=True):
+        for spec, record in zip(group, records, strict=True):
             self._paths.trial(_name(spec, best.number)).move_to(self._paths.trial(spec.name))
             self._found[spec.name] = record.model_copy(update={"trial": spec.name, "search": found})
 
-    def _remove(self, group: Sequence[TrialSpec], number: int) -> None:
-        for spec in group:
-            shutil.rmtree(self._paths.trial(_name(spec, number)).root, ignore_errors=True)
-
-    def _remove_left_over(self, group: Sequence[TrialSpec]) -> None:
-        """The settings of a search that was stopped; this one begins anew."""
+    def _remove(self, group: Sequence[TrialSpec], *, but: int | None = None) -> None:
+        """Remove the folders of all settings but one."""
         for spec in group:
             for folder in self._paths.trial(spec.name).root.parent.glob(f"{spec.name}.*"):
-                shutil.rmtree(folder, ignore_errors=True)
+                if but is None or folder.name != _name(spec, but):
+                    shutil.rmtree(folder, ignore_errors=True)
 
-    def _write_history(self, spec: TrialSpec, tried: Sequence[_Tried], space: SearchSpace) -> None:
+    def _write_history(self, spec: TrialSpec, study: optuna.Study, space: SearchSpace) -> None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("setting", "state", metrics.primary(self._schema.task), "seconds", *space))
-        metric = metrics.primary(self._schema.task)
-        for one in tried:
-            value = None if one.score is None else metrics.score(metric, one.score)
-            cells = (str(_plain(one.setting[key])) for key in space)
-            writer.writerow((one.number, one.state, value, round(one.seconds, 3), *cells))
+        writer.writerow(("setting", "state", self._metric, "seconds", *space))
+        for one in study.trials:
+            is_done = one.state == TrialState.COMPLETE and one.value is not None
+            value = metrics.score(self._metric, one.value) if is_done else None
+            cells = (str(_plain(value)) for value in _setting(one, space).values())
+            writer.writerow((one.number, _STATES[one.state], value, round(_seconds(one), 3), *cells))
         self._paths.trial(spec.name).root.mkdir(parents=True, exist_ok=True)
         write_text(self._paths.trial(spec.name).search, text.getvalue())
 
@@ -235,26 +195,41 @@ def _name(spec: TrialSpec, number: int) -> str:
     return f"{spec.name}.{number}"
 
 
+def _best(study: optuna.Study) -> FrozenTrial | None:
+    """The first of the best settings."""
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return max(done, key=lambda trial: trial.value or 0.0, default=None)
+
+
+def _seconds(trial: FrozenTrial) -> float:
+    return trial.duration.total_seconds() if trial.duration else 0.0
+
+
 def _drawn(value: Any, values: Any) -> Any:
     """A default value in the form in which Optuna holds it."""
-    if isinstance(values, Choice):
+    if isinstance(values, Choice):  # Optuna holds no lists, so it chooses their place
         return values.values.index(value)
     return int(value) if values.whole else float(value)
 
 
-def _suggested(asked: optuna.Trial, key: str, values: Any) -> Any:
-    if isinstance(values, Choice):  # Optuna holds no lists, so it chooses their place
-        return values.values[asked.suggest_categorical(key, list(range(len(values.values))))]
-    if values.whole:
-        return asked.suggest_int(key, int(values.low), int(values.high), log=values.log)
-    return asked.suggest_float(key, values.low, values.high, log=values.log)
+def _suggest(asked: optuna.Trial, key: str, values: Any) -> None:
+    if isinstance(values, Choice):
+        asked.suggest_categorical(key, list(range(len(values.values))))
+    elif values.whole:
+        asked.suggest_int(key, int(values.low), int(values.high), log=values.log)
+    else:
+        asked.suggest_float(key, values.low, values.high, log=values.log)
+
+
+def _setting(trial: optuna.Trial | FrozenTrial, space: SearchSpace) -> dict[str, Any]:
+    """The values that Optuna drew, by key."""
+    drawn = {key: (space[key], trial.params[key]) for key in space}
+    return {
+        key: kind.values[value] if isinstance(kind, Choice) else value for key, (kind, value) in drawn.items()
+    }
 
 
 def _plain(value: Any) -> Any:
-    return (
-        list(value)
-        if isinstance(value, tuple)
-        else float(f"{value:.6g}")
-        if isinstance(value, float)
-        else value
-    )
+    if isinstance(value, tuple):
+        return list(value)
+    return float(f"{value:.6g}") if isinstance(value, float) else value

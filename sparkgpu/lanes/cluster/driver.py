@@ -40,7 +40,7 @@ from sparkgpu.lanes.cluster.executor_lanes import run_lanes
 from sparkgpu.lanes.cluster.signs_of_life import ExecutorWork, MadeProgress, signs_of_life
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads, in_background
 from sparkgpu.prepare.prepare import prepare_in_session
-from sparkgpu.trials.engine import Platform, Trial, make_cluster_engine
+from sparkgpu.trials.engine import Platform, Trial, make_engine
 from sparkgpu.trials.loop import run_trials
 from sparkgpu.trials.two_sizes import run_sizes
 
@@ -109,7 +109,7 @@ class _Application:
                 workers = sum(executor.slots for executor in executors)
                 platform = Platform(session=self.session, on_cluster=True, num_workers=workers)
                 engines = {
-                    name: make_cluster_engine(name, platform)
+                    name: make_engine(name, platform)
                     for name in dict.fromkeys(spec.engine for spec in trials["trees"])
                 }
                 for engine in engines.values():
