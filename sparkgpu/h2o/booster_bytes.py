@@ -3,7 +3,7 @@
 The format is that of XGBoost 1.x (there in ``src/learner.cc``, ``src/gbm/gbtree_model.h`` and
 ``include/xgboost/tree_model.h``): fixed little-endian records, and one block per tree. Only boosters of plain
 trees can be read. XGBoost itself reads the format no more since 3.1; it reads UBJSON, which is JSON with
-numbers as bytes (ubjson.org), with typed arrays for whatever a tree has once for each node.
+numbers as bytes (ubjson.org) and takes it a fifteenth of the time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,8 @@ _MARK = b"binf"  # before a booster that comes from memory, as H2O's do
 _BOOSTER = b"gbtree"
 _HIGHEST_BIT = 1 << 31  # in `split`: whether a missing value goes left
 _NO_PARENT = 2**31 - 1
-_NO_WORDS = {
-    "categories": np.empty(0, "<i4"), "categories_nodes": np.empty(0, "<i4"),
-    "categories_segments": np.empty(0, "<i8"), "categories_sizes": np.empty(0, "<i8"),
-}  # fmt: skip
-_TYPED = {">f4": b"[$d#L", ">i4": b"[$l#L", ">i8": b"[$L#L", "|u1": b"[$U#L"}
-_VERSION = [1, 6, 1]
+_VERSION = (1, 6, 1)
+_TYPED = {"f4": b"[$d#L", "i4": b"[$l#L", "u1": b"[$U#L"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,49 +69,31 @@ def cut_booster(booster: bytes, num_trees: int) -> bytes:
 
 
 def booster_as_ubjson(booster: bytes) -> bytes:
-    """The same booster as XGBoost's UBJSON, with every number to its last bit.
-
-    Raises ValueError if this is not such a booster.
-    """
+    """The same booster as XGBoost's UBJSON. Raises ValueError if this is not such a booster."""
     found = _layout(booster)
     base_score, num_features, num_classes = struct.unpack_from("<fIi", booster, found.learner)
-    groups = struct.unpack_from(f"<{found.num_trees}i", booster, found.groups)
     objective: dict[str, Any] = {"name": found.objective}
     if num_classes:
         objective["softmax_multiclass_param"] = {"num_class": str(num_classes)}
-    else:
-        objective["reg_loss_param"] = {"scale_pos_weight": "1"}
-    whole = {
-        "learner": {
-            "attributes": {},
-            "feature_names": [],
-            "feature_types": [],
-            "gradient_booster": {
-                "model": {
-                    "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(found.num_trees)},
-                    "tree_info": groups,
-                    "trees": [_tree(booster, found, tree, num_features) for tree in range(found.num_trees)],
-                },
-                "name": _BOOSTER.decode(),
-            },
-            "learner_model_param": {
-                "base_score": repr(base_score),
-                "boost_from_average": "1",
-                "num_class": str(num_classes),
-                "num_feature": str(num_features),
-                "num_target": "1",
-            },
-            "objective": objective,
-        },
-        "version": _VERSION,
+    model = {
+        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(found.num_trees)},
+        "tree_info": struct.unpack_from(f"<{found.num_trees}i", booster, found.groups),
+        "trees": [_tree(booster, found, tree, num_features) for tree in range(found.num_trees)],
     }
-    return b"".join(_as_ubjson(whole))
+    parameters = {"base_score": base_score, "num_class": num_classes, "num_feature": num_features}
+    learner = {
+        "attributes": {},
+        "gradient_booster": {"model": model, "name": _BOOSTER.decode()},
+        "learner_model_param": {name: repr(value) for name, value in parameters.items()},
+        "objective": objective,
+    }
+    return b"".join(_as_ubjson({"learner": learner, "version": _VERSION}))
 
 
 def _as_ubjson(value: Any) -> Iterator[bytes]:
     """The parts of a value: an object, a list, a text, a whole number, or an array as a typed list."""
     if isinstance(value, np.ndarray):
-        yield _TYPED[value.dtype.newbyteorder(">").str] + struct.pack(">q", len(value))
+        yield _TYPED[value.dtype.str[1:]] + struct.pack(">q", len(value))
         yield value.astype(value.dtype.newbyteorder(">")).tobytes()
     elif isinstance(value, dict):
         yield b"{"
@@ -139,32 +117,26 @@ def _length(value: Sized) -> bytes:
 
 def _tree(booster: bytes, found: _Layout, tree: int, num_features: int) -> dict[str, Any]:
     start = found.tree_starts[tree]
-    _, num_nodes, num_deleted = struct.unpack_from("<iii", booster, start)
+    (num_nodes,) = struct.unpack_from("<i", booster, start + 4)
     first = start + _TREE_BYTES
     nodes = np.frombuffer(booster, _NODE, num_nodes, first)
     statistics = np.frombuffer(booster, _STATISTICS, num_nodes, first + num_nodes * _NODE.itemsize)
-    is_root = nodes["parent"] == -1
-    parent = np.where(is_root, _NO_PARENT, nodes["parent"] & (_HIGHEST_BIT - 1))
+    parent = np.where(nodes["parent"] == -1, _NO_PARENT, nodes["parent"] & (_HIGHEST_BIT - 1))
     return {
-        **_NO_WORDS,
         "base_weights": statistics["weight"],
         "default_left": (nodes["split"] >= _HIGHEST_BIT).astype("u1"),
         "id": tree,
         "left_children": nodes["left"],
         "loss_changes": statistics["gain"],
-        "parents": parent.astype("<i4"),
+        "parents": parent.astype("i4"),
         "right_children": nodes["right"],
         "split_conditions": nodes["value"],
-        "split_indices": (nodes["split"] & (_HIGHEST_BIT - 1)).astype("<i4"),
-        "split_type": np.zeros(num_nodes, "u1"),
+        "split_indices": (nodes["split"] & (_HIGHEST_BIT - 1)).astype("i4"),
         "sum_hessian": statistics["hessian"],
         "tree_param": {
-            "num_deleted": str(num_deleted),
-            "num_feature": str(num_features),
-            "num_nodes": str(num_nodes),
-            "size_leaf_vector": "1",
+            "num_feature": str(num_features), "num_nodes": str(num_nodes), "size_leaf_vector": "1",
         },
-    }
+    }  # fmt: skip
 
 
 def _layout(booster: bytes) -> _Layout:

@@ -43,7 +43,7 @@ def load_mojo(folder: Path, schema: TableSchema, java: JVMView | None = None) ->
         return MojoModel(folder / MOJO, schema, java)
     from sparkgpu.h2o.mojo_booster import BoosterModel
 
-    return BoosterModel(folder / MOJO, schema)
+    return BoosterModel.read(folder / MOJO, schema)
 
 
 class MojoModel:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,67 +19,40 @@ from numpy.typing import NDArray
 
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.table.rows import Rows
-from sparkgpu.core.table.schema import Feature, TableSchema
-from sparkgpu.h2o.booster_bytes import booster_as_ubjson
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.h2o.booster_bytes import booster_as_json
 from sparkgpu.h2o.mojo_file import BOOSTER, Description, read_description
 from sparkgpu.trees.boosting import both_classes
 
 _CHUNK_VALUES = 4_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Codes:
-    """A categorical feature: its place among the codes, and H2O's number of each of our codes.
-
-    The last element is for a missing value, and for a level that H2O never saw: NaN.
-    """
-
-    place: int
-    number_L: NDArray[np.float32]
-
-
 class BoosterModel:
-    """A fitted model of H2O (`sparkgpu.trials.engine.Model`)."""
+    """A fitted model of H2O (`sparkgpu.trials.engine.Model`): its booster, and how a row becomes its columns."""
 
-    def __init__(self, file: Path, schema: TableSchema) -> None:
-        """Raises `TrialError` if the model's trees cannot be read."""
+    def __init__(self, described: Description, booster: xgboost.Booster, schema: TableSchema) -> None:
+        self.described = described
+        self.booster = booster
         self._schema = schema
+
+    @classmethod
+    def read(cls, file: Path, schema: TableSchema) -> BoosterModel:
+        """The model in a MOJO. Raises `TrialError` if its trees cannot be read."""
         with zipfile.ZipFile(file) as mojo:
-            self._described = read_description(mojo)
-            booster = mojo.read(BOOSTER)
+            described, booster = read_description(mojo), mojo.read(BOOSTER)
         try:
-            self._booster = xgboost.Booster(model_file=bytearray(booster_as_ubjson(booster)))
+            found = xgboost.Booster(model_file=bytearray(booster_as_json(booster)))
         except (ValueError, xgboost.core.XGBoostError) as error:
             raise TrialError(f"{file}: the trees of this model cannot be read ({error}).") from None
-        self._columns = self.columns_of(self._described, schema)
-
-    @staticmethod
-    def columns_of(described: Description, schema: TableSchema) -> list[int | _Codes]:
-        """For each feature of H2O: its place among the numbers, or how its codes become H2O's numbers."""
-        numeric = {feature.name: place for place, feature in enumerate(schema.numeric)}
-        coded = {feature.name: place for place, feature in enumerate(schema.categorical)}
-        levels = {feature.name: feature for feature in schema.categorical}
-        return [
-            numeric[name]
-            if name in numeric
-            else _Codes(place=coded[name], number_L=_numbers(levels[name], described.domains[name]))
-            for name in described.features
-        ]
-
-    @property
-    def described(self) -> Description:
-        """How a row becomes the booster's columns."""
-        return self._described
-
-    def booster_json(self) -> bytes:
-        """The booster as XGBoost's JSON."""
-        return bytes(self._booster.save_raw("json"))
+        return cls(described, found, schema)
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C)."""
-        size = max(1_024, _CHUNK_VALUES // self._described.width)
+        size = max(1_024, _CHUNK_VALUES // self.described.width)
         parts = [
-            self._booster.inplace_predict(self.matrix(rows.part(slice(begin, begin + size))))
+            self.booster.inplace_predict(
+                matrix_of(rows.part(slice(begin, begin + size)), self.described, self._schema)
+            )
             for begin in range(0, len(rows.row_id_N), size)
         ]
         found = np.concatenate(parts) if parts else np.empty((0, self._schema.num_outputs))
@@ -93,12 +65,12 @@ class BoosterModel:
         with its words; those of ``one_hot`` have a column for each word and one for missing, the others the
         place of their word. In a ``sparse`` model a 0 counts as missing.
         """
-        described = self._described
+        described = self.described
         names = []
         for name in described.features[: described.num_one_hot]:
             names += [f"{name} = {word}" for word in described.domains[name]] + [f"{name} is missing"]
         names += described.features[described.num_one_hot :]
-        booster = self._booster.copy()
+        booster = self.booster.copy()
         # Unique, and without the letters that xgboost refuses.
         booster.feature_names = [f"{place} {re.sub(r'[][<]', '_', name)}" for place, name in enumerate(names)]
         encoding = {
@@ -109,32 +81,27 @@ class BoosterModel:
         booster.set_attr(encoding=json.dumps(encoding))
         booster.save_model(file)
 
-    def matrix(self, rows: Rows) -> NDArray[np.float32]:
-        """The rows (N, T) as the booster's columns; NaN is missing."""
-        described = self._described
-        found_NT = np.full(
-            (len(rows.row_id_N), described.width), np.nan if described.sparse else 0.0, dtype=np.float32
-        )
-        every_N = np.arange(len(rows.row_id_N))
-        for place, column in enumerate(self._columns):
-            if isinstance(column, _Codes):
-                value_N = column.number_L[rows.codes_NK[:, column.place]]
-            else:
-                value_N = rows.numeric_NF[:, column]
-            if place < described.num_one_hot:
-                begin, end = described.offsets[place], described.offsets[place + 1]
-                hot_N = np.where(np.isnan(value_N), end - 1, begin + value_N).astype(np.int64)
-                found_NT[every_N, hot_N] = 1.0
-            else:
-                found_NT[:, described.offsets[-1] + place - described.num_one_hot] = value_N
-        numbers_NM = found_NT[:, described.offsets[-1] :]
-        numbers_NM[np.isinf(numbers_NM)] = np.nan  # as H2O trained on them
-        if described.sparse:
-            numbers_NM[numbers_NM == 0.0] = np.nan
-        return found_NT
 
-
-def _numbers(feature: Feature, words: tuple[str, ...]) -> NDArray[np.float32]:
-    number = {word: place for place, word in enumerate(words)}
-    found = [number.get(level, np.nan) for level in feature.levels]
-    return np.array([*found, np.nan], dtype=np.float32)
+def matrix_of(rows: Rows, described: Description, schema: TableSchema) -> NDArray[np.float32]:
+    """The rows (N, T) as the booster's columns; NaN is missing."""
+    value_N = {feature.name: rows.numeric_NF[:, place] for place, feature in enumerate(schema.numeric)}
+    for place, feature in enumerate(schema.categorical):
+        number = {word: code for code, word in enumerate(described.domains[feature.name])}
+        # The last is for a missing value, whose code is -1; a level that H2O never saw is one, too.
+        number_L = np.array([*(number.get(level, np.nan) for level in feature.levels), np.nan], np.float32)
+        value_N[feature.name] = number_L[rows.codes_NK[:, place]]
+    found_NT = np.full(
+        (len(rows.row_id_N), described.width), np.nan if described.sparse else 0.0, dtype=np.float32
+    )
+    every_N = np.arange(len(found_NT))
+    hot, others = described.features[: described.num_one_hot], described.features[described.num_one_hot :]
+    for name, begin, end in zip(hot, described.offsets, described.offsets[1:], strict=False):
+        column_N = np.where(np.isnan(value_N[name]), end - 1, begin + value_N[name]).astype(np.int64)
+        found_NT[every_N, column_N] = 1.0
+    numbers_NM = found_NT[:, described.offsets[-1] :]
+    for place, name in enumerate(others):
+        numbers_NM[:, place] = value_N[name]
+    numbers_NM[np.isinf(numbers_NM)] = np.nan  # as H2O trained on them
+    if described.sparse:
+        numbers_NM[numbers_NM == 0.0] = np.nan
+    return found_NT

@@ -89,7 +89,7 @@ def _write_booster(trained: Trained, file: Path) -> None:
         booster = xgboost.Booster(model_file=trained.folder / XGBOOST_FILE)
         booster.set_attr(encoding=_encoding(trained.schema))
     else:
-        BoosterModel(trained.folder / MOJO, trained.schema).save(file)
+        BoosterModel.read(trained.folder / MOJO, trained.schema).save(file)
         booster = xgboost.Booster(model_file=file)
     if trained.temperature != 1:
         _scale_margins(booster, trained)
@@ -120,14 +120,15 @@ def _predict_booster(file: Path, trained: Trained, rows: Rows) -> NDArray[np.flo
     import xgboost
 
     from sparkgpu.h2o.mojo import MOJO
-    from sparkgpu.h2o.mojo_booster import BoosterModel
+    from sparkgpu.h2o.mojo_booster import BoosterModel, matrix_of
     from sparkgpu.trees.boosting import both_classes
 
     booster = xgboost.Booster(model_file=file)
     if trained.trial.engine == "xgboost":
         data = xgboost.DMatrix(_words_frame(rows, trained.schema), enable_categorical=True)
     else:
-        matrix = BoosterModel(trained.folder / MOJO, trained.schema).matrix(rows)
+        described = BoosterModel.read(trained.folder / MOJO, trained.schema).described
+        matrix = matrix_of(rows, described, trained.schema)
         data = xgboost.DMatrix(matrix, feature_names=booster.feature_names)
     return both_classes(booster.predict(data), trained.schema)
 
@@ -221,7 +222,7 @@ def _write_onnx(trained: Trained, file: Path) -> None:
         from sparkgpu.h2o.mojo_booster import BoosterModel
         from sparkgpu.predict.export_onnx_trees import trees_as_onnx
 
-        model = BoosterModel(trained.folder / MOJO, trained.schema)
+        model = BoosterModel.read(trained.folder / MOJO, trained.schema)
         trees_as_onnx(model, trained.schema, file, trained.temperature)
         return
     from sparkgpu.neural.model import load_model

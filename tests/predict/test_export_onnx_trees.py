@@ -10,7 +10,7 @@ import pytest
 
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import Feature, TableSchema, Task
-from sparkgpu.h2o.mojo_booster import BoosterModel
+from sparkgpu.h2o.mojo_booster import BoosterModel, matrix_of
 from sparkgpu.h2o.mojo_file import Description
 from sparkgpu.predict.export_onnx_trees import trees_as_onnx
 from sparkgpu.score.calibration import scaled
@@ -59,10 +59,7 @@ def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: 
         domains={"zone": tuple(reversed(ZONES)), "street": STREETS[:-1]},  # H2O never saw the last street
         sparse=sparse,
     )
-    made: Any = BoosterModel.__new__(BoosterModel)
-    made._schema, made._described = schema, described
-    made._columns = made.columns_of(described, schema)
-    matrix = made.matrix(rows)
+    matrix = matrix_of(rows, described, schema)
     drawn = np.random.default_rng(1)
     signal_N = np.nan_to_num(rows.numeric_NF[:, 0]) + rows.codes_NK[:, 0] + drawn.normal(size=ROWS)
     label_N = signal_N * 50 + 300 if task == "regression" else np.digitize(signal_N, [0.0, 1.5])
@@ -75,9 +72,8 @@ def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: 
     if task == "multiclass":
         parameters["num_class"] = 3
     label_N = np.minimum(label_N, 1) if task == "binary" else label_N
-    made._booster = xgboost.train(parameters, xgboost.DMatrix(matrix, label=label_N), 12)
-    made._rounds, made._nodes = 12, 1
-    return made
+    booster = xgboost.train(parameters, xgboost.DMatrix(matrix, label=label_N), 12)
+    return BoosterModel(described, booster, schema)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
