@@ -9,10 +9,12 @@ starts without it. H2O's XGBoost library is unpacked beside it.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,8 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkgpu.core.host.java import find_java
-from sparkgpu.h2o.native_library import unpack
-from sparkgpu.h2o.startup import archive_path, assembly_jar, class_path, library_folder
+from sparkgpu.h2o.startup import NATIVE_LIBRARY, archive_path, assembly_jar, class_path, native_library
 
 # Classes that an archive cannot hold: generated at run time, or (Icer) resolved by H2O's own weaver.
 _LEFT_OUT = ("Icer", "Lambda$", "javassist", "$$Lambda", "$Proxy", "GeneratedClass")
@@ -36,7 +37,7 @@ def build() -> Path:
     java_home = find_java()
     archive = archive_path(java_home)
     archive.parent.mkdir(parents=True, exist_ok=True)
-    unpack(assembly_jar(), library_folder())
+    _unpack(native_library())
     if archive.exists():
         return archive
     with tempfile.TemporaryDirectory(dir=archive.parent) as name:
@@ -67,6 +68,24 @@ def build() -> Path:
         )  # fmt: skip
         dumped.replace(archive)
     return archive
+
+
+def _unpack(target: Path) -> None:
+    """Put H2O's XGBoost library there, unless it is there."""
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    own = target.with_name(f".{target.name}-{os.getpid()}")
+    try:
+        with (
+            zipfile.ZipFile(assembly_jar()) as packed,
+            packed.open(f"lib/linux_64/{NATIVE_LIBRARY}") as source,
+            own.open("wb") as file,
+        ):
+            shutil.copyfileobj(source, file, 2**20)
+        own.replace(target)
+    finally:
+        own.unlink(missing_ok=True)
 
 
 def _write_table(file: Path) -> None:
@@ -103,7 +122,9 @@ def main() -> None:
     try:
         before = archive_path(find_java()).exists()
         archive = build()
-    except (RuntimeError, ValueError, OSError, subprocess.TimeoutExpired) as error:
+    except (
+        RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile, subprocess.TimeoutExpired,
+    ) as error:  # fmt: skip
         print(f"sparkgpu: no class archive was built, so runs start a few seconds later ({error})")
         sys.exit(1)
     if before:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import secrets
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.core.errors import DeviceError
-from sparkgpu.h2o.login import DENIED_FILES, USER, make_login
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OConf import H2OConf
     from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
+
+
+_USER = "sparkgpu"
+# What those with the login must not read: H2O's default list without its last entry, paths with a hidden
+# folder, since a run may be in one.
+_DENIED_FILES = "{/bin/*,/etc/*,/var/*,/usr/*,/proc/*}"
+_NEWEST = "3.46.0.6"  # inside Sparkling Water's last release
 
 
 def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int, threads: int) -> H2OContext:
@@ -38,7 +46,7 @@ def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int
         # -disable_net closes the port between nodes, which has no login; a single node does not need it.
         .setExtraProperties(
             "-ip 127.0.0.1 -web_ip 127.0.0.1 -disable_net -disable_flow "
-            f"-ice_root {scratch / 'h2o-ice'} -file_deny_glob {DENIED_FILES}"
+            f"-ice_root {scratch / 'h2o-ice'} -file_deny_glob {_DENIED_FILES}"
         )
     )
     return _connected(conf)
@@ -65,13 +73,10 @@ def start_cloud(
         # JVM.
         .setKillOnUnhealthyClusterDisabled()
         .setExtraProperties(
-            f"{listening}-disable_flow -allow_insecure_xgboost -file_deny_glob {DENIED_FILES}"
+            f"{listening}-disable_flow -allow_insecure_xgboost -file_deny_glob {_DENIED_FILES}"
         )
     )
     return _connected(conf)
-
-
-_NEWEST = "3.46.0.6"  # inside Sparkling Water's last release
 
 
 def check_version(found: str) -> None:
@@ -86,21 +91,23 @@ def check_version(found: str) -> None:
 
 
 def _guarded(name: str, scratch: Path) -> H2OConf:
-    """The settings of every H2O that we start: its own login, no REPL, files in `scratch`."""
+    """The settings of every H2O that we start: no REPL, and a login in a file that only its owner reads."""
     # Not through the package `pysparkling`: its import starts another Python to compare versions.
     from ai.h2o.sparkling.H2OConf import H2OConf
 
     check_version(version("h2o"))
-    login = make_login(scratch)
+    password, login = secrets.token_urlsafe(32), scratch / "h2o-login"
+    with os.fdopen(os.open(login, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{_USER}: {password}\n")
     return (
         H2OConf()
         .setInternalClusterMode()
         .setCloudName(name)
         .setReplDisabled()
         .setHashLoginEnabled()
-        .setLoginConf(str(login.file))
-        .setUserName(USER)
-        .setPassword(login.password)
+        .setLoginConf(str(login))
+        .setUserName(_USER)
+        .setPassword(password)
     )
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.h2o.booster_bytes import booster_as_json
+from sparkgpu.h2o.booster_bytes import booster_as_ubjson
 from sparkgpu.h2o.mojo_file import BOOSTER, Description, read_description
 from sparkgpu.trees.boosting import both_classes
 
@@ -28,7 +28,7 @@ _CHUNK_VALUES = 4_000_000
 
 
 class BoosterModel:
-    """A fitted model of H2O (`sparkgpu.trials.engine.Model`): its booster, and how a row becomes its columns."""
+    """A fitted model of H2O (`sparkgpu.trials.engine.Model`); a row becomes its columns as `described`."""
 
     def __init__(self, described: Description, booster: xgboost.Booster, schema: TableSchema) -> None:
         self.described = described
@@ -41,7 +41,7 @@ class BoosterModel:
         with zipfile.ZipFile(file) as mojo:
             described, booster = read_description(mojo), mojo.read(BOOSTER)
         try:
-            found = xgboost.Booster(model_file=bytearray(booster_as_json(booster)))
+            found = xgboost.Booster(model_file=bytearray(booster_as_ubjson(booster)))
         except (ValueError, xgboost.core.XGBoostError) as error:
             raise TrialError(f"{file}: the trees of this model cannot be read ({error}).") from None
         return cls(described, found, schema)
@@ -49,12 +49,10 @@ class BoosterModel:
     def predict(self, rows: Rows) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C)."""
         size = max(1_024, _CHUNK_VALUES // self.described.width)
-        parts = [
-            self.booster.inplace_predict(
-                matrix_of(rows.part(slice(begin, begin + size)), self.described, self._schema)
-            )
-            for begin in range(0, len(rows.row_id_N), size)
-        ]
+        parts = []
+        for begin in range(0, len(rows.row_id_N), size):
+            matrix_NT = matrix_of(rows.part(slice(begin, begin + size)), self.described, self._schema)
+            parts.append(self.booster.inplace_predict(matrix_NT))
         found = np.concatenate(parts) if parts else np.empty((0, self._schema.num_outputs))
         return both_classes(found, self._schema)
 

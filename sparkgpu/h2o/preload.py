@@ -1,4 +1,4 @@
-"""Imports, in one thread and a fixed order, what the threads of a process with a JVM will use.
+"""Before a process with a JVM starts threads: the environment is complete, and all they use is imported.
 
 Two threads that import for the first time at the same time can wait for each other forever: an import locks
 its package, the package's C code may lock more, and Python detects only cycles of its own locks. So only the
@@ -9,8 +9,20 @@ import of every process of a run.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
+from sparkgpu.core.host.interpreter import complete_environment
+
+# Spark's Python side sets these, also while other threads run.
+_VARIABLES = {
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_GATEWAY_PORT": "",
+    "PYSPARK_GATEWAY_SECRET": "",
+    "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+}
 _ROWS = (
     "encodings.cp437",  # names in zip archives, such as the demo's
     "encodings.utf_8_sig",  # CSV files may begin with a mark
@@ -38,6 +50,11 @@ _H2O = (
     "ai.h2o.sparkling.H2OConf",
     "ai.h2o.sparkling.H2OContext",
 )
+
+
+def prepare_environment() -> None:
+    """Set Spark's and the libraries' variables that are not set yet. Call it before any thread starts."""
+    complete_environment(_VARIABLES)
 
 
 def preload(*, h2o: bool) -> None:

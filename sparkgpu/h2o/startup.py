@@ -24,11 +24,13 @@ from pathlib import Path
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.java import find_java
 from sparkgpu.core.host.processes import die_with_parent, reap
-from sparkgpu.h2o.native_library import library_options
 
 _START_TIMEOUT_S = 120.0
 _LOOK_S = 0.01
 _JDBC_DRIVERS = ("derby-", "hive-jdbc-")
+_LIBRARIES_OF_JAVA = ("/usr/java/packages/lib", "/usr/lib64", "/lib64", "/lib", "/usr/lib")
+NATIVE_LIBRARY = "libxgboost4j_gpu.so"
+"""H2O's XGBoost with threads; it trains on GPUs and on the CPU."""
 
 # JDK packages that Spark 3.5 opens by reflection on Java 17 (JavaModuleOptions of its launcher).
 _OPENED = (
@@ -101,9 +103,13 @@ def archive_path(java_home: Path) -> Path:
     return _kept(f"classes-{_digest(java_home, *map(Path, class_path()))}.jsa")
 
 
-def library_folder() -> Path:
-    """The folder in which `sparkgpu.h2o.cds` keeps H2O's XGBoost library (it may not exist)."""
-    return _kept(f"library-{_digest(assembly_jar())}")
+def native_library() -> Path:
+    """The path of H2O's XGBoost library, unpacked once for all runs (it may not exist).
+
+    Each JVM would otherwise unpack its 150 MB anew, which takes 1.4 s of a processor. H2O looks in
+    ``java.library.path`` before its jar, so a JVM without the kept copy works, too.
+    """
+    return _kept(f"library-{_digest(assembly_jar())}") / NATIVE_LIBRARY
 
 
 def _digest(*files: Path) -> str:
@@ -152,7 +158,10 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
     archive = archive_path(java_home)
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
-    options += library_options(library_folder())
+    if (library := native_library()).exists():
+        own = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+        folders = [str(library.parent), *filter(None, own), *_LIBRARIES_OF_JAVA]
+        options.append(f"-Djava.library.path={os.pathsep.join(folders)}")
     # For experts, and for building the archive; lanes do not get Java's own variables.
     options += os.environ.get("SPARKGPU_JVM_OPTIONS", "").split()
     path = os.pathsep.join([*class_path(), *settings.class_path])

@@ -16,7 +16,7 @@ from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.host.processes import die_with_parent
 from sparkgpu.core.host.watchdog import dump_stacks_on_signal
 from sparkgpu.core.rundir.files import write_json
-from sparkgpu.h2o.environment import prepare_environment
+from sparkgpu.h2o.preload import prepare_environment
 
 ValueT = TypeVar("ValueT")
 

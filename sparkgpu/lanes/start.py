@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from sparkgpu.core.errors import DeviceError
-from sparkgpu.h2o.environment import prepare_environment
+from sparkgpu.h2o.preload import prepare_environment
 from sparkgpu.h2o.startup import JvmSettings, StartingJvm, launch_jvm
 
 
