@@ -1,8 +1,8 @@
 """Rows of the prepared table as one file of whole columns, which H2O in this process's JVM reads in place.
 
-The columns lie one after the other in the bytes of H2O's chunks, and the file begins with the number of its
-rows. H2O reads a part whenever it needs it and keeps nothing, so the table takes no heap. One node only: this
-JVM. The rows stream through as they lie in the table's files, in the order of their ids.
+The columns lie one after the other in the bytes of H2O's chunks. H2O reads a part whenever it needs it and
+keeps nothing, so the table takes no heap. One node only: this JVM. The rows stream through as they lie in the
+table's files, in the order of their ids.
 
 N rows of the file, R rows of the split's files.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,13 +30,8 @@ from sparkgpu.prepare.pyspark_internals import java_texts
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
 
-ColumnKind = Literal["int32", "float32", "float64"]
-
 _BATCH_ROWS = 65_536
 _ALIGNED = 64  # bytes
-_ROWS = struct.Struct("<q")  # how the file begins
-# Written pages count as memory of this process until it lets go of them.
-_MOST_HELD_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +42,7 @@ class WantedColumn:
     """
 
     name: str
-    kind: ColumnKind
+    kind: Literal["float32", "float64"]
     order: tuple[int, ...] | None = None
     levels: tuple[str, ...] = ()
 
@@ -57,9 +51,8 @@ class WantedColumn:
         value_N = as_numpy(column)
         if self.order is not None:
             return positions(value_N, self.order)
-        if self.kind == "float32" and np.isinf(value_N).any():
-            value_N = np.where(np.isinf(value_N), np.float32("nan"), value_N)
-        return value_N
+        is_infinite_N = np.isinf(value_N)
+        return np.where(is_infinite_N, np.float32("nan"), value_N) if is_infinite_N.any() else value_N
 
 
 def positions(code_N: NDArray[np.float32], order: Sequence[int]) -> NDArray[np.float32]:
@@ -73,8 +66,10 @@ def positions(code_N: NDArray[np.float32], order: Sequence[int]) -> NDArray[np.f
 
 def write_columns(
     paths: RunPaths, split: SplitName, fold: int | None, wanted: Sequence[WantedColumn], target: Path
-) -> None:
+) -> int:
     """Write the rows of a split, or of split train inside or outside a fold, to the new file `target`.
+
+    Returns their number.
 
     Raises `DataError` if the table cannot be read, and `DeviceError` if `target` cannot be written.
     """
@@ -93,37 +88,26 @@ def write_columns(
             raise DataError(f"{paths.table}: the prepared table holds no rows of split {split}.")
         offsets, size = _layout(wanted, rows)
         mapped = _mapped(target, size)
-        _ROWS.pack_into(mapped, 0, rows)
         column_N = [
             np.frombuffer(mapped, one.kind, rows, begin) for one, begin in zip(wanted, offsets, strict=True)
         ]
-        most_rows = max(1, _MOST_HELD_BYTES * rows // size)
-        read = begin = held = 0
+        read = begin = 0
         for batch in _batches(files, names):
             part = batch.filter(pa.array(kept_R[read : read + batch.num_rows])) if folded else batch
             for value_N, one, column in zip(column_N, wanted, part.columns, strict=True):
                 value_N[begin : begin + part.num_rows] = one.values(column)
-            read, begin, held = read + batch.num_rows, begin + part.num_rows, held + part.num_rows
-            if held > most_rows:
-                mapped.madvise(mmap.MADV_DONTNEED)
-                held = 0
+            read, begin = read + batch.num_rows, begin + part.num_rows
+            mapped.madvise(mmap.MADV_DONTNEED)  # written pages would count as memory of this process
     except (FileNotFoundError, pa.ArrowException) as error:
         raise DataError(f"{folder}: the prepared table cannot be read ({error}).") from error
     pa.default_memory_pool().release_unused()
-
-
-def num_rows(file: Path) -> int:
-    """The rows of a file that `write_columns` wrote."""
-    with file.open("rb") as opened:
-        (rows,) = _ROWS.unpack(opened.read(_ROWS.size))
-    return int(rows)
+    return rows
 
 
 def put_frame(
-    java: JVMView, name: str, file: Path, wanted: Sequence[WantedColumn], *, rows_per_chunk: int
+    java: JVMView, name: str, file: Path, wanted: Sequence[WantedColumn], rows: int, *, rows_per_chunk: int
 ) -> None:
     """Put the frame `name` with the columns of `file` into H2O's store; `file` must stay as long as it."""
-    rows = num_rows(file)
     texts = java_texts(
         java,
         [
@@ -146,7 +130,7 @@ def _batches(files: Sequence[Path], names: Sequence[str]) -> Iterator[pa.RecordB
 def _layout(wanted: Sequence[WantedColumn], rows: int) -> tuple[list[int], int]:
     """Where each column begins, and the size of the file, in bytes."""
     offsets = []
-    end = _ALIGNED
+    end = 0
     for one in wanted:
         offsets.append(end)
         end += -(-rows * np.dtype(one.kind).itemsize // _ALIGNED) * _ALIGNED

@@ -14,7 +14,7 @@ import h2o
 
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import LABEL, WEIGHT, SplitName, TableSchema
-from sparkgpu.h2o.column_file import WantedColumn, num_rows, put_frame, write_columns
+from sparkgpu.h2o.column_file import WantedColumn, put_frame, write_columns
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
@@ -31,21 +31,13 @@ class LocalTables:
     `scratch` is this lane's folder. Of each split, only the rows that the last trial asked for are kept.
     """
 
-    num_nodes = 1
-
     def __init__(
-        self,
-        java: JVMView,
-        paths: RunPaths,
-        schema: TableSchema,
-        scratch: Path,
-        *,
-        threads: int,
+        self, java: JVMView, paths: RunPaths, schema: TableSchema, scratch: Path, *, threads: int
     ) -> None:
         self._java = java
         self._paths = paths
         self._schema = schema
-        self.scratch = scratch
+        self._scratch = scratch
         self._threads = threads
         self._made = 0
         self._kept: dict[str, tuple[object, H2OFrame, Path]] = {}
@@ -67,16 +59,15 @@ class LocalTables:
         self._made += 1
         name = f"rows_{split}_{self._made}"
         wanted = wanted_columns(self._schema, order)
-        file = self.scratch / f"{name}.columns"
-        write_columns(self._paths, split, fold, wanted, file)
-        per_chunk = rows_per_chunk(num_rows(file), self._threads)
-        put_frame(self._java, name, file, wanted, rows_per_chunk=per_chunk)
+        file = self._scratch / f"{name}.columns"
+        rows = write_columns(self._paths, split, fold, wanted, file)
+        # Several chunks for each thread, of rows enough to be worth the way to them.
+        each = -(-rows // (_CHUNKS_PER_THREAD * self._threads))
+        per_chunk = min(max(each, _LEAST_ROWS_PER_CHUNK), _MOST_ROWS_PER_CHUNK)
+        put_frame(self._java, name, file, wanted, rows, rows_per_chunk=per_chunk)
         frame = h2o.get_frame(name, light=True)
         self._kept[split] = (asked, frame, file)
         return frame
-
-    def why_one_node(self, train: H2OFrame, valid: H2OFrame) -> None:
-        """There is only one."""
 
 
 def wanted_columns(schema: TableSchema, order: Mapping[str, Sequence[int]]) -> list[WantedColumn]:
@@ -84,24 +75,14 @@ def wanted_columns(schema: TableSchema, order: Mapping[str, Sequence[int]]) -> l
 
     The order counts: equally good cuts, and the columns that are drawn for a tree, follow from it.
     """
-    found = [WantedColumn(name=LABEL, kind="float64")]
-    if schema.classes:
-        codes = tuple(str(code) for code in range(len(schema.classes)))
-        found = [WantedColumn(name=LABEL, kind="int32", levels=codes)]
+    codes = tuple(str(code) for code in range(len(schema.classes)))
+    found = [WantedColumn(name=LABEL, kind="float32" if codes else "float64", levels=codes)]
     if schema.weighted:
         found.append(WantedColumn(name=WEIGHT, kind="float64"))
     for feature in schema.features:
-        codes_in_order = order.get(feature.name)
-        if codes_in_order is None:
-            found.append(WantedColumn(name=feature.name, kind="float32", levels=feature.levels))
-        elif tuple(codes_in_order) == tuple(range(len(feature.levels))):
-            found.append(WantedColumn(name=feature.name, kind="float32"))
+        if feature.name in order:
+            codes = tuple(order[feature.name])
+            found.append(WantedColumn(name=feature.name, kind="float32", order=codes))
         else:
-            found.append(WantedColumn(name=feature.name, kind="float32", order=tuple(codes_in_order)))
+            found.append(WantedColumn(name=feature.name, kind="float32", levels=feature.levels))
     return found
-
-
-def rows_per_chunk(rows: int, threads: int) -> int:
-    """Several chunks for each thread, of rows enough to be worth the way to them."""
-    each = -(-rows // (_CHUNKS_PER_THREAD * threads))
-    return min(max(each, _LEAST_ROWS_PER_CHUNK), _MOST_ROWS_PER_CHUNK)

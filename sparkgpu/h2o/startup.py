@@ -16,10 +16,11 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.java import find_java
@@ -27,6 +28,7 @@ from sparkgpu.core.host.processes import die_with_parent, reap
 
 _START_TIMEOUT_S = 120.0
 _LOOK_S = 0.01
+_END_S = 5.0
 _JDBC_DRIVERS = ("derby-", "hive-jdbc-")
 _LIBRARIES_OF_JAVA = ("/usr/java/packages/lib", "/usr/lib64", "/lib64", "/lib", "/usr/lib")
 NATIVE_LIBRARY = "libxgboost4j_gpu.so"
@@ -62,7 +64,7 @@ class JvmSettings:
     heap_bytes: int
     threads: int
     scratch: Path
-    class_path: Sequence[str] = field(default=())
+    class_path: Sequence[str] = ()
 
 
 def _package_folder(name: str) -> Path:
@@ -168,23 +170,11 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
     return [str(java_home / "bin" / "java"), *options, "-cp", path, main_class]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gateway:
-    """A running JVM and the connection to it (py4j on loopback, with a secret)."""
+class Gateway(NamedTuple):
+    """Where a JVM listens for py4j, on loopback, and the secret that it asks for."""
 
-    process: subprocess.Popen[bytes]
     port: int
     secret: str
-
-    def close(self) -> None:
-        """End the JVM: close its standard input, and kill it if it does not end then."""
-        if self.process.stdin:
-            self.process.stdin.close()
-        try:
-            self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            reap(self.process)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,11 +202,17 @@ class StartingJvm:
         data = self.info.read_bytes()  # complete, since Spark writes it under another name and renames it
         self.info.unlink()
         port, length = struct.unpack_from("!ii", data)
-        return Gateway(process=self.process, port=port, secret=data[8 : 8 + length].decode())
+        return Gateway(port, data[8 : 8 + length].decode())
 
-    def kill(self) -> None:
-        self.process.kill()
-        reap(self.process)
+    def close(self) -> None:
+        """Close its standard input, which ends it, and kill it if it does not end then."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            reap(self.process)
 
 
 @contextmanager
@@ -224,7 +220,6 @@ def jvm(
     settings: JvmSettings,
     *,
     address: str = "127.0.0.1",
-    environ: Mapping[str, str] = os.environ,
     meanwhile: Callable[[], None] = lambda: None,
     starting: StartingJvm | None = None,
 ) -> Iterator[Gateway]:
@@ -232,35 +227,28 @@ def jvm(
 
     `starting` is one that was launched before with these settings.
     """
-    starting = starting or launch_jvm(settings, address, environ)
+    starting = starting or launch_jvm(settings, address)
     try:
         meanwhile()
-        gateway = starting.ready()
-    except BaseException:
-        starting.kill()
-        raise
-    try:
-        yield gateway
+        yield starting.ready()
     finally:
-        gateway.close()
+        starting.close()
 
 
-def launch_jvm(
-    settings: JvmSettings, address: str = "127.0.0.1", environ: Mapping[str, str] = os.environ
-) -> StartingJvm:
+def launch_jvm(settings: JvmSettings, address: str = "127.0.0.1") -> StartingJvm:
     """Start a JVM with Spark's py4j server, without waiting for it; Spark binds to `address`.
 
     Call it from the main thread: the kernel ends the JVM with the thread that started it. The JVM prints to
     this process's output. Raises `DeviceError` if Java is missing.
     """
-    java_home = find_java(environ)
+    java_home = find_java(os.environ)
     settings.scratch.mkdir(parents=True, exist_ok=True)
     info = settings.scratch / f"gateway-{os.getpid()}"
     process = subprocess.Popen(
         jvm_command(java_home, settings, "org.apache.spark.api.python.PythonGatewayServer"),
         stdin=subprocess.PIPE,
         env={
-            **environ,
+            **os.environ,
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
             "JAVA_HOME": str(java_home),
             "SPARK_HOME": str(_package_folder("pyspark")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from sparkgpu.core.errors import DataError, DeviceError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.h2o import column_file
-from sparkgpu.h2o.column_file import WantedColumn, num_rows, write_columns
+from sparkgpu.h2o.column_file import WantedColumn, write_columns
 
 WANTED = (
-    WantedColumn(name="label", kind="int32", levels=("0", "1")),
+    WantedColumn(name="label", kind="float32", levels=("0", "1")),
     WantedColumn(name="size", kind="float32"),
     WantedColumn(name="color", kind="float32", order=(2, 0)),
 )
@@ -42,10 +41,9 @@ def written(root: Path, *row_ids: list[int]) -> RunPaths:
     return paths
 
 
-def columns_of(file: Path) -> dict[str, np.ndarray]:
-    """The columns as the file says: its rows, then column by column from multiples of 64 bytes on."""
-    (rows,) = struct.unpack("<q", file.read_bytes()[:8])
-    begins = [64, 64 + -(-4 * rows // 64) * 64, 64 + 2 * -(-4 * rows // 64) * 64]
+def columns_of(file: Path, rows: int) -> dict[str, np.ndarray]:
+    """The columns, one after the other from multiples of 64 bytes on."""
+    begins = [place * -(-4 * rows // 64) * 64 for place in range(3)]
     return {
         one.name: np.fromfile(file, one.kind, rows, offset=begin)
         for one, begin in zip(WANTED, begins, strict=True)
@@ -60,11 +58,9 @@ def test_columns_hold_the_rows_of_the_table_or_of_a_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: SplitName, fold: int | None, ids: Sequence[int]
 ) -> None:
     monkeypatch.setattr(column_file, "_BATCH_ROWS", 2)
-    monkeypatch.setattr(column_file, "_MOST_HELD_BYTES", 1)  # lets go of its pages after each batch
     paths = written(tmp_path, [0, 1, 2, 3], [4, 5, 6, 7, 8])
-    write_columns(paths, split, fold, WANTED, tmp_path / "columns")
-    found = columns_of(tmp_path / "columns")
-    assert num_rows(tmp_path / "columns") == len(ids)
+    assert write_columns(paths, split, fold, WANTED, tmp_path / "columns") == len(ids)
+    found = columns_of(tmp_path / "columns", len(ids))
     np.testing.assert_array_equal(found["label"], [i % 2 for i in ids])
     size_N = np.array([GAP if i % 5 < 2 else i / 3 for i in ids], np.float32)  # infinity is missing
     np.testing.assert_array_equal(found["size"], size_N)

@@ -10,7 +10,7 @@ public final class ColumnFile {
   /**
    * Puts the frame {@code name} into H2O's store.
    *
-   * @param texts the columns' names, their kinds (see {@link FileColumn}), where each begins in the file (in
+   * @param texts the columns' names, their kinds (float32 or float64), where each begins in the file (in
    *     bytes), and then, for each column, the texts of its levels; none if it holds numbers
    */
   public static void frame(String name, String file, long rows, int rowsPerChunk, String[][] texts) {
@@ -33,7 +33,7 @@ public final class ColumnFile {
               levels.length == 0 ? null : levels,
               file,
               Long.parseLong(texts[2][column]),
-              texts[1][column]);
+              texts[1][column].equals("float64"));
       DKV.put(vecs[column]);
     }
     DKV.put(new Frame(Key.<Frame>make(name), names, vecs));

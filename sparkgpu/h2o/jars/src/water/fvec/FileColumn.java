@@ -19,31 +19,19 @@ import water.Key;
 public final class FileColumn extends Vec {
   private final String file;
   private final long offset;
-  private final String kind;
+  private final boolean isDouble;
 
-  FileColumn(Key<Vec> key, int rowLayout, String[] domain, String file, long offset, String kind) {
+  FileColumn(Key<Vec> key, int rowLayout, String[] domain, String file, long offset, boolean isDouble) {
     super(key, rowLayout, domain);
     this.file = file;
     this.offset = offset;
-    this.kind = kind;
-  }
-
-  /** The bytes that a value takes in the file. */
-  static int width(String kind) {
-    switch (kind) {
-      case "int32":
-      case "float32":
-        return 4;
-      case "float64":
-        return 8;
-      default:
-        throw new IllegalArgumentException("no kind of column: " + kind);
-    }
+    this.isDouble = isDouble;
   }
 
   @Override
   public Chunk chunkForChunkIdx(int index) {
-    Chunk chunk = chunkOf(read(chunk2StartElem(index), chunkLen(index)));
+    byte[] bytes = read(chunk2StartElem(index), chunkLen(index));
+    Chunk chunk = isDouble ? new C8DChunk(bytes) : new C4FChunk(bytes);
     chunk._vec = this;
     chunk._start = chunk2StartElem(index);
     chunk._cidx = index;
@@ -55,19 +43,8 @@ public final class FileColumn extends Vec {
     return false;
   }
 
-  private Chunk chunkOf(byte[] bytes) {
-    switch (kind) {
-      case "int32":
-        return new C4Chunk(bytes);
-      case "float32":
-        return new C4FChunk(bytes);
-      default:
-        return new C8DChunk(bytes);
-    }
-  }
-
   private byte[] read(long row, int rows) {
-    int width = width(kind);
+    int width = isDouble ? Double.BYTES : Float.BYTES;
     byte[] bytes = new byte[rows * width];
     ByteBuffer buffer = ByteBuffer.wrap(bytes);
     long begin = offset + row * width;
