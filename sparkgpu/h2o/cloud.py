@@ -41,9 +41,15 @@ class Stall:
 
 
 class Cloud:
-    """The cloud that this process's H2O client is connected to. Safe to use from several threads."""
+    """The cloud that this process's H2O client is connected to. Safe to use from several threads.
+
+    `nodes` are their addresses with ports, and each has `threads` threads.
+    """
 
     def __init__(self) -> None:
+        nodes = h2o.api("GET /3/Cloud", data={"skip_ticks": True}).nodes
+        self.nodes = frozenset(str(node["ip_port"]) for node in nodes)
+        self.threads = max(int(node["nthreads"]) for node in nodes)
         self._lock = threading.Lock()
         self._asked = float("-inf")
         self._is_quiet: bool | None = None

@@ -16,7 +16,8 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import files_of
 from sparkgpu.core.table.schema import FOLD, LABEL, WEIGHT, SplitName, TableSchema
 from sparkgpu.h2o.client_internals import frame_of
-from sparkgpu.h2o.layout import Layout, choose_layout, one_node_note, write_pieces
+from sparkgpu.h2o.cloud import Cloud
+from sparkgpu.h2o.layout import choose_layout, one_node_note, write_pieces
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
@@ -30,21 +31,21 @@ class H2OTables:
     node the rows are in the order of their ids; a cloud of several nodes has no row order.
     """
 
-    def __init__(self, paths: RunPaths, schema: TableSchema, scratch: Path) -> None:
+    def __init__(self, paths: RunPaths, schema: TableSchema, scratch: Path, cloud: Cloud) -> None:
         self._paths = paths
         self._schema = schema
-        self.scratch = scratch
-        nodes = h2o.api("GET /3/Cloud", data={"skip_ticks": True}).nodes
-        self._nodes = {str(node["ip_port"]) for node in nodes}
-        self._threads = max(int(node["nthreads"]) for node in nodes)
+        self._scratch = scratch
+        self._nodes = cloud.nodes
         self._frames: dict[str, H2OFrame] = {}
         self._coded: dict[object, H2OFrame] = {}
-        self._layout = self._chosen()
-
-    @property
-    def num_nodes(self) -> int:
-        """The number of nodes in the cloud."""
-        return len(self._nodes)
+        rows = schema.splits["train"]
+        self._layout = choose_layout(
+            train_rows=rows,
+            least_rows=rows // schema.folds if schema.folds else min(rows, schema.splits["valid"]),
+            columns=len(schema.features),
+            nodes=len(cloud.nodes),
+            threads=cloud.threads,
+        )
 
     def coded(self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[int]]) -> H2OFrame:
         """The rows that a trial uses for training, validation or testing.
@@ -67,42 +68,23 @@ class H2OTables:
 
         It checks where the rows really are, since a node without validation rows would make H2O wait forever.
         """
-        if self.num_nodes == 1 or self._layout.note:
+        if len(self._nodes) == 1 or self._layout.note:
             return self._layout.note
         if all(self._nodes <= _nodes_of(frame) for frame in (train, valid)):
             return None
-        return one_node_note(self.num_nodes, "H2O put no rows on some of the others")
-
-    def _chosen(self) -> Layout:
-        schema = self._schema
-        rows = schema.splits["train"]
-        least = min(rows, schema.splits["valid"]) if schema.folds is None else rows // schema.folds
-        return choose_layout(
-            train_rows=rows,
-            least_rows=least,
-            columns=len(schema.features),
-            nodes=self.num_nodes,
-            threads=self._threads,
-        )
+        return one_node_note(len(self._nodes), "H2O put no rows on some of the others")
 
     def _whole(self, split: str) -> H2OFrame:
         if split not in self._frames:
             folder = self._paths.split(split)
+            files = files_of(folder)
             if self._layout.pieces:
-                pieces = write_pieces(files_of(folder), self.scratch / f"pieces-{split}", self._layout.pieces)
-                frame = self._parsed(pieces, chunk_size=max(file.stat().st_size for file in pieces))
-            else:
-                frame = self._parsed(files_of(folder))
-            self._frames[split] = frame
+                files = write_pieces(files, self._scratch / f"pieces-{split}", self._layout.pieces)
+            setup = h2o.parse_setup(h2o.lazy_import([str(file) for file in files]), header=0)
+            if self._layout.pieces:  # each is one chunk; H2O has a rule of its own for other files
+                setup["chunk_size"] = max(file.stat().st_size for file in files)
+            self._frames[split] = h2o.parse_raw(setup, first_line_is_header=setup["check_header"])
         return self._frames[split]
-
-    def _parsed(self, files: list[Path], *, chunk_size: int | None = None) -> H2OFrame:
-        """The files as a frame, cut into chunks by H2O's own rule, or after this many bytes."""
-        raw = h2o.lazy_import([str(file) for file in files])
-        setup = h2o.parse_setup(raw, header=0)
-        if chunk_size:
-            setup["chunk_size"] = chunk_size
-        return h2o.parse_raw(setup, first_line_is_header=setup["check_header"])
 
 
 def _coded(rows: H2OFrame, schema: TableSchema, order: Mapping[str, Sequence[int]]) -> H2OFrame:

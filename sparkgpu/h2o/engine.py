@@ -92,7 +92,8 @@ class H2OXGBoost:
             tables = self._tables = self._tables or self._tables_of(trial)
             order = level_order(trial)
             train, valid = tables.coded("train", fold, order), tables.coded("valid", fold, order)
-            if one_node := tables.why_one_node(train, valid):
+            one_node = tables.why_one_node(train, valid) if isinstance(tables, H2OTables) else None
+            if one_node:
                 parameters["build_tree_one_node"] = True
         start = time.perf_counter()
         with events.phase("training", trial.name):
@@ -100,7 +101,7 @@ class H2OXGBoost:
             if until is not None:
                 parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
             model = _start(trial, parameters, train, valid)
-            job = H2OJob(job_of(model), trial.name, self._cloud, tables.num_nodes)
+            job = H2OJob(job_of(model), trial.name, self._cloud)
             _import_for_the_end(schema)
             is_scoring = _grow(job, trial, until, WatchedHistory(model, trial))
         if is_scoring:
@@ -165,14 +166,9 @@ class H2OXGBoost:
 
     def _tables_of(self, trial: TreesTrial) -> H2OTables | LocalTables:
         if self._cloud is not None:
-            return H2OTables(trial.run, trial.schema, trial.scratch)
-        return LocalTables(
-            self._java,
-            trial.run,
-            trial.schema,
-            trial.scratch,
-            threads=trial.lane.threads,
-        )
+            return H2OTables(trial.run, trial.schema, trial.scratch, self._cloud)
+        threads = trial.lane.threads
+        return LocalTables(self._java, trial.run, trial.schema, trial.scratch, threads=threads)
 
 
 def _start(

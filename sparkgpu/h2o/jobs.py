@@ -1,8 +1,8 @@
 """Follows a job inside H2O: its progress, why it failed and, in a cloud, whether it is stuck.
 
 Three signs together tell a stuck job from a slow one: no progress, no processor time in any node, and stacks
-that only wait, at every look. A wait that only happens after training is enough by itself. A slow tree is
-never taken for stuck.
+that only wait, at several looks one after the other. A wait that only happens after training is enough by
+itself. A slow tree is never taken for stuck.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from h2o.exceptions import H2OError
 from sparkgpu.core.errors import TrialError
 from sparkgpu.h2o.cloud import Cloud, Stall, shutdown_tracker
 
-_LOOK_EVERY_S = 5.0
 _CANCEL_S = 0.1
-_SLOW_S = 15.0  # before asking for stacks, which H2O writes to its logs
-_CLOSING_S = 10.0  # a healthy cloud closes within milliseconds
-_WAITING_S = 45.0
+_LOOK_EVERY_S = 15.0  # three times that while nodes work: H2O writes the stacks that we ask for to its logs
+_LOOKS = 4
+_LOOKS_AT_CLOSING = 2  # a healthy cloud closes within milliseconds
 _ENDING_S = 30.0
 _MOST_LETTERS = 400
 
@@ -36,13 +35,12 @@ class StalledError(TrialError):
 
 
 class H2OJob:
-    """A job named `trial`; with `cloud`, which has `num_nodes` nodes, it is watched."""
+    """A job named `trial`; with `cloud` it is watched."""
 
-    def __init__(self, key: str, trial: str, cloud: Cloud | None = None, num_nodes: int = 1) -> None:
+    def __init__(self, key: str, trial: str, cloud: Cloud | None) -> None:
         self._key = key
         self._trial = trial
         self._cloud = cloud
-        self._num_nodes = num_nodes
         self._watch = StallWatch(time.monotonic)
         self._released: float | None = None
 
@@ -71,20 +69,20 @@ class H2OJob:
         except (OSError, H2OError):
             return  # the job may continue though a question failed
         if stall is not None:
-            self._end(stall)
+            self._end(stall, len(cloud.nodes))
 
-    def _end(self, stall: Stall) -> None:
+    def _end(self, stall: Stall, num_nodes: int) -> None:
         if self._released is None and stall.tracker:
             self._released = time.monotonic()
             try:
-                shutdown_tracker(stall.tracker, self._num_nodes)
+                shutdown_tracker(stall.tracker, num_nodes)
             except OSError as error:
-                raise self._stalled(f"{stall.reason}, which cannot be ended ({error})") from error
+                raise self._stalled(f"{stall.reason}, which cannot be ended ({error})", num_nodes) from error
         elif self._released is None or time.monotonic() - self._released > _ENDING_S:
-            raise self._stalled(stall.reason)
+            raise self._stalled(stall.reason, num_nodes)
 
-    def _stalled(self, reason: str) -> StalledError:
-        said = _last_errors(self._num_nodes)
+    def _stalled(self, reason: str, num_nodes: int) -> StalledError:
+        said = _last_errors(num_nodes)
         return StalledError(
             f"{self._trial}: H2O is stuck: {reason}. "
             + (f"Its last error: {said}" if said else "Its logs in the executors' folders hold no error.")
@@ -97,33 +95,23 @@ class StallWatch:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._progress: object = None
-        self._look = clock()
-        self._ask_for_stacks = clock()
-        self._stalled_since: float | None = None
+        self._next = 0.0
+        self._looks = 0
+        """So many, one after the other, that showed the cloud waiting."""
 
     def see(self, progress: object, cloud: Cloud) -> Stall | None:
-        """What the cloud waits for, if that has lasted too long; looks every few seconds."""
+        """What the cloud waits for, if that has lasted too long; looks now and then."""
         now = self._clock()
         if progress != self._progress:
-            self._progress, self._stalled_since = progress, None
-            self._look, self._ask_for_stacks = now + _LOOK_EVERY_S, now + _SLOW_S
+            self._progress, self._looks, self._next = progress, 0, now + _LOOK_EVERY_S
+        if now < self._next:
             return None
-        if now < self._look:
-            return None
-        self._look = now + _LOOK_EVERY_S
-        is_quiet = cloud.is_quiet()  # ask each time: the answer covers the time since the last question
-        if now < self._ask_for_stacks:
-            return None
-        stall = cloud.stall()
+        is_quiet, stall = cloud.is_quiet(), cloud.stall()
         # A working cloud is never in this wait, so one sign is enough. Ending it too early does no harm.
-        if stall is None or (is_quiet is False and not stall.tracker):
-            self._stalled_since = None
-            self._ask_for_stacks = now + _SLOW_S * (1 if is_quiet else 3)
-            return None
-        if self._stalled_since is None:
-            self._stalled_since = now
-        bound = _CLOSING_S if stall.tracker else _WAITING_S
-        return stall if now - self._stalled_since >= bound else None
+        is_waiting = stall is not None and (is_quiet is not False or stall.tracker is not None)
+        self._looks = self._looks + 1 if is_waiting else 0
+        self._next = now + _LOOK_EVERY_S * (1 if is_waiting or is_quiet else 3)
+        return stall if stall and self._looks >= (_LOOKS_AT_CLOSING if stall.tracker else _LOOKS) else None
 
 
 @contextmanager

@@ -38,6 +38,7 @@ def main() -> None:
         ) as session,
         stopping(start_h2o(session, name="tests", scratch=scratch, port_base=port_base, threads=1)),
     ):
+        from sparkgpu.h2o.cloud import Cloud
         from sparkgpu.h2o.cloud_frames import H2OTables
         from sparkgpu.h2o.engine import H2OXGBoost
         from sparkgpu.h2o.mojo import MOJO, MojoModel
@@ -58,7 +59,7 @@ def main() -> None:
             java = session._jvm
             engine = H2OXGBoost(Platform(java=java))
             if asked["parsed"]:
-                engine._tables = H2OTables(trial.run, schema, own)
+                engine._tables = H2OTables(trial.run, schema, own, Cloud())
             write_json(trial.paths.fit, engine.run(trial))
             assert engine._tables is not None
             frame = engine._tables.coded("train", asked["fold"], level_order(trial))
