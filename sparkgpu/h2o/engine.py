@@ -17,28 +17,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h2o
+import numpy as np
 from h2o.estimators import H2OXGBoostEstimator
+from numpy.typing import NDArray
 
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.host.processes import peak_resident_bytes
+from sparkgpu.core.rundir.curve import curve_as_csv
 from sparkgpu.core.rundir.files import write_text
-from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.rundir.records import FitRecord, SavedModelRecord
 from sparkgpu.core.table.predictions import write_predictions
-from sparkgpu.core.table.schema import LABEL, TableSchema
+from sparkgpu.core.table.rows import RowGroups
+from sparkgpu.core.table.schema import LABEL, SplitName, TableSchema
 from sparkgpu.h2o.client_internals import job_of, output_of
 from sparkgpu.h2o.cloud import Cloud
 from sparkgpu.h2o.cloud_frames import H2OTables
 from sparkgpu.h2o.frames import LocalTables
 from sparkgpu.h2o.history import WatchedHistory, learning_curve, native_parameters, num_trees
 from sparkgpu.h2o.jobs import H2OJob, StalledError, refusals_of
-from sparkgpu.h2o.mojo import MOJO, load_mojo
+from sparkgpu.h2o.mojo import MOJO, MojoModel, load_mojo
 from sparkgpu.h2o.mojo_file import complete
 from sparkgpu.h2o.parameters import estimator_parameters, level_order
-from sparkgpu.h2o.predictions import by_saved_model, verify_saved_model
 from sparkgpu.prepare.pyspark_internals import java_of
 from sparkgpu.trees.boosting import fit_until
 from sparkgpu.trials.engine import Model, Platform, PrunedError, TreesTrial
+from sparkgpu.trials.saved_model import compared
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
@@ -47,7 +51,11 @@ if TYPE_CHECKING:
 _POLL_S = 0.15
 _MOST_POLL_S = 1.0
 _LEAST_S = 0.5
-_LAST_TREE_S = 2.0
+_PREDICTED: tuple[SplitName, ...] = ("valid", "test")
+_VERIFIED_ROWS = 1_000
+
+_Values = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""Row ids, with values (N,) or with probabilities (N, C) in the order of the schema's classes."""
 
 
 class H2OXGBoost:
@@ -101,26 +109,22 @@ class H2OXGBoost:
             if until is not None:
                 parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
             model = _start(trial, parameters, train, valid)
-            job = H2OJob(job_of(model), trial.name, self._cloud)
             _import_for_the_end(schema)
-            is_scoring = _grow(job, trial, until, WatchedHistory(model, trial))
-        if is_scoring:
-            # H2O stores the trees and sums up what each column gained; it scores no row (``h2o/jars``).
-            with events.phase("H2O's own scoring", trial.name):
-                while job.done() is not None:
-                    time.sleep(_POLL_S)
-        with refusals_of(trial.name):
-            model.join()
+            watched = WatchedHistory(model, trial)
+            _grow(H2OJob(job_of(model), trial.name, self._cloud), trial, until, watched)
+            with refusals_of(trial.name):
+                model.join()
         fit_s = time.perf_counter() - start
         output = output_of(model)
         native = native_parameters(output)
-        check_device(trial, native)
-        best, curve = learning_curve(output, schema)
-        WatchedHistory(model, trial).tell(output["scoring_history"])
-        notes = [one_node] if one_node else []
-        grown = num_trees(output)
-        out_of_time = until is not None and _ended_by_time(grown, best, trial)
-        stopped = trial.parameters.early_stopping_rounds and 0 < best < grown
+        _check_device(trial, native)
+        points, grown = learning_curve(output), num_trees(output)
+        watched.tell(points)
+        # The first of the best, by the losses on the validation rows.
+        best = min(points, key=lambda point: point.valid or 0.0).step if points else 0
+        patience = trial.parameters.early_stopping_rounds
+        is_done = grown >= trial.parameters.ntrees or (patience and grown - best >= patience)
+        stopped = patience and 0 < best < grown
         with events.phase("saving the model", trial.name):
             model.download_mojo(path=str(paths.root / MOJO))
             levels = {feature.name: feature.levels for feature in schema.categorical}
@@ -132,11 +136,11 @@ class H2OXGBoost:
             )
         with events.phase("predicting", trial.name):
             start = time.perf_counter()
-            predictions = by_saved_model(trial, self._java)
+            predictions = _predicted(trial, self._java)
             predict_s = time.perf_counter() - start
-            verified = verify_saved_model(predictions["valid"], trial, self._java)
+            verified = _verified(predictions["valid"], trial, self._java)
             write_predictions(paths.predictions, predictions, schema)
-        write_text(paths.learning_curve, curve)
+        write_text(paths.learning_curve, curve_as_csv("log_loss" if schema.classes else "rmse", points))
         h2o.remove(model.model_id)
         actual = model.actual_params
         rows = train.nrows
@@ -146,11 +150,11 @@ class H2OXGBoost:
             fit_s=fit_s,
             predict_s=predict_s,
             train_rows=rows,
-            train_rows_per_s=rows * num_trees(output) / fit_s,
+            train_rows_per_s=rows * grown / fit_s,
             peak_host_bytes=peak_resident_bytes(),
             best_iteration=best,
             most_steps=trial.parameters.ntrees,
-            out_of_time=out_of_time,
+            out_of_time=until is not None and not is_done,
             native_parameters=native,
             device_proof={
                 "tree_method": native.get("tree_method"),
@@ -160,7 +164,7 @@ class H2OXGBoost:
             },
             on_gpu=native.get("tree_method") == "gpu_hist",
             parameters=parameters,
-            notes=tuple(notes),
+            notes=(one_node,) if one_node else (),
             saved_model=verified,
         )
 
@@ -194,16 +198,8 @@ def _import_for_the_end(schema: TableSchema) -> None:
             import_module("scipy.optimize")
 
 
-def _ended_by_time(grown: int, best: int, trial: TreesTrial) -> bool:
-    patience = trial.parameters.early_stopping_rounds
-    return grown < trial.parameters.ntrees and not (patience and grown - best >= patience)
-
-
-def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedHistory) -> bool:
-    """Report the number of trees until all are grown. Returns whether H2O still works on the model then.
-
-    This is unknown for a model that stops early: its progress does not change any more.
-    """
+def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedHistory) -> None:
+    """Report the number of trees until all are grown and H2O has stored them; it scores no row then."""
     told, grown = -1.0, time.monotonic()
     while (done := job.done()) is not None:
         try:
@@ -217,14 +213,39 @@ def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedH
             metric = ("log_loss" if trial.schema.classes else "rmse") if watched.newest is not None else None
             trial.events.progress(trial.name, done, step=step, metric=metric, value=watched.newest)
             told, grown = done, time.monotonic()
-        if done >= 1.0 or (until is not None and time.time() > until + _LAST_TREE_S):
-            return True
         # Ask less often about slow trees: each question is work for the node that trains.
         time.sleep(max(_POLL_S, min(_MOST_POLL_S, (time.monotonic() - grown) / 10)))
-    return False
 
 
-def check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
+def _predicted(trial: TreesTrial, java: JVMView) -> dict[SplitName, _Values]:
+    """The predictions of the trial's MOJO for its validation and test rows, block by block.
+
+    The file is what users get, so it is what predicts here: the package xgboost applies its trees, many times
+    faster than H2O, and needs no rows inside H2O.
+    """
+    saved = load_mojo(trial.paths.root, trial.schema, java)
+    found: dict[SplitName, _Values] = {}
+    for split in _PREDICTED:
+        ids, values = [], []
+        for rows in RowGroups(trial.run, trial.schema, split, fold=trial.spec.fold).blocks():
+            ids.append(rows.row_id_N)
+            values.append(saved.predict(rows))
+        found[split] = np.concatenate(ids), np.concatenate(values)
+    return found
+
+
+def _verified(predicted: _Values, trial: TreesTrial, java: JVMView) -> SavedModelRecord:
+    """Hold predictions of validation rows against those of H2O's scoring library in `java`.
+
+    Raises `TrialError` if they differ.
+    """
+    model = MojoModel(trial.paths.root / MOJO, trial.schema, java)
+    rows = next(RowGroups(trial.run, trial.schema, "valid", fold=trial.spec.fold).blocks())
+    rows = rows.part(np.flatnonzero(model.can_read(rows))[:_VERIFIED_ROWS])
+    return compared(trial.name, (rows.row_id_N, model.predict(rows)), predicted, on_gpu=False)
+
+
+def _check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
     """Raise `DeviceError` where a GPU was asked for and the native library says that it did not use one."""
     if trial.parameters.on_gpu and native.get("tree_method") != "gpu_hist":
         raise DeviceError(

@@ -81,8 +81,8 @@ def wanted_columns(schema: TableSchema, order: Mapping[str, Sequence[int]]) -> l
         found.append(WantedColumn(name=WEIGHT, kind="float64"))
     for feature in schema.features:
         if feature.name in order:
-            codes = tuple(order[feature.name])
-            found.append(WantedColumn(name=feature.name, kind="float32", order=codes))
+            ordered = tuple(order[feature.name])
+            found.append(WantedColumn(name=feature.name, kind="float32", order=ordered))
         else:
             found.append(WantedColumn(name=feature.name, kind="float32", levels=feature.levels))
     return found

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 import h2o
+import pandas as pd
 from h2o.estimators import H2OXGBoostEstimator
 from h2o.exceptions import H2OError
 
-from sparkgpu.core.rundir.curve import CurvePoint, curve_as_csv
-from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.rundir.curve import CurvePoint
 from sparkgpu.trials.engine import TreesTrial
 
 _ASK_EVERY_S = 1.5
@@ -41,21 +41,15 @@ class WatchedHistory:
         self._asked = time.monotonic()
         with suppress(H2OError, OSError, LookupError, TypeError):
             found = h2o.api(f"GET /3/Models/{self._model.model_id}")["models"][0]["output"]
-            self.tell(found["scoring_history"])
+            self.tell(learning_curve(found))
 
-    def tell(self, history: Any) -> None:
-        """Tell the points of a history that were not told yet. Raises `PrunedError`."""
-        if history is None:
-            return
-        names = history.col_header
-        if "validation_custom" not in names:  # before the first trees are scored
-            return
-        trees, valid = names.index("number_of_trees"), names.index("validation_custom")
-        for row in history.cell_values:
-            if int(row[trees]) > self._told and isinstance(row[valid], float):
-                self._told, self.newest = int(row[trees]), row[valid]
+    def tell(self, points: list[CurvePoint]) -> None:
+        """Tell the points that were not told yet. Raises `PrunedError`."""
+        for point in points:
+            if point.step > self._told and point.valid is not None:
+                self._told, self.newest = point.step, point.valid
                 if self._watch is not None:
-                    self._watch(self._told, row[valid])
+                    self._watch(point.step, point.valid)
 
 
 def native_parameters(output: Mapping[str, Any]) -> dict[str, str]:
@@ -70,39 +64,23 @@ def num_trees(output: Mapping[str, Any]) -> int:
     return int(history.cell_values[-1][history.col_header.index("number_of_trees")])
 
 
-def learning_curve(output: Mapping[str, Any], schema: TableSchema) -> tuple[int, str]:
-    """The best number of trees on the validation rows, and the curve as CSV."""
+def learning_curve(output: Mapping[str, Any]) -> list[CurvePoint]:
+    """The losses on the validation rows; none before the first trees are scored."""
     history = output["scoring_history"]
-    names = history.col_header
-    metric = "log_loss" if schema.classes else "rmse"
-    points: list[CurvePoint] = []
-    best, least = 0, float("inf")
-    begin: float | None = None
-    for row in history.cell_values:
-        cells = dict(zip(names, row, strict=True))
-        trees, valid = int(cells["number_of_trees"]), cells.get("validation_custom")
-        elapsed = _seconds(str(cells["duration"]))
-        begin = elapsed if begin is None else begin
-        if trees == 0 or not isinstance(valid, float):
-            continue
-        train = cells.get("training_custom")
-        points.append(
-            CurvePoint(
-                step=trees,
-                elapsed_s=round(elapsed - begin, 3),
-                train=train if isinstance(train, float) else None,
-                valid=valid,
+    if history is None or "validation_custom" not in history.col_header:
+        return []
+    rows = [dict(zip(history.col_header, row, strict=True)) for row in history.cell_values]
+    elapsed_s = [pd.Timedelta(row["duration"]).total_seconds() for row in rows]
+    points = []
+    for row, at_s in zip(rows, elapsed_s, strict=True):
+        trees, train = int(row["number_of_trees"]), row.get("training_custom")
+        if trees and isinstance(valid := row["validation_custom"], float):
+            points.append(
+                CurvePoint(
+                    step=trees,
+                    elapsed_s=round(at_s - elapsed_s[0], 3),
+                    train=train if isinstance(train, float) else None,
+                    valid=valid,
+                )
             )
-        )
-        if valid < least:
-            best, least = trees, valid
-    return best, curve_as_csv(metric, points)
-
-
-def _seconds(duration: str) -> float:
-    """Convert H2O's text of a duration ("1 min 2.345 sec") to seconds."""
-    units = {"hour": 3600.0, "hours": 3600.0, "min": 60.0, "mins": 60.0, "sec": 1.0, "secs": 1.0}
-    words = duration.split()
-    return sum(
-        float(number) * units.get(unit, 0.0) for number, unit in zip(words[::2], words[1::2], strict=False)
-    )
+    return points

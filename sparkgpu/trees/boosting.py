@@ -51,7 +51,7 @@ class Trained:
     `best_iteration` counts trees.
     """
 
-    save: Callable[[Path], None]
+    save: Callable[[Path], object]
     curve: list[tuple[int, float, float]]
     best_iteration: int
     native_parameters: dict[str, str]

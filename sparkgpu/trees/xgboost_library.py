@@ -117,7 +117,7 @@ def tree_parameters(trial: TreesTrial) -> dict[str, Any]:
 
 def device_of(booster: xgboost.Booster, trial: TreesTrial) -> str | None:
     """The device on which XGBoost trained. Raises `DeviceError` if a GPU was asked for and not used."""
-    used = json.loads(booster.save_config())["learner"]["generic_param"].get("device")
+    used: str | None = json.loads(booster.save_config())["learner"]["generic_param"].get("device")
     if trial.parameters.on_gpu and not str(used).startswith("cuda"):
         raise DeviceError(
             f"gpu_hist was asked for, but xgboost trained on {used!r}. Install a build of it with CUDA where "

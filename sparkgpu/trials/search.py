@@ -183,8 +183,9 @@ class Searches:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("setting", "state", self._metric, "seconds", *space))
         for one in study.trials:
-            is_done = one.state == TrialState.COMPLETE and one.value is not None
-            value = metrics.score(self._metric, one.value) if is_done else None
+            # A setting that was given up has the last loss that it told as its value.
+            found = one.value if one.state == TrialState.COMPLETE else None
+            value = None if found is None else metrics.score(self._metric, found)
             cells = (str(_plain(value)) for value in _setting(one, space).values())
             writer.writerow((one.number, _STATES[one.state], value, round(_seconds(one), 3), *cells))
         self._paths.trial(spec.name).root.mkdir(parents=True, exist_ok=True)
