@@ -33,7 +33,9 @@ def trees_as_onnx(model: BoosterModel, schema: TableSchema, file: Path, temperat
 
     graph = _Graph()
     matrix = graph.columns(model.described, {feature.name: feature for feature in schema.features})
-    output = graph.predictions(matrix, json.loads(model.booster.save_raw("json"))["learner"], schema, temperature)
+    output = graph.predictions(
+        matrix, json.loads(model.booster.save_raw("json"))["learner"], schema, temperature
+    )
     is_regression = not schema.classes
     shape: list[str | int | None] = ["rows"] if is_regression else ["rows", len(schema.classes)]
     inputs = [
