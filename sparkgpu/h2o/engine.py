@@ -235,7 +235,7 @@ def _predicted(trial: TreesTrial, java: JVMView) -> dict[SplitName, _Values]:
 
 
 def _verified(predicted: _Values, trial: TreesTrial, java: JVMView) -> SavedModelRecord:
-    """Hold predictions of validation rows against those of H2O's scoring library in `java`.
+    """Compare predictions of validation rows with those of H2O's scoring library in `java`.
 
     Raises `TrialError` if they differ.
     """
