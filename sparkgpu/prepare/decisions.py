@@ -11,6 +11,7 @@ from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.core.words import listed
 from sparkgpu.prepare.columns import refuse_reserved
 from sparkgpu.prepare.labels import class_weights
+from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.notes import notes_on
 from sparkgpu.prepare.roles import ColumnRole, TableStatistics, check_columns, decide_roles
 from sparkgpu.prepare.target import Target
@@ -84,6 +85,7 @@ def schema_of(
     columns: Columns,
     features: tuple[Feature, ...],
     *,
+    levels: Mapping[str, Levels],
     absent: Mapping[str, int],
     num_files: int,
     fingerprint: str,
@@ -95,6 +97,7 @@ def schema_of(
         target=target,
         roles=columns.roles,
         features=features,
+        levels=levels,
         absent=absent,
         num_files=num_files,
     )

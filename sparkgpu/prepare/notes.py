@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from sparkgpu.core.config.keys import DataConfig
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.core.words import listed
+from sparkgpu.prepare.column_values import MISSING_TEXTS
+from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.roles import ColumnRole, TableStatistics
 from sparkgpu.prepare.target import Target
+
+_UNREAD = (
+    (r"[+-]?[0-9.]*[0-9],[0-9]+", "numbers; write them with a decimal point and no other separator"),
+    (r"[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{4}( .*)?", "timestamps; write them as 2024-12-31"),
+)
+"""Forms in which people write numbers and dates, and as what their texts are not read."""
+
+
+def _unread_notes(levels: Mapping[str, Levels]) -> list[str]:
+    """The notes on text columns that plainly hold numbers or dates, by the levels of the training rows."""
+    notes = []
+    for column, found in levels.items():
+        texts = [text for text in found.levels if text not in MISSING_TEXTS]
+        notes += [
+            f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}"
+            for form, what in _UNREAD
+            if texts and all(re.fullmatch(form, text) for text in texts)
+        ]
+    return notes
 
 
 def notes_on(
     config: DataConfig,
     *,
+    levels: Mapping[str, Levels],
     statistics: TableStatistics,
     target: Target,
     roles: Sequence[ColumnRole],
@@ -34,7 +57,12 @@ def notes_on(
         if held == "numbers" and statistics.columns[target.column].held == held:
             names.append(target.column)
         notes += _texts_read(names, held)
-    notes += _absent_notes(absent, num_files)
+    notes += [*_unread_notes(levels), *_absent_notes(absent, num_files)]
+    pairs = zip(target.classes, target.class_rows, strict=True)
+    if few := [name for name, rows in pairs if rows == 2]:
+        have = "class {} has only two rows" if len(few) == 1 else "classes {} have only two rows each"
+        names_of = have.format(listed(map(repr, few)))
+        notes.append(f"{names_of}, too few to learn it or to measure how well it is predicted")
     if config.class_weights == "balanced" and not target.classes:
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")
     most = config.max_categories

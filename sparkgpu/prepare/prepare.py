@@ -102,6 +102,7 @@ def find_out(
         target,
         columns,
         features,
+        levels=levels,
         absent=rows.absent,
         num_files=rows.num_files,
         fingerprint=found.fingerprint(types),

@@ -183,7 +183,7 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
     if column.values == 0:
         return "no values: every row is null"
     if asked == "timestamp" and not column.parts:
-        return "asked to be a timestamp, but holds no two different timestamps"
+        return "asked to be a timestamp, but no two different timestamps of ISO 8601 are read in it"
     if asked is not None:
         return ColumnRole(
             column=column.name, role=asked, parts=column.parts if asked == "timestamp" else (), asked=True

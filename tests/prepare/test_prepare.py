@@ -76,6 +76,14 @@ def test_a_target_that_cannot_be_learned_is_refused(prepare, refused, values, ki
     assert words in refused(prepare, columns, "y", {"data.task": asked})
 
 
+def test_a_class_with_two_rows_is_said(prepare):
+    labels = ["a"] * 60 + ["b"] * 58 + ["c"] * 2
+    notes = prepare({"x": NUMBERS, "y": labels}, "y").schema.notes
+    assert notes == (
+        "class 'c' has only two rows, too few to learn it or to measure how well it is predicted",
+    )
+
+
 def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     start = datetime.datetime(1969, 12, 30, 6)
     number = [float(x) for x in NUMBERS]
@@ -105,7 +113,10 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
         "list": ([[i, i] for i in range(ROWS)], "of type array<bigint>, which holds no single value"),
         "map": (pairs, "of type array<map<string,bigint>>, which holds no single value"),
         "once": ([None if i % 2 else pd.Timestamp("2024-01-01") for i in range(ROWS)], once),
-        "no time": (["a", "b"] * 60, "asked to be a timestamp, but holds no two different timestamps"),
+        "no time": (
+            ["a", "b"] * 60,
+            "asked to be a timestamp, but no two different timestamps of ISO 8601 are read in it",
+        ),
         "unwanted": (number, "ignored in the configuration"),
     }
     found = prepare(

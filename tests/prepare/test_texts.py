@@ -52,6 +52,24 @@ def test_text_that_holds_numbers_or_timestamps_is_read_as_such_and_codes_stay_te
     assert table["asked"].tolist() == [i % 7 for i in range(1, ROWS)]
 
 
+def test_figures_and_dates_in_a_form_that_is_not_read_are_said(prepare):
+    found = prepare(
+        {
+            "price": [f"{i % 9},{i % 7}5" if i % 11 else "NA" for i in range(ROWS)],
+            "day": [f"{day:%d.%m.%Y}" for day in DAYS],
+            "us": [f"{day:%m/%d/%Y}" for day in DAYS],
+            "word": [f"{i % 9},{i % 7} x" for i in range(ROWS)],
+            "y": LABELS,
+        },
+        "y",
+        {"data.roles": {"us": "timestamp"}},
+    )
+    price, day = found.schema.notes
+    assert "'price' holds texts such as" in price and "not read as numbers; write them with a dec" in price
+    assert "'day' holds texts such as" in day and "not read as timestamps; write them as 2024-12-31" in day
+    assert found.dropped["us"].endswith("no two different timestamps of ISO 8601 are read in it")
+
+
 def test_numbers_that_32_bits_do_not_hold_count_as_missing_and_are_said(prepare):
     large = np.where(np.arange(ROWS) % 40 == 0, 1e300, NUMBERS)
     found = prepare(
