@@ -20,7 +20,7 @@ from sparkgpu.core.table.predictions import read_predictions
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.words import listed
-from sparkgpu.predict.formats import FORMATS, Format, Trained
+from sparkgpu.predict.export_formats import FORMATS, Format, Trained
 from sparkgpu.predict.members import model_name, weights_of
 from sparkgpu.score.predictions import align
 from sparkgpu.trials.saved_model import largest_difference

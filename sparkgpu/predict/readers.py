@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from sparkgpu.core.config.registry.formats import FORMATS
+from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.source import Source
 from sparkgpu.predict.frames import most_rows
@@ -20,7 +20,7 @@ from sparkgpu.prepare.text import CsvParser, unified
 from sparkgpu.prepare.text_files import TextFiles
 
 Reader = Callable[[Source, Sequence[str] | None], Iterator[pa.RecordBatch]]
-"""Yields some columns (None: all) of a local table; its entry is in `sparkgpu.core.config.registry.formats`.
+"""Yields some columns (None: all) of a local table; `core.config.registry.source_formats` has its entry.
 
 A column that the table lacks is left out. Raises `DataError`, or one of pyarrow's errors, if it cannot be
 read.

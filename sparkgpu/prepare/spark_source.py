@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkgpu.core.config.registry.formats import FORMATS
+from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.source import Source, table_files
@@ -40,7 +40,7 @@ _LINE = "value"
 
 
 class Opener(Protocol):
-    """Opens a source of one format; its entry is in `sparkgpu.core.config.registry.formats`."""
+    """Opens a source of one format; its entry is in `sparkgpu.core.config.registry.source_formats`."""
 
     def __call__(self, session: SparkSession, source: Source) -> DataFrame:
         """The user's columns. If the row id is not among them, rows are ordered by their content.

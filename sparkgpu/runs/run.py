@@ -38,10 +38,10 @@ from sparkgpu.lanes.cluster.crew import ClusterCrew, cluster_crew
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.lanes.crew import LaneCrew, lane_crew
 from sparkgpu.present.terminal.display import Display
+from sparkgpu.runs.background import import_for_the_end, save_networks
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.folder import for_cpu, run_folder, stopping
-from sparkgpu.runs.meanwhile import import_for_the_end, save_networks
 from sparkgpu.runs.provenance import check_engines, engine_with_cuda
 from sparkgpu.runs.reporting import make_report
 

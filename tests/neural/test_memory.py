@@ -17,7 +17,7 @@ from torch import Tensor
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import read_json, write_json
-from sparkgpu.lanes.cluster import barrier
+from sparkgpu.lanes.cluster import ranks
 from sparkgpu.neural.launchers.gang import SMALLER
 from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.training import memory, muon, optimizer
@@ -221,7 +221,7 @@ def test_what_an_attempt_on_a_cluster_found_out_is_there_for_the_next_one(tmp_pa
     stand_in = Distributor()
     spec = TrialSpec(name="neural-s7", model="neural", engine="torch", seed=7, fold=None, lane=0, gang=(0,))
     trial = made_trial(paths, schema, spec, "cpu")
-    found = barrier.train_in_slots(stand_in, trial)  # type: ignore[arg-type]
+    found = ranks.train_in_slots(stand_in, trial)  # type: ignore[arg-type]
     assert stand_in.seen == [False, True]
     assert found.notes[-1] == "out of memory"
 

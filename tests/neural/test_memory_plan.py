@@ -23,7 +23,7 @@ from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_text
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import MemoryRecord
-from sparkgpu.neural.card import Card
+from sparkgpu.neural.gpu_share import Card
 from sparkgpu.neural.memory_plan import plan_memory
 from sparkgpu.neural.nets.network import find_network
 from sparkgpu.neural.strategies.base import RankPlace, Strategy

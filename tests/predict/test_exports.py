@@ -15,8 +15,8 @@ import sparkgpu
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.neural.model import load_model
 from sparkgpu.predict.export import export
+from sparkgpu.predict.export_formats import FORMATS
 from sparkgpu.predict.fitted import FittedModel
-from sparkgpu.predict.formats import FORMATS
 from sparkgpu.predict.onnx_columns import input_name
 
 pytestmark = [

@@ -14,7 +14,7 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.core.config.registry.formats import FORMATS
+from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.table.rows import Rows, joined, read_rows
 from sparkgpu.core.table.source import find_source
 from sparkgpu.prepare.column_values import MISSING_TEXTS

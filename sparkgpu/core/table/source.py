@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from sparkgpu.core.config.registry.formats import FORMATS
+from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.words import listed, nearest

@@ -35,7 +35,7 @@ from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.table.source import Source
 from sparkgpu.core.words import counted
-from sparkgpu.lanes.cluster import barrier
+from sparkgpu.lanes.cluster import ranks
 from sparkgpu.lanes.cluster.executor_lanes import run_lanes
 from sparkgpu.lanes.cluster.signs_of_life import ExecutorWork, MadeProgress, signs_of_life
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads, in_background
@@ -84,9 +84,7 @@ class _Application:
         trials = {branch: plan.of(0, branch) for branch in BRANCHES}
         trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
         # Made in this thread, which owns the session.
-        distributor = barrier.make_distributor(
-            plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
-        )
+        distributor = ranks.make_distributor(plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda"))
         # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
         # while the table is prepared.
         by_h2o = any(ENGINES.find(spec.engine).needs_h2o for spec in trials["trees"])
@@ -98,7 +96,7 @@ class _Application:
         if cloud:
             with self.events["trees"].phase("starting H2O"):
                 context = cloud.result()
-        launch = partial(barrier.train_in_slots, distributor)
+        launch = partial(ranks.train_in_slots, distributor)
         networks = in_background(lambda: self._run_trials("neural", plan, schema, resolved, launch))
         if trees_left:
             with ExitStack() as stack:
@@ -171,7 +169,7 @@ class _Application:
                 return run(trial)
             except Exception:
                 # This may be the first sign of a lost executor; in that case the watcher ends this process.
-                time.sleep(barrier.RESTART_S)
+                time.sleep(ranks.RESTART_S)
                 raise
 
         if not run_trials(

@@ -25,7 +25,7 @@ from sparkgpu.neural.training.objective import Objective
 from sparkgpu.trials.engine import NeuralTrial
 
 if TYPE_CHECKING:
-    from sparkgpu.neural.card import Card
+    from sparkgpu.neural.gpu_share import Card
 
 Residence = Literal["resident", "stream", "dataloader"]
 

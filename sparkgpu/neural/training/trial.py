@@ -42,7 +42,7 @@ from sparkgpu.trials.engine import NeuralTrial, PrunedError
 from sparkgpu.trials.turns import wait_for_trees
 
 if TYPE_CHECKING:
-    from sparkgpu.neural.card import Card
+    from sparkgpu.neural.gpu_share import Card
 
 _REPORT_EVERY_S = 0.4
 _START_ROWS = 10_000
@@ -152,7 +152,7 @@ class _Reporter:
 def _card(device: torch.device, beside_bytes: int) -> Card | None:
     if device.type != "cuda":
         return None
-    from sparkgpu.neural.card import Card  # loads torch's fake tensors, which takes a second
+    from sparkgpu.neural.gpu_share import Card  # loads torch's fake tensors, which takes a second
 
     return Card(device, beside_bytes)
 

@@ -1,8 +1,8 @@
 """The entries, with few imports, since every process of a run may read them."""
 
 from sparkgpu.core.config.registry.engines import EngineEntry
-from sparkgpu.core.config.registry.formats import FormatEntry
 from sparkgpu.core.config.registry.networks import NetworkEntry
+from sparkgpu.core.config.registry.source_formats import FormatEntry
 
 FOREST = EngineEntry(name="toy-forest", load="toys.forest:Forest", package="scikit-learn")
 
