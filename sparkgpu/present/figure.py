@@ -82,8 +82,9 @@ class Picture:
         """The natural width of the widest panel in CSS pixels."""
         return round(max(figure.get_figwidth() for figure in self.figures) * 96)
 
-    @property
+    @cached_property
     def svg(self) -> str:
+        """All panels, one after the other."""
         with plot_style():
             return "\n".join(
                 _svg(figure, f"{self.name}-{number}", self.caption)

@@ -6,7 +6,7 @@ pictures and loads nothing from the network. Files are complete or absent. Impor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -57,6 +57,8 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
                 {part: ("unfinished", heading, frame | {"part": part}) for part, heading in parts},
             )
         made = {section.id: section.content(run) for section in SECTIONS if not section.explains}
+        for picture in _pictures(made.values()):
+            _draw(picture)  # now, while the models are explained in another process
         explained()
         made |= {section.id: section.content(run) for section in SECTIONS if section.explains}
     write_text(paths.report / "metrics.csv", tables.metrics_csv(run.results))
@@ -95,9 +97,7 @@ def _write(
     sections: Mapping[str, tuple[str, str, Mapping[str, object]]],
 ) -> Path:
     """Write the pictures and both pages; a section is its template, its heading and its values, by its id."""
-    values = [value for _, _, content in sections.values() for value in content.values()]
-    nested = (value if isinstance(value, list) else [value] for value in values)
-    pictures = {one.name: one for value in nested for one in value if isinstance(one, Picture)}
+    pictures = {one.name: one for one in _pictures(content for _, _, content in sections.values())}
     for name in SAVED:
         if name in pictures:
             write_bytes(paths.report / f"{name}.png", pictures[name].png)
@@ -112,6 +112,20 @@ def _write(
         ]
         write_text(file, page_of(f"report.{kind}.j2", kind, frame, shown))
     return page
+
+
+def _pictures(contents: Iterable[Mapping[str, object]]) -> Iterator[Picture]:
+    """The pictures among the values of sections, alone or in lists."""
+    for content in contents:
+        for value in content.values():
+            yield from (
+                one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Picture)
+            )
+
+
+def _draw(picture: Picture) -> None:
+    """Draw what the report shows of a picture, which keeps it until it is written."""
+    _ = picture.svg, picture.name in SAVED and picture.png
 
 
 def page_of(
