@@ -57,7 +57,7 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
                 {part: ("unfinished", heading, frame | {"part": part}) for part, heading in parts},
             )
         made = {section.id: section.content(run) for section in SECTIONS if not section.explains}
-        for picture in _pictures(made.values()):
+        for picture in _pictures(filter(None, made.values())):
             _draw(picture)  # now, while the models are explained in another process
         explained()
         made |= {section.id: section.content(run) for section in SECTIONS if section.explains}
