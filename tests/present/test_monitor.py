@@ -93,7 +93,7 @@ def test_a_row_has_the_time_the_load_and_blanks_for_absent_gpus(tmp_path: Path) 
 def test_a_run_shorter_than_the_interval_is_sampled_at_its_start_and_end(tmp_path: Path) -> None:
     # If it waited for its interval, pytest's timeout would end this.
     with Monitor(tmp_path / "t.csv", lambda: {os.getpid(): "run"}, 3600.0, gpus=()) as monitor:
-        wait_for((tmp_path / "t.csv").exists)
+        wait_for(lambda: (tmp_path / "t.csv").exists() and rows_of(tmp_path / "t.csv"))
     assert len(rows_of(tmp_path / "t.csv")) == 2
     assert monitor.peak_rss_bytes > 10 * MIB
 
