@@ -51,6 +51,8 @@ def run(
     also: Sequence[str] | str | None = None,
     time_limit: str | float | None = None,
     search: int | None = None,
+    valid: Data = None,
+    test: Data = None,
     config: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -61,7 +63,8 @@ def run(
     `data` is a path (or ``table:NAME``), a Spark DataFrame, or a pandas, polars, pyarrow or other frame that
     exports Arrow; None is the built-in demo. `also` names further models for the same rows, such as
     ``["lightgbm", "realmlp"]``, `time_limit` is the time for the whole run (``"10m"``, or seconds), and
-    `search` the number of settings to try for each model.
+    `search` the number of settings to try for each model. `valid` and `test` are your own validation and
+    test rows, in any of the forms of `data`.
     `config` is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
     ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
     the devices and the strategy may change.
@@ -69,11 +72,13 @@ def run(
     Raises `sparkgpu.core.errors.SparkgpuError` (a ValueError) with a short message if the run is impossible;
     if a trial fails, the run returns with `exit_code` 5.
     """
-    with _as_source(data) as source:
+    with _as_source(data) as source, _as_source(valid) as own_valid, _as_source(test) as own_test:
         options: dict[str, Any] = {
             **(dotted(config) if isinstance(config, Mapping) else {}),
             **keyed(
                 source=source,
+                valid=own_valid,
+                test=own_test,
                 target=target,
                 task=task,
                 gpus=gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],

@@ -56,6 +56,12 @@ def run(
     search: Annotated[
         int | None, typer.Option(metavar="N", help="Try N settings for each model; the best join in.")
     ] = None,
+    valid: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Your own validation rows: a table like SOURCE.")
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Your own test rows: a table like SOURCE.")
+    ] = None,
     config: ConfigFile = None,
     assignments: Assignments = None,
     mlflow: Annotated[
@@ -85,7 +91,8 @@ def run(
 
         check_mlflow()
     options = keyed(
-        source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
+        source=source, valid=valid, test=test,
+        target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
         strategy=strategy, preset=preset, also=also or None, time_limit=time_limit,
         search=search,
     )  # fmt: skip

@@ -183,7 +183,7 @@ def start_lane(
         by_spark = prepares and plan.prepared_by == "spark"
         needs_java = by_spark or any(ENGINES.find(spec.engine).needs_h2o for spec in specs)
         # A catalog has a class path of its own, which the worker knows.
-        early = needs_java and not (by_spark and source is not None and source.is_catalog_table)
+        early = needs_java and not (by_spark and source is not None and source.needs_catalog)
         options = [
             "--run", str(paths.root), "--lane", str(lane.index), "--branch", branch,
             "--parent", str(os.getpid()),

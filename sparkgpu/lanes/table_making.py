@@ -99,9 +99,9 @@ class TableMaking:
 
         with self._events.phase("reading the source"):
             source = resolve_demo(self._source, self._scratch)
-            rows = LocalRows(to_parquet(source, self._scratch), source)
+            rows = LocalRows(to_parquet(source, self._scratch, ignore=self._config.data.ignore), source)
         return rows, find_out(
-            rows, name=self._source.name, config=self._config, paths=self._paths, events=self._events
+            rows, source=self._source, config=self._config, paths=self._paths, events=self._events
         )
 
     def _remove_copy(self, rows: LocalRows) -> None:

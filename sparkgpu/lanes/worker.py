@@ -125,7 +125,7 @@ class Work:
 
     @property
     def _opens_catalog(self) -> bool:
-        return self.making is not None and self.source is not None and self.source.is_catalog_table
+        return self.making is not None and self.source is not None and self.source.needs_catalog
 
     @property
     def status(self) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.errors import DataError
-from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.core.table.schema import DroppedColumn, Feature, SplitName, TableSchema
+from sparkgpu.core.table.source import Source
 from sparkgpu.core.words import listed
 from sparkgpu.prepare.columns import refuse_reserved
 from sparkgpu.prepare.labels import class_weights
@@ -89,6 +90,7 @@ def schema_of(
     absent: Mapping[str, int],
     num_files: int,
     fingerprint: str,
+    held_out: Mapping[SplitName, Source],
 ) -> TableSchema:
     balance = class_weights(config.data, target)
     notes = notes_on(
@@ -101,6 +103,7 @@ def schema_of(
         absent=absent,
         num_files=num_files,
     )
+    notes += tuple(f"the {split} rows are those of {table.name}" for split, table in held_out.items())
     return TableSchema(
         source=source,
         target=target.column,

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkgpu.core.host.processor import usable_cores
+from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import Source
 from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.columns import ROW_ID
@@ -44,7 +45,8 @@ class _Part:
 class LocalRows:
     """The rows of a local Parquet table. A row's id is its position, with files in the order of their names.
 
-    `origin` is the source of which `source` is a copy in Parquet, if it is one. Raises `DataError` if a file
+    `origin` is the source of which `source` is a copy in Parquet, if it is one. `starts` are the first row
+    ids of the user's own validation and test rows, which follow the others. Raises `DataError` if a file
     cannot be read, if it names a column twice, or if files disagree on a type.
     """
 
@@ -54,6 +56,10 @@ class LocalRows:
         columns.check_types()
         self._columns = columns
         self._metadata = {file: pq.read_metadata(file) for file in columns.schemas}
+        self.starts: dict[SplitName, int] = {}
+        for split, table in source.held_out.items():
+            self.starts[split] = self.num_rows
+            self._metadata |= {file: pq.read_metadata(file) for file in files_of(table)}
         self.schema = pa.schema(list(columns.kinds.items()))
         own = columns if origin is None else file_columns(origin)
         self.absent: Mapping[str, int] = {} if own is None else own.absent
@@ -126,7 +132,8 @@ class LocalRows:
         rows = max(1_024, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(columns))))
         first = part.first
         for file, groups in part.groups:
-            own = [name for name in columns if name in self._columns.schemas[file].names]
+            names = self._metadata[file].schema.to_arrow_schema().names
+            own = [name for name in columns if name in names]
             with refusing_damaged(self._columns.source), open_parquet(file, self._metadata[file]) as opened:
                 for batch in opened.iter_batches(rows, row_groups=groups, columns=own, use_threads=False):
                     ids = pa.array(np.arange(first, first + batch.num_rows))

@@ -33,8 +33,8 @@ from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
 from sparkgpu.prepare.roles import TableStatistics
 from sparkgpu.prepare.spark_rows import SparkRows
-from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
-from sparkgpu.prepare.split import LookAtSplit, SplitRule, check_split_column, fitted_rule
+from sparkgpu.prepare.spark_source import open_all, refusing_unreadable
+from sparkgpu.prepare.split import SPLITS, LookAtSplit, SplitRule, check_split_column, fitted_rule
 from sparkgpu.prepare.table_rows import (
     RowWriter,
     with_mean_columns,
@@ -58,13 +58,13 @@ class Found:
 
 
 def find_out(
-    rows: LocalRows | SparkRows, *, name: str, config: RunConfig, paths: RunPaths, events: EventWriter
+    rows: LocalRows | SparkRows, *, source: Source, config: RunConfig, paths: RunPaths, events: EventWriter
 ) -> Found:
-    """Roles, target, split, levels and mean targets of the table `name`, in a few passes over its rows.
+    """Roles, target, split, levels and mean targets of a table, in a few passes over its rows.
 
     Raises `DataError` if the table is unusable.
     """
-    types = rows.types
+    types, name = rows.types, source.name
     with events.phase("reading the source"):
         target_name = checked_target(name, types, config)
         roles: dict[str, Role] = dict(config.data.roles)
@@ -106,6 +106,7 @@ def find_out(
         absent=rows.absent,
         num_files=rows.num_files,
         fingerprint=found.fingerprint(types),
+        held_out=source.held_out,
     )
     return Found(schema=schema, rule=rule)
 
@@ -116,7 +117,8 @@ def _split_rule(rows: LocalRows | SparkRows, config: RunConfig, target: Target) 
     check_split_column(split, rows.types)
     if config.data.weight:
         check_weight_type(config.data.weight, rows.types[config.data.weight])
-    rule = SplitRule(config=split, seed=config.seed, target=target)
+    starts = {SPLITS[name]: first for name, first in rows.starts.items()}
+    rule = SplitRule(config=split, seed=config.seed, target=target, starts=starts)
     look = LookAtSplit(rule=rule, weight=config.data.weight)
     found = merged(rows.map(look, look.columns))
     if config.data.weight:
@@ -138,10 +140,11 @@ def prepare_in_session(
     """Prepare a table whose rows Spark holds, all of it in Spark's tasks; see `write_by_spark`."""
     with refusing_unreadable(source), ExitStack() as stack:
         with events.phase("reading the source"):
-            table = open_numbered(session, source, scratch)
-            if source.format in TEXT_FORMATS:  # its lines would be parsed again for each pass
+            table, starts = open_all(session, source, scratch, ignore=config.data.ignore)
+            if any(one.format in TEXT_FORMATS for one in source.tables):  # their lines would be parsed again
                 stack.callback(table.persist().unpersist)
-        found = find_out(SparkRows(table), name=source.name, config=config, paths=paths, events=events)
+        rows = SparkRows(table, starts)
+        found = find_out(rows, source=source, config=config, paths=paths, events=events)
         schema, save = write_by_spark(session, table, found, paths=paths, events=events)
         save()
         return schema

@@ -35,17 +35,20 @@ class RowBlock(NamedTuple):
     text: str
 
 
-def numbered_by_footers(table: DataFrame) -> DataFrame:
-    """Local Parquet: footers give each file's number of rows, Spark each row's position in its file."""
+def numbered_by_footers(table: DataFrame, files: Sequence[Path] = ()) -> DataFrame:
+    """Local Parquet: footers give each file's number of rows, Spark each row's position in its file.
+
+    `files` is their order (default: that of their names).
+    """
     place = metadata_of(table, "row_index")
-    files = sorted(table.inputFiles(), key=lambda name: Path(unquote(urlparse(name).path)))  # as everywhere
-    if len(files) == 1:
+    spelled = {Path(unquote(path)): path for path in (urlparse(name).path for name in table.inputFiles())}
+    if len(spelled) == 1:
         return table.select("*", place.alias(ROW_ID))
     position, shifts = 0, []
-    for file in files:
-        path = urlparse(file).path
-        shifts.append((f"file:{path}", position))  # Spark's spelling in a row; in lists it writes file://
-        position += pq.read_metadata(unquote(path)).num_rows
+    for file in files or sorted(spelled):
+        # Spark's spelling in a row; in lists it writes file://
+        shifts.append((f"file:{spelled[file]}", position))
+        position += pq.read_metadata(file).num_rows
     numbered = table.select("*", metadata_of(table, "file_path").alias(_FILE), place.alias(ROW_ID))
     return _joined(numbered, f"{_FILE} string, {_SHIFT} long", shifts)
 

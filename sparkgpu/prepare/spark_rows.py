@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from sparkgpu.core.table.schema import SplitName
 from sparkgpu.prepare.columns import ROW_ID, own_columns
 from sparkgpu.prepare.local_rows import LocalRows, Work
 from sparkgpu.prepare.row_id import numbered_by_footers
@@ -44,7 +45,7 @@ def open_local(session: SparkSession, rows: LocalRows) -> DataFrame:
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in rows.spark_types.items())
     files = (literal(str(file)) for file in rows.files)
     table = session.read.schema(columns).parquet(*files)
-    return with_timestamps(numbered_by_footers(table), rows.nanoseconds)
+    return with_timestamps(numbered_by_footers(table, rows.files), rows.nanoseconds)
 
 
 def with_timestamps(table: DataFrame, kinds: Mapping[str, str]) -> DataFrame:
@@ -79,13 +80,14 @@ def literal(location: str) -> str:
 
 
 class SparkRows:
-    """The rows of a DataFrame with the user's columns and the row id."""
+    """The rows of a DataFrame with the user's columns and the row id; for `starts` see `LocalRows`."""
 
     absent: Mapping[str, int] = {}
     num_files = 0
 
-    def __init__(self, table: DataFrame) -> None:
+    def __init__(self, table: DataFrame, starts: Mapping[SplitName, int] | None = None) -> None:
         self.table = table
+        self.starts = starts or {}
         own = own_columns(table.columns)
         self.types = {name: kind for name, kind in table.dtypes if name in own}
         self.schema = pa.schema([(name, _arrow_type(table, name)) for name in own])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -23,10 +23,13 @@ import pyarrow.compute as pc
 from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.rows import as_numpy
+from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import Source, table_files
 from sparkgpu.core.words import listed, nearest
+from sparkgpu.prepare.column_types import is_number
 from sparkgpu.prepare.columns import ROW_ID, own_columns
 from sparkgpu.prepare.file_columns import file_columns
+from sparkgpu.prepare.held_out import check_held_out, other_type
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
 from sparkgpu.prepare.spark_rows import literal, with_timestamps
 from sparkgpu.prepare.sql import quoted
@@ -64,6 +67,44 @@ def open_numbered(session: SparkSession, source: Source, scratch: Path) -> DataF
         shutil.rmtree(staged, ignore_errors=True)
         _storable(table).orderBy(_content_hash(table)).write.parquet(staged)
         return open_typed(session, Source(name=source.name, location=staged, format="parquet"))
+
+
+def open_all(
+    session: SparkSession, source: Source, scratch: Path, *, ignore: Collection[str]
+) -> tuple[DataFrame, dict[SplitName, int]]:
+    """As `open_numbered`, with the user's own validation and test rows, and their first row ids.
+
+    Raises `DataError` if those lack a column or hold another type in it.
+    """
+    table, starts = open_numbered(session, source, scratch), {}
+    types = {name: kind for name, kind in table.dtypes if name != ROW_ID}
+    for split, held_out in source.held_out.items():
+        starts[split] = table.count()
+        folder = scratch / split
+        folder.mkdir(exist_ok=True)
+        other = open_numbered(session, held_out, folder)
+        with refusing_unreadable(held_out):
+            table = table.unionByName(_like(other, held_out.name, types, ignore, starts[split]))
+    return table, starts
+
+
+def _like(
+    table: DataFrame, name: str, types: Mapping[str, str], ignore: Collection[str], first: int
+) -> DataFrame:
+    """The columns of `types` in `table`, with row ids from `first` on."""
+    from pyspark.sql import functions as F
+
+    found = dict(table.dtypes)
+    check_held_out(name, found, types, ignore)
+    for column, kind in types.items():
+        own = found.get(column, kind)
+        if own != kind and not (is_number(own) and is_number(kind)):
+            raise other_type(name, column, own, kind)
+    columns = [
+        F.col(quoted(column)) if column in found else F.lit(None).cast(kind).alias(column)
+        for column, kind in types.items()
+    ]
+    return table.select(*columns, (F.col(ROW_ID) + first).alias(ROW_ID))
 
 
 def open_table(session: SparkSession, source: Source) -> DataFrame:

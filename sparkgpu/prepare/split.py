@@ -57,7 +57,8 @@ class SplitRule:
     """How rows get their split: a pure function of row id, target and the column of the split.
 
     `cuts` part test and validation from the rest; in a split by column only validation from training rows,
-    where the column names no validation rows (`names_valid`). `fold_cuts` part what is not test.
+    where the column names no validation rows (`names_valid`). `fold_cuts` part what is not test. From the row
+    ids `starts` on, rows are validation or test rows of the user's own.
     """
 
     config: SplitConfig
@@ -66,6 +67,21 @@ class SplitRule:
     names_valid: bool = True
     cuts: Cuts = field(default_factory=dict)
     fold_cuts: Cuts = field(default_factory=dict)
+    starts: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """The shares of test and, without folds, validation rows that are cut from the source."""
+        wanted = {TEST: self.config.test} | ({} if self.config.folds else {VALID: self.config.valid})
+        return {code: share for code, share in wanted.items() if code not in self.starts}
+
+    def held_out(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
+        """The split (N,) of rows of the user's own; `NONE` for rows of the source."""
+        row_id_N = as_numpy(batch.column(ROW_ID))
+        split_N = np.full(len(row_id_N), NONE, dtype=np.int8)
+        for code, first in self.starts.items():
+            split_N[row_id_N >= first] = code
+        return split_N
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -114,10 +130,10 @@ class SplitRule:
             if not self.names_valid and not self.config.folds:
                 split_N[(split_N == TRAIN) & _within(place_N, class_N, self.cuts, 0)] = VALID
         else:
-            split_N = np.full(len(place_N), TRAIN, dtype=np.int8)
-            if not self.config.folds:
-                split_N[_within(place_N, class_N, self.cuts, 1)] = VALID
-            split_N[_within(place_N, class_N, self.cuts, 0)] = TEST
+            split_N = self.held_out(batch)
+            for index, code in enumerate(self.shares):
+                split_N[(split_N == NONE) & _within(place_N, class_N, self.cuts, index)] = code
+            split_N[split_N == NONE] = TRAIN
         fold_N = None
         if self.config.folds:
             split_N = np.where(split_N == TEST, split_N, np.int8(TRAIN))
@@ -138,6 +154,7 @@ class SplitFindings:
     places: dict[int, list[Places]] = field(default_factory=dict)
     unit_rows: list[NDArray[np.int64]] = field(default_factory=list)
     named: set[str | None] = field(default_factory=set)
+    classes: set[int] = field(default_factory=set)
     nulls: int = 0
     good_weights: int = 0
     positive_weights: int = 0
@@ -147,6 +164,7 @@ class SplitFindings:
             self.places.setdefault(code, []).extend(parts)
         self.unit_rows += other.unit_rows
         self.named |= other.named
+        self.classes |= other.classes
         self.nulls += other.nulls
         self.good_weights += other.good_weights
         self.positive_weights += other.positive_weights
@@ -183,6 +201,9 @@ class LookAtSplit:
                 found.good_weights += int(np.isfinite(weight_N).sum())
                 found.positive_weights += int((weight_N > 0).sum())
             place_N = rule.places(batch)
+            if rule.starts:
+                has_label_N &= rule.held_out(batch) == NONE
+                found.classes |= set(np.unique(class_N[has_label_N]).tolist())
             if rule.keeps_units:
                 column = batch.column(rule.config.column)
                 found.nulls += _num_missing(column.filter(pa.array(has_label_N)))
@@ -210,16 +231,23 @@ def fitted_rule(rule: SplitRule, found: SplitFindings) -> SplitRule:
         raise DataError(
             f"split.column {column!r}: {found.nulls:,} rows have no value there. Fill or remove them."
         )
+    unknown = [name for code, name in enumerate(rule.target.classes) if code not in found.classes]
+    if rule.starts and unknown:
+        raise DataError(
+            f"{listed(map(repr, unknown))} of {rule.target.column!r}: only your own validation or test rows "
+            "have it, so no model can learn it. Add such rows to the source, or remove them."
+        )
     # Rounded, since 0.2 + 0.1 is slightly more than 0.3 and would take one more row.
-    shares = [config.test] if config.folds else [config.test, round(config.test + config.valid, 9)]
+    shares = [round(share, 9) for share in accumulate(rule.shares.values())]
     fold_shares = [index / config.folds for index in range(1, config.folds)] if config.folds else []
     if rule.keeps_units:
         place_U, rows_U = found.units()
-        wanted = "train and test" if config.folds else "train, valid and test"
-        unit_cuts = _unit_cuts(place_U, rows_U, shares, column, wanted)
+        *others, last = ["train", *(name for name, code in SPLITS.items() if code in rule.shares)]
+        wanted = f"{', '.join(others)} and {last}"
+        unit_cuts = _unit_cuts(place_U, rows_U, shares, column, wanted) if shares else []
         rule = replace(rule, cuts={0: unit_cuts})
         if config.folds:
-            rest_U = place_U > unit_cuts[0]
+            rest_U = place_U > (unit_cuts[0] if unit_cuts else -math.inf)
             wanted = f"{config.folds} folds, beside test,"
             unit_cuts = _unit_cuts(place_U[rest_U], rows_U[rest_U], fold_shares, column, wanted)
             rule = replace(rule, fold_cuts={0: unit_cuts})
@@ -238,7 +266,8 @@ def fitted_rule(rule: SplitRule, found: SplitFindings) -> SplitRule:
     fold_cuts = {}
     if config.folds:
         rest = {
-            code: place_M[place_M > cuts[code][0]] if cuts else place_M for code, place_M in places.items()
+            code: place_M[place_M > cuts[code][0]] if cuts and shares else place_M
+            for code, place_M in places.items()
         }
         fold_cuts = {code: _cuts(fold_shares, place_M) for code, place_M in rest.items()}
     return replace(rule, cuts=cuts, fold_cuts=fold_cuts)

@@ -37,6 +37,7 @@ from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.lanes.cluster.crew import ClusterCrew, cluster_crew
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.lanes.crew import LaneCrew, lane_crew
+from sparkgpu.prepare.held_out import check_files, check_splits_of
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.background import import_for_the_end, save_networks
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
@@ -91,10 +92,15 @@ def run(
 def _check_columns(config: RunConfig, source: Source, display: Display) -> None:
     """Refuse a column that is named and not in the source's header. Raises `ConfigError`."""
     from sparkgpu.prepare.decisions import checked_target
+    from sparkgpu.prepare.held_out import check_held_out
     from sparkgpu.prepare.to_parquet import types_at_first_sight
 
     data = config.data
-    if source == DEMO_SOURCE and not (data.ignore or data.roles or data.weight or config.split.column):
+    if (
+        source == DEMO_SOURCE
+        and not source.held_out
+        and not (data.ignore or data.roles or data.weight or config.split.column)
+    ):
         return  # only its target is named, and that is checked already
     with scratch_folder() as folder:
         here = resolve_demo(source, folder)
@@ -102,8 +108,11 @@ def _check_columns(config: RunConfig, source: Source, display: Display) -> None:
             display.warning(f"{source.name}: Spark has to open it, so the names of columns were not checked")
             return
         types = types_at_first_sight(here)
+        held_out = {table.name: types_at_first_sight(table) for table in here.held_out.values()}
     try:
         checked_target(source.name, types, config)
+        for name, found in held_out.items():
+            check_held_out(name, found, types, data.ignore)
     except DataError as error:
         raise ConfigError(str(error)) from None
 
@@ -232,13 +241,24 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
     """The source of the run, and the configuration with what was found out about it."""
     asked = config.data.source
     if asked is None or asked == DEMO:
+        if config.data.valid or config.data.test:
+            raise ConfigError("data.test and data.valid need a SOURCE of yours. Name it, or leave them out.")
         return with_demo_target(config), DEMO_SOURCE
     if has_table:  # its source is not read again, and may be gone by now
         return config, Source(name=title or asked, location=asked, format="parquet")
+    check_splits_of(config)
     found = find_source(asked)
+    held_out = {
+        split: find_source(name)
+        for split, name in (("valid", config.data.valid), ("test", config.data.test))
+        if name is not None
+    }
     # run.toml must work from any folder, and must not name a file that exists only for this run.
-    data = config.data.model_copy(update={"source": title or found.lasting})
-    return config.model_copy(update={"data": data}), found.model_copy(update={"name": title or asked})
+    lasting = {split: table.lasting for split, table in held_out.items()}
+    data = config.data.model_copy(update={"source": title or found.lasting, **lasting})
+    source = found.model_copy(update={"name": title or asked, **held_out})
+    check_files(source)
+    return config.model_copy(update={"data": data}), source
 
 
 def _train(

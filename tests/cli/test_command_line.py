@@ -153,6 +153,24 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(call: Call, table: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("rows", "settings", "words"),
+    [
+        ("{table}", [], "is in the source, too"),
+        ("{other}", [], "lacks a"),
+        ("{other}", ["--set", "split.kind=column", "--set", "split.column=a"], "that column says"),
+        ("{gone}", [], "no such file"),
+    ],
+)
+def test_a_dry_run_refuses_test_rows_that_do_not_belong_to_the_table(
+    call: Call, table: str, tmp_path: Path, rows: str, settings: list[str], words: str
+) -> None:
+    (tmp_path / "other.csv").write_text("b,c\n1,2\n")
+    names = {"table": table, "other": tmp_path / "other.csv", "gone": tmp_path / "gone.csv"}
+    code, _, err = call("run", table, "--target", "b", "--test", rows.format(**names), *settings, "--dry-run")
+    assert code in (2, 4) and words in err
+
+
+@pytest.mark.parametrize(
     ("key", "named"),
     [
         ("data.target", "target"), ("data.ignore", "data.ignore"), ("data.weight", "data.weight"),

@@ -101,7 +101,9 @@ def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
             pq.write_table(table, data)
         paths = RunPaths(root=tmp_path / f"run-{number} ü%20")
         config = config_io.load(options={"data.source": str(data), "data.target": target, **(options or {})})
-        source = find_source(str(data))
+        own = {split: getattr(config.data, split) for split in ("valid", "test")}
+        held_out = {split: find_source(name) for split, name in own.items() if name is not None}
+        source = find_source(str(data)).model_copy(update=held_out)
         (scratch := tmp_path / f"scratch-{number}").mkdir()
         events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
         run = {"paths": paths, "events": events}
@@ -110,8 +112,8 @@ def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
             if by == "held":
                 schema = prepare_in_session(session, source, config=config, scratch=scratch, **run)
                 return Prepared(schema=schema, paths=paths)
-            rows = LocalRows(to_parquet(source, scratch), source)
-            found = find_out(rows, name=source.name, config=config, **run)
+            rows = LocalRows(to_parquet(source, scratch, ignore=config.data.ignore), source)
+            found = find_out(rows, source=source, config=config, **run)
             if by == "arrow":
                 return Prepared(schema=write_by_arrow(rows, found, **run), paths=paths)
             schema, save = write_by_spark(session, open_local(session, rows), found, **run)

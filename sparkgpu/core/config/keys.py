@@ -49,11 +49,15 @@ def _spark_settings(value: Any) -> Any:
 class DataConfig(Section):
     """``[data]``. `source` None means the built-in demo; `roles` maps columns to roles.
 
+    `valid` and `test` are tables with the user's own validation and test rows; all rows of `source` are
+    shared among the other splits then.
     A column with more than `max_categories` levels keeps that many, and the rarer ones become one; with
     `target_means`, if most rows lose their level, the mean target of each level is a feature as well.
     """
 
     source: str | None = None
+    valid: str | None = None
+    test: str | None = None
     target: str | None = None
     task: Literal["auto", "binary", "multiclass", "regression"] = "auto"
     ignore: tuple[str, ...] = ()

@@ -216,6 +216,8 @@ def _check_trees(trees: TreesConfig, name: str, cpu_lanes: int | None, origin: s
 
 OPTIONS = {
     "source": "data.source",
+    "valid": "data.valid",
+    "test": "data.test",
     "target": "data.target",
     "task": "data.task",
     "gpus": "devices.gpus",

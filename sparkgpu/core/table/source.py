@@ -9,6 +9,7 @@ from pathlib import Path
 from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.files import Record
+from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.words import listed, nearest
 
 TABLE_PREFIX = "table:"
@@ -23,11 +24,20 @@ class Source(Record):
     """Where a table lies and how it is stored: found once, by the parent, and handed on as it is.
 
     `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
+    The user's own validation and test rows, if they lie elsewhere, are `valid` and `test`.
     """
 
     name: str
     location: str
     format: str | None
+    valid: Source | None = None
+    test: Source | None = None
+
+    @property
+    def held_out(self) -> dict[SplitName, Source]:
+        """The user's own validation and test rows; their row ids follow those of this table."""
+        found: dict[SplitName, Source | None] = {"valid": self.valid, "test": self.test}
+        return {split: source for split, source in found.items() if source is not None}
 
     @property
     def is_catalog_table(self) -> bool:
@@ -36,11 +46,22 @@ class Source(Record):
     @property
     def is_far(self) -> bool:
         """Whether reading it is more than reading files of this machine."""
-        return self.is_catalog_table or "://" in self.location
+        return self.needs_catalog or any("://" in source.location for source in self.tables)
+
+    @property
+    def tables(self) -> tuple[Source, ...]:
+        """This table and those of `held_out`, in the order of their row ids."""
+        return (self, *self.held_out.values())
+
+    @property
+    def needs_catalog(self) -> bool:
+        return any(source.is_catalog_table for source in self.tables)
 
     @property
     def is_opened_by_spark(self) -> bool:
         """Whether it is far, in another package's format, or in folders such as ``year=2024``."""
+        if any(source.is_opened_by_spark for source in self.held_out.values()):
+            return True
         path = Path(self.location)
         is_far = self.is_far or self.format not in _LOCAL
         return is_far or (
