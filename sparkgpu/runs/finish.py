@@ -1,12 +1,11 @@
 """Writes ``metrics.json`` from the lanes' files.
 
-What a resumed run took is that of all its parts: those before this one are known by their samples in
-``telemetry.csv``, since a part that was killed wrote nothing else.
+What a run took is that of all its parts, as the samples in ``telemetry.csv`` tell it: a part that was killed
+wrote nothing else.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from sparkgpu import __version__
 from sparkgpu.core.host.devices import Machine
-from sparkgpu.core.host.monitor import Monitor
 from sparkgpu.core.host.telemetry import Sample, read_telemetry
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_json
@@ -38,32 +36,30 @@ class Trained:
     schema: TableSchema
     found: Evaluation
     scoring_s: float
-    monitor: Monitor
     price_per_hour: float | None = None
 
 
 def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machine: Machine) -> Results:
     """Write the results of a run; its wall time ends here, and a report follows."""
-    before = earlier_parts(read_telemetry(paths.telemetry), started)
-    now = time.time()
-    wall_s = now - started + before.wall_s
-    monitor = trained.monitor
-    energy = [found for found in (before.energy_wh, monitor.energy_wh) if found is not None]
+    taken = taken_by(read_telemetry(paths.telemetry), started, time.time())
+    limit = {} if plan.time_limit is None else {"time_limit_s": plan.time_limit}
     results = Results(
         schema_version=1,
-        run=_run_info(
-            paths,
-            plan,
-            machine,
-            min(started, before.started),
-            wall_s,
-            max(monitor.peak_rss_bytes, before.peak_rss_bytes),
+        run=RunInfo(
+            **limit,
+            name=paths.root.name,
+            started_at=datetime.fromtimestamp(taken.started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            wall_s=round(taken.wall_s, 3),
+            sparkgpu=__version__,
+            versions=versions(),
+            host=host(machine),
+            peak_rss_bytes=taken.peak_rss_bytes,
         ),
         data=_data_info(trained.schema),
         models=trained.found.models,
         trials=trained.found.trials,
         comparison=trained.found.comparison,
-        cost=cost(len(plan.lanes), wall_s, sum(energy) if energy else None, trained.price_per_hour),
+        cost=cost(len(plan.lanes), taken.wall_s, taken.energy_wh, trained.price_per_hour),
         phases_s={**_phases(paths, plan), "run": {"scoring": round(trained.scoring_s, 3)}},
     )
     write_results(paths, results)
@@ -78,70 +74,45 @@ def cost(num_devices: int, wall_s: float, energy_wh: float | None, price_per_hou
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlierParts:
-    """The parts of a run before this one: when the first started, and what all of them took."""
+class Taken:
+    """What a run took in all its parts, and when the first one started."""
 
-    started: float = math.inf
-    wall_s: float = 0.0
-    peak_rss_bytes: int = 0
-    energy_wh: float | None = None
+    started: float
+    wall_s: float
+    peak_rss_bytes: int
+    energy_wh: float | None
 
 
-def earlier_parts(samples: Sequence[Sample], started: float) -> EarlierParts:
-    """Read them from the samples before `started`; in each part `elapsed_s` begins anew."""
+def taken_by(samples: Sequence[Sample], started: float, ended: float) -> Taken:
+    """Read it from the samples of a run whose last part `started` and `ended` then.
+
+    In each part `elapsed_s` begins anew. Energy is that of the GPUs; it is None if none reported its power.
+    """
     parts: list[list[Sample]] = []
     for sample in samples:
-        if sample.at >= started:
-            break
-        if not parts or sample.elapsed_s < parts[-1][-1].elapsed_s:
+        last = parts[-1][-1] if parts else None
+        if last is None or sample.elapsed_s < last.elapsed_s or last.at < started <= sample.at:
             parts.append([])
         parts[-1].append(sample)
-    if not parts:
-        return EarlierParts()
+    before = [part for part in parts if part[0].at < started]
     watt_s = [
-        (after.elapsed_s - before.elapsed_s) * gpu.gpu_power_w
+        (second.elapsed_s - first.elapsed_s) * (earlier.gpu_power_w + later.gpu_power_w) / 2
         for part in parts
-        for before, after in pairwise(part)
-        for gpu in after.gpus
-        if gpu.gpu_power_w is not None
+        for first, second in pairwise(part)
+        for earlier, later in zip(first.gpus, second.gpus, strict=False)
+        if earlier.gpu_power_w is not None and later.gpu_power_w is not None
     ]
-    return EarlierParts(
-        started=parts[0][0].at - parts[0][0].elapsed_s,
-        wall_s=sum(part[-1].elapsed_s for part in parts),
-        peak_rss_bytes=int(max(sample.rss_bytes or 0.0 for part in parts for sample in part)),
+    return Taken(
+        started=min([started, *(part[0].at - part[0].elapsed_s for part in before)]),
+        wall_s=ended - started + sum(part[-1].elapsed_s for part in before),
+        peak_rss_bytes=int(max((sample.rss_bytes or 0.0 for sample in samples), default=0.0)),
         energy_wh=sum(watt_s) / 3600 if watt_s else None,
     )
 
 
-def _run_info(
-    paths: RunPaths, plan: Plan, machine: Machine, started: float, wall_s: float, peak_rss_bytes: int
-) -> RunInfo:
-    limit = {} if plan.time_limit is None else {"time_limit_s": plan.time_limit}
-    return RunInfo(
-        **limit,
-        name=paths.root.name,
-        started_at=datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        wall_s=round(wall_s, 3),
-        sparkgpu=__version__,
-        versions=versions(),
-        host=host(machine),
-        peak_rss_bytes=peak_rss_bytes,
-    )
-
-
 def _data_info(schema: TableSchema) -> DataInfo:
-    return DataInfo(
-        source=schema.source,
-        rows=schema.rows,
-        rows_refused=schema.rows_refused,
-        num_features=len(schema.features),
-        target=schema.target,
-        task=schema.task,
-        classes=schema.classes,
-        splits=schema.splits,
-        fingerprint=schema.fingerprint,
-        weighted=schema.weight is not None,
-    )
+    same = schema.model_dump(include=set(DataInfo.model_fields) - {"weighted"})
+    return DataInfo(**same, num_features=len(schema.features), weighted=schema.weight is not None)
 
 
 def _phases(paths: RunPaths, plan: Plan) -> dict[str, dict[str, float]]:

@@ -293,15 +293,13 @@ def _train(
             found = evaluate(paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes)
         scoring_s = time.perf_counter() - begin
     return Trained(
-        outcome=outcome, schema=schema, found=found, scoring_s=scoring_s, monitor=monitor,
+        outcome=outcome, schema=schema, found=found, scoring_s=scoring_s,
         price_per_hour=config.cost.price_per_hour,
     )  # fmt: skip
 
 
 def _beside(paths: RunPaths, plan: Plan, display: Display, monitor: Monitor) -> Iterator[None]:
     """Between two looks at the lanes: show new samples, and import for the end."""
-    if monitor.set_aside is not None:
-        display.warning(f"telemetry.csv had other columns; it is now {monitor.set_aside.name}")
     imports, shown = import_for_the_end(paths, plan), None
     while True:
         if monitor.newest is not None and monitor.newest is not shown:

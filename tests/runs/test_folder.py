@@ -15,7 +15,7 @@ import pytest
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.host.telemetry import GpuSample, Sample, append_sample
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.runs.finish import cost, earlier_parts
+from sparkgpu.runs.finish import cost, taken_by
 from sparkgpu.runs.lock import hold
 
 HOLDER = """
@@ -70,18 +70,25 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_what_the_parts_of_a_resumed_run_took_adds_up() -> None:
+def test_what_the_parts_of_a_run_took_adds_up() -> None:
+    def watts(power: float | None) -> tuple[GpuSample, ...]:
+        return (GpuSample(gpu=3, gpu_power_w=power), GpuSample(gpu=4))
+
     samples = [
-        Sample(at=100.0, elapsed_s=0.0, rss_bytes=5.0, gpus=(GpuSample(gpu=0, gpu_power_w=90.0),)),
-        Sample(at=110.0, elapsed_s=10.0, rss_bytes=9.0, gpus=(GpuSample(gpu=0, gpu_power_w=36.0),)),
+        Sample(at=100.0, elapsed_s=0.0, rss_bytes=5.0, gpus=watts(90.0)),
+        Sample(at=110.0, elapsed_s=10.0, rss_bytes=9.0, gpus=watts(54.0)),
+        Sample(at=120.0, elapsed_s=20.0, rss_bytes=9.0, gpus=watts(None)),  # a gap adds nothing
+        Sample(at=130.0, elapsed_s=30.0, rss_bytes=9.0, gpus=watts(99.0)),
         Sample(at=500.0, elapsed_s=1.0, rss_bytes=7.0),
-        Sample(at=503.0, elapsed_s=4.0, rss_bytes=7.0),
-        Sample(at=900.0, elapsed_s=2.0, rss_bytes=99.0),  # of the part that goes on
+        Sample(at=899.0, elapsed_s=1.5, rss_bytes=7.0),
+        Sample(at=902.0, elapsed_s=3.5, gpus=watts(36.0)),
+        Sample(at=912.0, elapsed_s=13.5, rss_bytes=8.0, gpus=watts(36.0)),
     ]
-    found = earlier_parts(samples, 899.0)
-    assert (found.started, found.wall_s, found.peak_rss_bytes, found.energy_wh) == (100.0, 14.0, 9, 0.1)
-    nothing = earlier_parts(samples, 99.0)
-    assert (nothing.wall_s, nothing.peak_rss_bytes, nothing.energy_wh) == (0.0, 0, None)
+    found = taken_by(samples, 899.0, 919.0)
+    assert (found.started, found.wall_s, found.peak_rss_bytes) == (100.0, 51.0, 9)
+    assert found.energy_wh == pytest.approx(0.3)
+    alone = taken_by(samples[4:6], 400.0, 900.0)
+    assert (alone.started, alone.wall_s, alone.energy_wh) == (400.0, 500.0, None)
 
 
 def test_the_price_is_that_of_every_device_for_the_whole_run() -> None:

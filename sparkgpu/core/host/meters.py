@@ -1,4 +1,4 @@
-"""What telemetry measures: the processes of a run, the whole machine, and the GPUs through NVML.
+"""What telemetry measures: the processes of a run, and the GPUs through NVML.
 
 Limits: memory is the resident set (RSS) summed over the processes, so a page that two of them share counts
 twice; PSS would count it once, but costs tens of milliseconds per process. A process that lives only
@@ -8,9 +8,9 @@ not tell stays None. PCIe and NVLink come from the driver's counters.
 
 from __future__ import annotations
 
+import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,7 @@ from sparkgpu.core.host.telemetry import GpuSample
 
 _KIB = 1024
 _ALL_LINKS = 0xFFFFFFFF
-_WALK_SHARE = 1 / 200  # share of the time for finding descendants, which reads all of /proc
+_WALK_EVERY_S = 5.0  # the search for descendants reads all of /proc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,6 @@ class ProcessTree:
         return None
 
     def _walk(self, roots: dict[int, str]) -> None:
-        start = time.monotonic()
         for pid in roots.keys() - self._known.keys():
             with suppress(psutil.Error):
                 self._known[pid] = psutil.Process(pid)
@@ -94,90 +93,61 @@ class ProcessTree:
                 for child in self._known[pid].children(recursive=True):
                     self._known.setdefault(child.pid, child)
         self._roots = roots
-        end = time.monotonic()
-        self._next_walk = end + (end - start) / _WALK_SHARE
+        self._next_walk = time.monotonic() + _WALK_EVERY_S
 
 
-class Rate:
-    """The growth per second of one counter between two looks."""
-
-    def __init__(self) -> None:
-        self._last: tuple[float, float] | None = None
-
-    def of(self, value: float | None, at_s: float) -> float | None:
-        """None at the first look, without a value, and where the counter began again."""
-        before, self._last = self._last, None if value is None else (value, at_s)
-        if value is None or before is None or value < before[0] or at_s <= before[1]:
-            return None
-        return (value - before[0]) / (at_s - before[1])
-
-
-class MachineMeter:
-    """Measures what the whole machine does between two looks of one thread: the first has no rates."""
+class Rates:
+    """The growth per second of counters between two looks."""
 
     def __init__(self) -> None:
-        self._received, self._sent = Rate(), Rate()
-        self._is_first = True
+        self._last: dict[str, tuple[float, float]] = {}
 
-    def measure(self, at_s: float) -> dict[str, float | None]:
-        """Fields of a `Sample`. The network is without loopback."""
-        busy, memory = psutil.cpu_percent(interval=None), psutil.virtual_memory()
-        links = [link for name, link in psutil.net_io_counters(pernic=True).items() if name != "lo"]
-        cpu, self._is_first = None if self._is_first else busy, False
-        return {
-            "cpu_percent": cpu,
-            "mem_used_bytes": memory.total - memory.available,
-            "mem_available_bytes": memory.available,
-            "net_rx_bytes_per_s": self._received.of(sum(link.bytes_recv for link in links), at_s),
-            "net_tx_bytes_per_s": self._sent.of(sum(link.bytes_sent for link in links), at_s),
-        }
+    def of(self, name: str, value: float) -> float | None:
+        """None at the first look, and where the counter began again."""
+        now = time.monotonic()
+        before, at_s = self._last.get(name, (math.inf, now))
+        self._last[name] = value, now
+        return (value - before) / (now - at_s) if value >= before and now > at_s else None
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Gpu:
     index: int
     handle: Any
-    uuid: str = ""
-    power_w: float | None = None
-    at: float = 0.0
-    traffic: dict[str, Rate] = field(default_factory=lambda: defaultdict(Rate))
+    uuid: str
+    rates: Rates = field(default_factory=Rates)
 
 
 class GpuMeter:
-    """The GPUs with these UUIDs: None for all, empty for none. `energy_wh` is None until one tells its power.
+    """The GPUs with these UUIDs.
 
     `owner` names the part of the run to which a process belongs, None if it is not of the run.
     """
 
-    def __init__(self, uuids: Iterable[str] | None, owner: Callable[[int], str | None]) -> None:
-        self._uuids = None if uuids is None else frozenset(uuids)
+    def __init__(self, uuids: Collection[str], owner: Callable[[int], str | None]) -> None:
+        self._uuids = uuids
         self._owner = owner
         self._gpus: list[_Gpu] = []
-        self._opened = False
         self._nvml: Any = None
-        if self._uuids is None or self._uuids:
+        if uuids:
             import pynvml  # import in the caller's thread, not in the sampling thread
 
             self._nvml = pynvml
-        self.energy_wh: float | None = None
 
     def open(self) -> None:
         if self._nvml is None:
             return
-        nvml = self._nvml
-        with suppress(nvml.NVMLError):
-            nvml.nvmlInit()
-            self._opened = True
+        with suppress(self._nvml.NVMLError):
+            self._nvml.nvmlInit()
             self._gpus = [
-                _Gpu(index=gpu.index, handle=handle, uuid=gpu.uuid)
-                for gpu, handle in handles(nvml)
-                if self._uuids is None or gpu.uuid in self._uuids
+                _Gpu(gpu.index, handle, gpu.uuid)
+                for gpu, handle in handles(self._nvml)
+                if gpu.uuid in self._uuids
             ]
 
     def close(self) -> None:
-        if self._opened:
-            with suppress(self._nvml.NVMLError):
-                self._nvml.nvmlShutdown()
+        if self._nvml is not None:
+            answer(self._nvml, "nvmlShutdown")
 
     def measure(self) -> tuple[GpuSample, ...]:
         return tuple(self._measure(gpu, self._nvml) for gpu in self._gpus)
@@ -186,18 +156,12 @@ class GpuMeter:
         rates = answer(nvml, "nvmlDeviceGetUtilizationRates", gpu.handle)
         memory = answer(nvml, "nvmlDeviceGetMemoryInfo", gpu.handle)
         milliwatt = answer(nvml, "nvmlDeviceGetPowerUsage", gpu.handle)
-        now, power_w = time.monotonic(), None if milliwatt is None else milliwatt / 1000
-        if power_w is not None and gpu.power_w is not None:
-            # Trapezoidal rule between two samples; a gap in the readings adds nothing.
-            joule = (power_w + gpu.power_w) / 2 * (now - gpu.at)
-            self.energy_wh = (self.energy_wh or 0.0) + joule / 3600
-        gpu.power_w, gpu.at = power_w, now
         ours, others = self._processes(gpu, nvml)
         return GpuSample(
             gpu=gpu.index,
             gpu_util=rates and rates.gpu,
             gpu_mem_bytes=memory and memory.used,
-            gpu_power_w=power_w,
+            gpu_power_w=None if milliwatt is None else milliwatt / 1000,
             gpu_uuid=gpu.uuid,
             gpu_mem_total_bytes=memory and memory.total,
             **_traffic(gpu, nvml),
@@ -225,10 +189,8 @@ def _traffic(gpu: _Gpu, nvml: Any) -> dict[str, float | None]:
     }
     asked = [(number, scope) for number, scope, _ in counters.values()]
     answers = answer(nvml, "nvmlDeviceGetFieldValues", gpu.handle, asked)
-    now = time.monotonic()
     return {
-        name: gpu.traffic[name].of(
-            found.value.ullVal * unit if found.nvmlReturn == nvml.NVML_SUCCESS else None, now
-        )
+        name: gpu.rates.of(name, found.value.ullVal * unit)
         for (name, (_, _, unit)), found in zip(counters.items(), answers or (), strict=False)
+        if found.nvmlReturn == nvml.NVML_SUCCESS
     }

@@ -1,11 +1,7 @@
 """What a run reserves on this machine: blocks of TCP ports, and a private folder for temporary files.
 
-A lock on a file holds each of them; the kernel releases it with the process, so nothing stays reserved for
-a dead run. A run that is killed leaves its folder (H2O alone unpacks 150 MB of native libraries into it),
-and the next run, which finds its lock free, removes it.
-
-The ports are below the range that the kernel gives to clients, where any outgoing connection could take a
-port a moment later. Every port of a block is tried before the block is given out.
+The kernel releases both with the process, so nothing stays reserved for a dead run. A run that is killed
+leaves its folder (H2O alone unpacks 150 MB of native libraries into it), and the next run removes it.
 """
 
 from __future__ import annotations
@@ -14,34 +10,31 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from sparkgpu.core.errors import DeviceError
 
 BLOCK = 8
-"""Ports in a block; a lane uses five (see `sparkgpu.h2o.session`), the rest is spare."""
+"""Ports in a block; a lane uses five (see `sparkgpu.h2o.session`), and the last one reserves the block."""
 
-_FIRST, _END = 21000, 31000
+_FIRST, _END = 21000, 31000  # below the ports that the kernel gives to outgoing connections
 
 
 @contextmanager
 def reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
     """The first ports of `count` free blocks, reserved until the ``with`` block ends."""
-    folder = Path(tempfile.gettempdir()) / f"sparkgpu-ports-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as held:
         found: list[int] = []
         for base in range(_FIRST, _END, BLOCK):
-            lock = _lock(folder / str(base))
-            if lock is None:
-                continue
-            held.enter_context(lock)
-            if all(_is_free(port) for port in range(base, base + BLOCK)):
-                found.append(base)
+            *ports, guard = range(base, base + BLOCK)
+            with ExitStack() as block:
+                if _binds(block.enter_context(socket.socket()), guard) and all(map(_is_free, ports)):
+                    held.enter_context(block.pop_all())
+                    found.append(base)
             if len(found) == count:
                 break
         else:
@@ -52,28 +45,23 @@ def reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
         yield tuple(found)
 
 
-def _lock(path: Path) -> IO[str] | None:
-    file = path.open("w", encoding="ascii")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    return file
+def _binds(probe: socket.socket, port: int) -> bool:
+    # No SO_REUSEADDR: with it, a port that another process listens on would look free.
+    with suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # No SO_REUSEADDR: with it, a port that another process listens on would look free.
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+        return _binds(probe, port)
 
 
 _PREFIX = "sparkgpu-run-"
 _LOCK = "lock"
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
+_THERE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @contextmanager
@@ -83,8 +71,7 @@ def scratch_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         new = folder / f".{_LOCK}"
-        with new.open("w", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no other process knows the file yet
+        with _locked(new, _NEW):  # no other process knows the file yet
             new.rename(folder / _LOCK)  # rename only now: a lock that nobody holds means a dead run
             yield folder
     finally:
@@ -92,8 +79,21 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove the folders of dead runs."""
+    """Remove the folders of dead runs: only this user's own, which nobody else can write to."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError), (folder / _LOCK).open("r", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            found = folder.lstat()
+            if (found.st_uid, found.st_mode) == (os.getuid(), stat.S_IFDIR | 0o700):
+                with _locked(folder / _LOCK, _THERE):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(file: Path, flags: int) -> Iterator[None]:
+    """Hold a lock on the file. Raises `OSError` if another process does; waits for nothing."""
+    descriptor = os.open(file, flags, mode=0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,14 +1,11 @@
 """``telemetry.csv``: what a sample of a run holds, and how the file is written and read.
 
-A sample is one row, or one row for each watched GPU with the machine's columns repeated. Columns are only
-ever added at the end. Files of earlier versions lack the newer ones, which are then None. A file with other
-columns is never continued: it is set aside under another name.
+A sample is one row, or one row for each watched GPU with the machine's columns repeated.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -17,6 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from sparkgpu.core.host.lines import LineReader
 
 IDLE_PERCENT = 10.0
 """A GPU that is busy for less of the time, at the median of at least `LEAST_SAMPLES` samples, idled."""
@@ -81,11 +80,7 @@ class Sample:
 
 _HOST = tuple(field.name for field in fields(Sample) if field.name != "gpus")
 _GPU = tuple(field.name for field in fields(GpuSample))
-_FIRST = (
-    "at", "elapsed_s", "rss_bytes", "cpu_s", "load1", "gpu", "gpu_util", "gpu_mem_bytes", "gpu_power_w",
-)  # fmt: skip
-COLUMNS = (*_FIRST, *(name for name in (*_GPU, *_HOST) if name not in _FIRST))
-"""Those of the first version, then those that came later."""
+COLUMNS = (*_HOST, *_GPU)
 
 
 def append_sample(path: Path, sample: Sample) -> None:
@@ -111,54 +106,25 @@ def _text(name: str, record: Sample | GpuSample | None) -> str:
     return " ".join(value) if isinstance(value, tuple) else f"{value:.{_DECIMALS.get(name, 0)}f}"
 
 
-def set_aside_older(path: Path) -> Path | None:
-    """Make `path` ready to be continued: rename a file with other columns, and complete a cut last line.
-
-    Returns the new name of a renamed file. Raises OSError.
-    """
-    if not path.is_file() or path.stat().st_size == 0:
-        return None
-    with path.open("r+b") as file:
-        heading = file.readline()
-        if heading == ",".join(COLUMNS).encode() + b"\n":
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # the run was killed while it wrote
-                file.write(b"\n")
-            return None
-    number = 1
-    while (other := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
-        number += 1
-    return path.rename(other)
-
-
 class TelemetryReader:
-    """Reads the samples since the last read; an incomplete last line is left for the next read."""
+    """Reads the samples since the last read. Lines that are no samples are left out."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
+        self._lines = LineReader(path)
         self._columns: list[str] = []
 
     def new(self) -> list[Sample]:
-        """The new samples, none if there is no file. Lines that are no samples are left out."""
-        try:
-            with self._path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size < self._offset:  # a resumed run has begun a new file
-                    self._offset = 0
-                file.seek(self._offset)
-                data = file.read()
-        except OSError:
-            return []
-        end = data.rfind(b"\n") + 1
-        rows = list(csv.reader(data[:end].decode("ascii", "replace").splitlines()))
-        if self._offset == 0 and rows:
-            self._columns = rows.pop(0)
-        self._offset += end
-        return list(_samples(dict(zip(self._columns, row, strict=False)) for row in rows))
+        rows = []
+        for row in csv.reader(line.decode("ascii", "replace") for line in self._lines.new()):
+            if row[:1] == [COLUMNS[0]]:
+                self._columns = row
+            else:
+                rows.append(dict(zip(self._columns, row, strict=False)))
+        return list(_samples(rows))
 
 
 def read_telemetry(path: Path) -> list[Sample]:
-    """All samples of a file of this or an earlier version."""
+    """All samples of a file."""
     return TelemetryReader(path).new()
 
 

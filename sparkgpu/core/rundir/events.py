@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from sparkgpu.core.host.lines import LineReader, end_cut_line
 from sparkgpu.core.rundir.files import UNREADABLE, Record, read_json, write_json
 
 TRAINING = "training"
@@ -48,9 +49,8 @@ class EventWriter:
 
     def __init__(self, path: Path, phases_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        if (size := os.fstat(self._descriptor).st_size) and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            os.write(self._descriptor, b"\n")  # a worker was killed in the middle of a line
+        end_cut_line(path)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._phases_path = phases_path
         self._phases: dict[str, float] = {}
         with suppress(*UNREADABLE):  # what earlier parts of a resumed run took counts as well
@@ -105,28 +105,14 @@ class EventWriter:
 
 
 class EventReader:
-    """Reads the events since the last read. An incomplete last line is left for the next read.
-
-    A line that is no event, since a worker was killed or a disk was full, is passed over.
-    """
+    """Reads the events since the last read; a line that is no event is left out."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
+        self._lines = LineReader(path)
 
     def new(self) -> list[Event]:
-        try:
-            with self._path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size < self._offset:  # of a resumed run
-                    self._offset = 0
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        end = data.rfind(b"\n") + 1
-        self._offset += end
         found = []
-        for line in data[:end].splitlines():
+        for line in self._lines.new():
             with suppress(ValidationError):
                 found.append(Event.model_validate_json(line))
         return found
