@@ -51,6 +51,7 @@ def run(
     also: Sequence[str] | str | None = None,
     time_limit: str | float | None = None,
     search: int | None = None,
+    metric: str | None = None,
     valid: Data = None,
     test: Data = None,
     config: str | Path | Mapping[str, Any] | None = None,
@@ -63,7 +64,8 @@ def run(
     `data` is a path (or ``table:NAME``), a Spark DataFrame, or a pandas, polars, pyarrow or other frame that
     exports Arrow; None is the built-in demo. `also` names further models for the same rows, such as
     ``["lightgbm", "realmlp"]``, `time_limit` is the time for the whole run (``"10m"``, or seconds), and
-    `search` the number of settings to try for each model. `valid` and `test` are your own validation and
+    `search` the number of settings to try for each model. `metric` decides which
+    model is better; `valid` and `test` are your own validation and
     test rows, in any of the forms of `data`.
     `config` is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
     ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
@@ -89,6 +91,7 @@ def run(
                 also=also,
                 time_limit=time_limit,
                 search=search,
+                metric=metric,
             ),
         }
         file = Path(config) if isinstance(config, (str, Path)) else None

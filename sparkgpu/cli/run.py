@@ -56,6 +56,13 @@ def run(
     search: Annotated[
         int | None, typer.Option(metavar="N", help="Try N settings for each model; the best join in.")
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What decides which model is better: one of ours, a scorer of scikit-learn, or your own.",
+        ),
+    ] = None,
     valid: Annotated[
         str | None, typer.Option(metavar="TABLE", help="Your own validation rows: a table like SOURCE.")
     ] = None,
@@ -94,7 +101,7 @@ def run(
         source=source, valid=valid, test=test,
         target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
         strategy=strategy, preset=preset, also=also or None, time_limit=time_limit,
-        search=search,
+        search=search, metric=metric,
     )  # fmt: skip
     if resume:
         if config is not None:

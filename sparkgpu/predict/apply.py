@@ -93,14 +93,14 @@ class _Scored:
         label_N = np.concatenate(self.labels) if self.labels else np.empty(0)
         if not len(label_N):
             return None
-        task = self.model.schema.task
+        task, asked = self.model.schema.task, self.model.schema.metric
         values = np.concatenate(self.values)
         weight_N = np.concatenate(self.weights) if self.weights else None
         return Score(
             rows=len(label_N),
             of_all=self.dropped == 0,
-            metrics=metrics.compute(task, label_N, values, weight_N),
-            interval=compare.interval(task, label_N, values, _SEED, weight_N=weight_N),
+            metrics=metrics.compute(task, label_N, values, weight_N, asked=asked),
+            interval=compare.interval(task, label_N, values, _SEED, weight_N=weight_N, asked=asked),
         )
 
 

@@ -121,6 +121,7 @@ def schema_of(
         rows_refused=target.rows_refused,
         splits={},
         fingerprint=fingerprint,
+        metric=config.metric,
     )
 
 

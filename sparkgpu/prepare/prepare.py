@@ -44,6 +44,7 @@ from sparkgpu.prepare.table_rows import (
 from sparkgpu.prepare.target import Target, find_target
 from sparkgpu.prepare.target_means import LookAtMeans, with_means, write_means
 from sparkgpu.prepare.text import no_rows
+from sparkgpu.score.metrics import check_asked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +76,8 @@ def find_out(
             raise no_rows(name)
         statistics = TableStatistics(rows=found.rows, columns=found.statistics(types))
         target = find_target(statistics.columns[target_name], config.data.task)
+        if config.metric is not None:
+            check_asked(config.metric, target.task, len(target.classes))
         columns = columns_of(statistics, config)
     with events.phase("splitting"):
         rule = _split_rule(rows, config, target)

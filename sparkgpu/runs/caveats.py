@@ -34,7 +34,15 @@ def caveats(
     schema: TableSchema, trials: Sequence[DoneTrial], pooled: Mapping[str, Pooled], test: Labels
 ) -> tuple[str, ...]:
     """One sentence for each caveat on the `pooled` predictions of models and on their `trials`."""
-    return (*_cut_off(trials), *_no_better_than_a_constant(schema, pooled, test))
+    return (*_asked_for(schema), *_cut_off(trials), *_no_better_than_a_constant(schema, pooled, test))
+
+
+def _asked_for(schema: TableSchema) -> list[str]:
+    loss = _LOSS[schema.task]
+    if schema.metric in (None, loss):
+        return []
+    metric, by = metric_title(schema.metric), metric_title(loss)
+    return [f"{metric} chose among models; each was trained, and stopped, by {by}"]
 
 
 def _cut_off(trials: Sequence[DoneTrial]) -> list[str]:

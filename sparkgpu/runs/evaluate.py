@@ -109,7 +109,7 @@ def evaluate(
     models = [_model(model, tried, found.get(model), averaged.get(model)) for model in names]
     if len(pooled) > 1:
         members = dict(pooled)
-        weights, pooled["blend"] = mix(schema.task, labels.all("valid"), members)
+        weights, pooled["blend"] = mix(schema, labels.all("valid"), members)
         averaged["blend"] = _compute(schema, labels, pooled["blend"])
         models.append(
             ModelResult(
@@ -118,7 +118,7 @@ def evaluate(
                 status="done",
                 trials=tuple(trial.spec.name for trial in scored),
                 weights=weights,
-                gains=gains(schema.task, labels.all("valid"), members, weights),
+                gains=gains(schema, labels.all("valid"), members, weights),
                 metrics=averaged["blend"],
                 std=Spread(test={}),
                 **_calibration_of_blend(schema, pooled["blend"], labels),
@@ -127,7 +127,7 @@ def evaluate(
     samples = gpu_samples(paths, plan)
     finished = tuple(_done_trial(paths, trial, plan, notes, samples) for trial in scored)
     on_gpu = {trial.spec.name for trial in scored if trial.fit.on_gpu}
-    metric = metrics.primary(schema.task)
+    metric = metrics.primary(schema.task, schema.metric)
     leaders = metrics.best(metric, {model: values.valid[metric] for model, values in averaged.items()})
     return Evaluation(
         models=tuple(models),
@@ -151,8 +151,8 @@ def _compute(schema: TableSchema, labels: LabelReader, pooled: Pooled) -> SplitM
     valid, test = labels.all("valid").part(pooled.has_valid_N), labels.all("test")
     found = pooled.valid[pooled.has_valid_N]
     return SplitMetrics(
-        valid=metrics.compute(schema.task, valid.label_N, found, valid.weight_N),
-        test=metrics.compute(schema.task, test.label_N, pooled.test, test.weight_N),
+        valid=metrics.compute(schema.task, valid.label_N, found, valid.weight_N, asked=schema.metric),
+        test=metrics.compute(schema.task, test.label_N, pooled.test, test.weight_N, asked=schema.metric),
     )
 
 
@@ -176,7 +176,9 @@ def _read(paths: RunPaths, schema: TableSchema, specs: Sequence[TrialSpec], labe
         values = trial_predictions(paths, schema, spec.name, own)
         fit = read_record(paths.trial(spec.name).fit, FitRecord)
         scores = {
-            split: metrics.compute(schema.task, rows.label_N, values[split], rows.weight_N)
+            split: metrics.compute(
+                schema.task, rows.label_N, values[split], rows.weight_N, asked=schema.metric
+            )
             for split, rows in own.items()
         }
         trials.append(

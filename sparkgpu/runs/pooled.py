@@ -19,7 +19,7 @@ from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score import blend, compare, metrics
 from sparkgpu.score.calibration import brier_score, calibration_error, scaled, temperature
 from sparkgpu.score.predictions import Labels, Mean
-from sparkgpu.score.rows import FloatArray, Task
+from sparkgpu.score.rows import FloatArray, Task, checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,14 @@ class Pooled:
     has_valid_N: NDArray[np.bool_]
 
 
-def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[str, float], Pooled]:
+def mix(schema: TableSchema, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[str, float], Pooled]:
     """The blend of several models, with its weights from the validation rows.
 
     There it is never worse than its best member, neither by the loss that its weights minimise nor by the
-    task's primary metric: a member that is better by the latter is taken alone. Models that do not help get
+    run's metric: a member that is better by the latter is taken alone. Models that do not help get
     the weight 0.
     """
+    task = schema.task
     has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
     rows = valid.part(has_valid_N)
     members = {name: found.valid[has_valid_N] for name, found in pooled.items()}
@@ -46,9 +47,9 @@ def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[s
     weights = dict.fromkeys(members, 0.0) | blend.blend_weights(
         task, rows.label_N, kept, weight_N=rows.weight_N
     )
-    metric = metrics.primary(task)
+    metric = metrics.primary(task, schema.metric)
     values = {
-        name: metrics.compute(task, rows.label_N, prediction, rows.weight_N)[metric]
+        name: _value(schema, rows, prediction)
         for name, prediction in {"": blend.blend(members, weights), **members}.items()
     }
     first = metrics.best(metric, values)
@@ -63,21 +64,22 @@ def mix(task: Task, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[s
 
 
 def gains(
-    task: Task, valid: Labels, pooled: Mapping[str, Pooled], weights: Mapping[str, float]
+    schema: TableSchema, valid: Labels, pooled: Mapping[str, Pooled], weights: Mapping[str, float]
 ) -> dict[str, float]:
     """What each member adds to a blend: the gain in the primary metric over the blend of the others.
 
     On the validation rows, which also fitted both blends; positive is better for every metric.
     """
+    task = schema.task
     used = [name for name, weight in weights.items() if weight]
     has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
     rows = valid.part(has_valid_N)
     members = {name: pooled[name].valid[has_valid_N] for name in used}
-    metric = metrics.primary(task)
+    metric = metrics.primary(task, schema.metric)
 
     def value(of_members: Mapping[str, FloatArray], shares: Mapping[str, float]) -> float:
         mixed = blend.blend(of_members, shares)
-        return metrics.score(metric, metrics.compute(task, rows.label_N, mixed, rows.weight_N)[metric] or 0.0)
+        return metrics.score(metric, _value(schema, rows, mixed) or 0.0)
 
     whole = value(members, {name: weights[name] for name in used})
     added = {}
@@ -86,6 +88,11 @@ def gains(
         without = blend.blend_weights(task, rows.label_N, rest, weight_N=rows.weight_N)
         added[name] = whole - value(rest, without)
     return added
+
+
+def _value(schema: TableSchema, rows: Labels, prediction: FloatArray) -> float | None:
+    metric = metrics.primary(schema.task, schema.metric)
+    return metrics.value(metric, checked(schema.task, rows.label_N, prediction, rows.weight_N))
 
 
 class Calibration:
@@ -131,8 +138,9 @@ def compare_pairs(
     pairs = []
     for a, b in _paired(tuple(pooled), first):
         found = compare.compare(
-            schema.task, test.label_N, pooled[a].test, pooled[b].test, seed, weight_N=test.weight_N
-        )
+            schema.task, test.label_N, pooled[a].test, pooled[b].test, seed,
+            weight_N=test.weight_N, asked=schema.metric,
+        )  # fmt: skip
         pairs.append(
             PairResult(
                 a=a,

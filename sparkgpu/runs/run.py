@@ -45,6 +45,7 @@ from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.folder import for_cpu, run_folder, stopping
 from sparkgpu.runs.provenance import check_engines, engine_with_cuda
 from sparkgpu.runs.reporting import make_report
+from sparkgpu.score.metrics import check_known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,8 @@ def run(
     Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
     check_engines(config)
+    if config.metric is not None:
+        check_known(config.metric)
     found, source = _found(config, title, has_table=resume and _has_table(out))
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,

@@ -9,6 +9,7 @@ R replicates.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sparkgpu.core.words import metric_title
+from sparkgpu.score import metrics
 from sparkgpu.score.metrics import greater_is_better, primary
 from sparkgpu.score.rows import FloatArray, IntArray, ScoredRows, Task, checked
 
@@ -25,6 +27,8 @@ MIN_ROWS = 10
 _MAX_GROUPS = 2000
 _REPLICATES = 2000
 _CHUNK = 200  # replicates in memory at a time: 200 x 2000 counts, 3 MB
+_RESAMPLES = 200  # of metrics that are no mean over rows, milliseconds each
+_MOST_RESAMPLED = 10_000
 _LEVEL = 0.95
 _ROUNDING = 1e-12  # relative; a smaller difference is rounding, not evidence
 
@@ -71,26 +75,41 @@ class Comparison:
         return f"{ahead} ahead of {behind} by {difference:z.{decimals}f} {word} {interval}"
 
 
-def compare(task: Task, label_N: Any, a: Any, b: Any, seed: int, *, weight_N: Any = None) -> Comparison:
-    """Compare two predictions of the same rows by the task's primary metric.
+def compare(
+    task: Task, label_N: Any, a: Any, b: Any, seed: int, *, weight_N: Any = None, asked: str | None = None
+) -> Comparison:
+    """Compare two predictions of the same rows by the metric asked for, or by the task's own.
 
     Binary: ROC AUC by DeLong's paired test (``delong``). Multiclass: log loss; regression: RMSE; both by the
-    paired bootstrap of ``_bootstrap``, which alone uses ``seed``. The verdict is "a" or "b" if the whole
+    paired bootstrap of ``_bootstrap``, which uses ``seed``, and so does ``_resampled``, for any other metric.
+    The verdict is "a" or "b" if the whole
     interval is on one side of zero. ``a`` and ``b``: probabilities (N, C) or values (N,). Raises the errors
     of ``rows.checked``.
     """
     rows_a, rows_b = checked(task, label_N, a, weight_N), checked(task, label_N, b, weight_N)
+    if (metric := primary(task, asked)) != primary(task):
+        return _compare_by(metric, rows_a, rows_b, seed)
     if task == "binary":
         return _compare_auc(rows_a, rows_b)
     return _compare_loss(rows_a, rows_b, seed)
 
 
-def interval(task: Task, label_N: Any, prediction: Any, seed: int, *, weight_N: Any = None) -> Interval:
-    """The 95 % interval of the task's primary metric of one prediction; two Nones where there is none.
+def interval(
+    task: Task, label_N: Any, prediction: Any, seed: int, *, weight_N: Any = None, asked: str | None = None
+) -> Interval:
+    """The 95 % interval of a prediction's metric, the one asked for or the task's; two Nones without one.
 
-    It is that of `compare` with a prediction whose metric is known exactly: equal for all rows (ROC AUC 0.5),
-    or right in every row (loss 0).
+    For the task's own metric it is that of `compare` with a prediction whose metric is known exactly: equal
+    for all rows (ROC AUC 0.5), or right in every row (loss 0).
     """
+    if (metric := primary(task, asked)) != primary(task):
+        rows = checked(task, label_N, prediction, weight_N)
+        value = metrics.value(metric, rows)
+        spread = _resampled(metric, [rows], seed)
+        if value is None or spread is None:
+            return None, None
+        half = _half_width(spread[0])
+        return value - half, value + half
     known: FloatArray
     if task == "regression":
         known = np.asarray(label_N, dtype=np.float64)
@@ -186,6 +205,45 @@ def _compare_loss(rows_a: ScoredRows, rows_b: ScoredRows, seed: int) -> Comparis
     low, high = (float(q) for q in np.quantile(replicate_R, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]))
     method = f"paired bootstrap ({_REPLICATES} replicates of {min(len(loss_a_N), _MAX_GROUPS)} groups)"
     return _judged(metric, difference, (low, high), method, size=max(value_a, value_b))
+
+
+def _compare_by(metric: str, rows_a: ScoredRows, rows_b: ScoredRows, seed: int) -> Comparison:
+    value_a, value_b = metrics.value(metric, rows_a), metrics.value(metric, rows_b)
+    method = f"paired bootstrap ({_RESAMPLES} samples of rows, normal interval)"
+    if value_a is None or value_b is None:
+        return _tie(metric, None, method, "the test rows do not define it")
+    difference = value_a - value_b
+    spread = _resampled(metric, [rows_a, rows_b], seed)
+    if spread is None:
+        reason = f"too few rows ({len(rows_a.label_N)}; at least {MIN_ROWS} are needed)"
+        return _tie(metric, difference, method, reason)
+    half = _half_width(spread[0] - spread[1])
+    size = max(abs(value_a), abs(value_b))
+    return _judged(metric, difference, (difference - half, difference + half), method, size=size)
+
+
+def _half_width(value_R: FloatArray) -> float:
+    return NormalDist().inv_cdf(0.5 + _LEVEL / 2) * float(np.nanstd(value_R, ddof=1))
+
+
+def _resampled(metric: str, predictions: Sequence[ScoredRows], seed: int) -> FloatArray | None:
+    """The metric (M, R) of M predictions of the same rows, in R samples of them with replacement.
+
+    Of more than `_MOST_RESAMPLED` rows each sample holds that many, and deviations from the mean shrink by
+    the root of the share (the m out of n bootstrap). None with too few rows.
+    """
+    num_rows = len(predictions[0].label_N)
+    if num_rows < MIN_ROWS:
+        return None
+    rng, size = np.random.default_rng(seed), min(num_rows, _MOST_RESAMPLED)
+    value_MR = np.full((len(predictions), _RESAMPLES), np.nan)
+    for replicate in range(_RESAMPLES):
+        drawn_N = rng.integers(num_rows, size=size)
+        for place, rows in enumerate(predictions):
+            found = metrics.value(metric, rows.part(drawn_N))
+            value_MR[place, replicate] = np.nan if found is None else found
+    mean_M1 = np.nanmean(value_MR, axis=1, keepdims=True)
+    return np.asarray(mean_M1 + (value_MR - mean_M1) * math.sqrt(size / num_rows))
 
 
 def _bootstrap(

@@ -1,5 +1,8 @@
 """The metrics of one prediction, and the better direction of each.
 
+A run can be decided by a metric that is not among those of its task: a scorer of scikit-learn, by its name,
+or a function of another package (`sparkgpu.core.config.registry.metrics`).
+
 Limits: one split in memory. scikit-learn computes all except log loss (``rows.py``) and Spearman's rank
 correlation, which scikit-learn lacks and scipy has only without weights. A metric that the rows do not define
 (ROC AUC if one class is absent) is None, ``null`` in ``metrics.json``: the key stays, and no number is
@@ -10,11 +13,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sparkgpu.core.config.registry.metrics import METRICS
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.words import nearest
 from sparkgpu.score.rows import FloatArray, ScoredRows, Task, checked
 
 Metrics = dict[str, float | None]
@@ -33,14 +39,51 @@ def names(task: Task) -> tuple[str, ...]:
     return _METRICS[task]
 
 
-def primary(task: Task) -> str:
-    """The metric for comparisons and for the choice of the leader."""
-    return _PRIMARY[task]
+def primary(task: Task, asked: str | None = None) -> str:
+    """The metric for comparisons and for the choice of the leader: the one asked for, or the task's own."""
+    return asked or _PRIMARY[task]
 
 
 def greater_is_better(metric: str) -> bool:
-    """True for ROC AUC and the like, False for losses and errors."""
-    return metric not in _SMALLER_IS_BETTER
+    """True for ROC AUC and the like, and for every scorer of scikit-learn; False for losses and errors."""
+    if metric in _OWN:
+        return metric not in _SMALLER_IS_BETTER
+    return METRICS.find(metric).greater_is_better if metric in METRICS.names() else True
+
+
+def check_known(metric: str) -> None:
+    """Raise `ConfigError` if there is no metric of this name for any task."""
+    if metric in _OWN or metric in METRICS.names():
+        return
+    from sklearn.metrics import get_scorer_names
+
+    known = {*_OWN, *METRICS.names(), *get_scorer_names()}
+    if metric not in known:
+        raise ConfigError(
+            f"metric {metric!r}: there is none of this name.{nearest(metric, known)} Choose from "
+            f"{', '.join(_OWN)}, a scorer of scikit-learn, or one that another package brings."
+        )
+
+
+def check_asked(metric: str, task: Task, num_classes: int) -> None:
+    """Raise `ConfigError` unless `metric` can score predictions of this task."""
+    if metric in names(task):
+        return
+    rng = np.random.default_rng(0)
+    label_N: Any = np.arange(60) % max(num_classes, 2)
+    prediction = rng.dirichlet(np.ones(max(num_classes, 2)), 60)
+    if task == "regression":
+        label_N, prediction = rng.uniform(1, 2, 60), rng.uniform(1, 2, 60)
+    try:
+        if metric in _OWN:
+            raise ValueError("it belongs to another task")
+        if value(metric, checked(task, label_N, prediction)) is None:
+            raise ValueError("it gave no number")
+    except Exception as error:
+        raise ConfigError(
+            f"metric {metric!r} cannot score a {task} ({str(error).splitlines()[0]}). Choose another, such "
+            f"as {', '.join(names(task))}."
+        ) from None
 
 
 def score(metric: str, value: float) -> float:
@@ -59,8 +102,10 @@ def best(metric: str, values: Mapping[str, float | None]) -> tuple[str, ...]:
     return tuple(name for name, found in scores.items() if found == greatest)
 
 
-def compute(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> Metrics:
-    """All metrics of the task, always with the same keys (``names(task)``).
+def compute(
+    task: Task, label_N: Any, prediction: Any, weight_N: Any = None, *, asked: str | None = None
+) -> Metrics:
+    """All metrics of the task, always with the same keys: ``names(task)`` and the metric asked for.
 
     ``label_N``: class codes 0..C-1, or values. ``prediction``: probabilities (N, C), two columns for binary,
     or values (N,). ``weight_N``: non-negative row weights. Raises the errors of ``rows.checked``.
@@ -74,16 +119,32 @@ def compute(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> 
     predictions.
     """
     rows = checked(task, label_N, prediction, weight_N)
-    values = _regression(rows) if task == "regression" else _classes(rows)
-    return {name: values[name] for name in names(task)}
+    return {name: value(name, rows) for name in dict.fromkeys((*names(task), *([asked] if asked else [])))}
 
 
-def primary_value(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> float | None:
-    """The primary metric alone, as `compute` gives it, without scikit-learn: a fraction of a millisecond.
+def value(metric: str, rows: ScoredRows) -> float | None:
+    """One metric, as in `compute`."""
+    if metric in names(rows.task):
+        return _OWN[metric](rows)
+    if metric in METRICS.names():
+        function = METRICS.find(metric).loaded()
+        found = function(rows.label_N, rows.prediction, rows.weight_N)
+    else:
+        found = _by_scorer(metric, rows)
+    return float(found) if math.isfinite(found) else None
 
-    Raises the errors of ``rows.checked``.
+
+def primary_value(
+    task: Task, label_N: Any, prediction: Any, weight_N: Any = None, *, asked: str | None = None
+) -> float | None:
+    """The primary metric alone, as `compute` gives it.
+
+    Without scikit-learn, in a fraction of a millisecond, if it is the task's own. Raises the errors of
+    ``rows.checked``.
     """
     rows = checked(task, label_N, prediction, weight_N)
+    if asked not in (None, _PRIMARY[task]):
+        return value(asked, rows)
     if task != "binary":
         loss = float(np.average(rows.loss_N(), weights=rows.weight_N))
         return math.sqrt(loss) if task == "regression" else loss
@@ -122,57 +183,85 @@ def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
-def _classes(rows: ScoredRows) -> Metrics:
-    from sklearn import metrics as sk  # a second to import, which primary() and the like must not need
+def _decided(rows: ScoredRows) -> Any:
+    """The most probable class (N,)."""
+    return rows.prediction.argmax(axis=1)
 
-    label_N, weight_N = rows.label_N, rows.weight_N
-    decided_N = rows.prediction.argmax(axis=1)
-    values: Metrics = {
-        "log_loss": float(np.average(rows.loss_N(), weights=weight_N)),
-        "accuracy": float(sk.accuracy_score(label_N, decided_N, sample_weight=weight_N)),
-    }
-    if rows.task == "multiclass":
-        with warnings.catch_warnings():
-            # A predicted class without labels is left out of the mean, as documented.
-            warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
-            values["balanced_accuracy"] = float(
-                sk.balanced_accuracy_score(label_N, decided_N, sample_weight=weight_N)
-            )
-        values["f1_macro"] = float(
-            sk.f1_score(label_N, decided_N, average="macro", sample_weight=weight_N, zero_division=0.0)
-        )
-        return values
-    positive_N = rows.prediction[:, 1]
-    any_positive, any_negative = bool(label_N.any()), not label_N.all()
-    both = any_positive and any_negative
-    values["roc_auc"] = float(sk.roc_auc_score(label_N, positive_N, sample_weight=weight_N)) if both else None
-    values["average_precision"] = (
-        float(sk.average_precision_score(label_N, positive_N, sample_weight=weight_N))
-        if any_positive
-        else None
+
+def _log_loss(rows: ScoredRows) -> float:
+    return float(np.average(rows.loss_N(), weights=rows.weight_N))
+
+
+def _roc_auc(rows: ScoredRows) -> float | None:
+    from sklearn.metrics import (
+        roc_auc_score,  # a second to import, which primary() and the like must not need
     )
-    values["brier"] = float(np.average(np.square(rows.probability_NC()[:, 1] - label_N), weights=weight_N))
-    f1 = float(sk.f1_score(label_N, decided_N, sample_weight=weight_N, zero_division=math.nan))
-    values["f1"] = None if math.isnan(f1) else f1
-    return values
+
+    if not rows.label_N.any() or rows.label_N.all():
+        return None
+    return float(roc_auc_score(rows.label_N, rows.prediction[:, 1], sample_weight=rows.weight_N))
 
 
-def _regression(rows: ScoredRows) -> Metrics:
-    from sklearn import metrics as sk  # as above
+def _average_precision(rows: ScoredRows) -> float | None:
+    from sklearn.metrics import average_precision_score
 
-    label_N, value_N, weight_N = rows.label_N, rows.prediction, rows.weight_N
-    constant = bool(np.all(label_N == label_N[0]))
-    return {
-        "rmse": float(sk.root_mean_squared_error(label_N, value_N, sample_weight=weight_N)),
-        "mae": float(sk.mean_absolute_error(label_N, value_N, sample_weight=weight_N)),
-        "r2": None if constant else float(sk.r2_score(label_N, value_N, sample_weight=weight_N)),
-        "spearman": None if constant else _spearman(rows),
-    }
+    if not rows.label_N.any():
+        return None
+    return float(average_precision_score(rows.label_N, rows.prediction[:, 1], sample_weight=rows.weight_N))
+
+
+def _brier(rows: ScoredRows) -> float:
+    return float(np.average(np.square(rows.probability_NC()[:, 1] - rows.label_N), weights=rows.weight_N))
+
+
+def _accuracy(rows: ScoredRows) -> float:
+    return float(np.average(_decided(rows) == rows.label_N, weights=rows.weight_N))
+
+
+def _f1(rows: ScoredRows) -> float | None:
+    from sklearn.metrics import f1_score
+
+    f1 = float(f1_score(rows.label_N, _decided(rows), sample_weight=rows.weight_N, zero_division=math.nan))
+    return None if math.isnan(f1) else f1
+
+
+def _balanced_accuracy(rows: ScoredRows) -> float:
+    from sklearn.metrics import balanced_accuracy_score
+
+    with warnings.catch_warnings():
+        # A predicted class without labels is left out of the mean, as documented.
+        warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
+        return float(balanced_accuracy_score(rows.label_N, _decided(rows), sample_weight=rows.weight_N))
+
+
+def _f1_macro(rows: ScoredRows) -> float:
+    from sklearn.metrics import f1_score
+
+    decided_N, weight_N = _decided(rows), rows.weight_N
+    return float(
+        f1_score(rows.label_N, decided_N, average="macro", sample_weight=weight_N, zero_division=0.0)
+    )
+
+
+def _rmse(rows: ScoredRows) -> float:
+    return math.sqrt(float(np.average(rows.loss_N(), weights=rows.weight_N)))
+
+
+def _mae(rows: ScoredRows) -> float:
+    return float(np.average(np.abs(rows.prediction - rows.label_N), weights=rows.weight_N))
+
+
+def _r2(rows: ScoredRows) -> float | None:
+    from sklearn.metrics import r2_score
+
+    if np.all(rows.label_N == rows.label_N[0]):
+        return None
+    return float(r2_score(rows.label_N, rows.prediction, sample_weight=rows.weight_N))
 
 
 def _spearman(rows: ScoredRows) -> float | None:
     """Pearson correlation of midranks; a row of weight k counts like k equal rows."""
-    if np.all(rows.prediction == rows.prediction[0]):
+    if any(np.all(values == values[0]) for values in (rows.label_N, rows.prediction)):
         return None
     weight_N = np.ones(len(rows.label_N)) if rows.weight_N is None else rows.weight_N
     rank_a, rank_b = _midrank(rows.label_N, weight_N), _midrank(rows.prediction, weight_N)
@@ -187,3 +276,50 @@ def _midrank(value_N: Any, weight_N: FloatArray) -> FloatArray:
     group_N = np.unique(value_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
     tied_G = np.bincount(group_N, weights=weight_N)
     return np.asarray((np.cumsum(tied_G) - tied_G / 2)[group_N])
+
+
+_OWN: Mapping[str, Callable[[ScoredRows], float | None]] = {
+    "roc_auc": _roc_auc, "average_precision": _average_precision, "log_loss": _log_loss, "brier": _brier,
+    "accuracy": _accuracy, "f1": _f1, "balanced_accuracy": _balanced_accuracy, "f1_macro": _f1_macro,
+    "rmse": _rmse, "mae": _mae, "r2": _r2, "spearman": _spearman,
+}  # fmt: skip
+
+
+def _by_scorer(metric: str, rows: ScoredRows) -> float:
+    """What a scorer of scikit-learn says of an estimator that gives these predictions."""
+    from sklearn.metrics import get_scorer
+
+    weights = {} if rows.weight_N is None else {"sample_weight": rows.weight_N}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of rows that do not define it; then it is no number
+        return float(get_scorer(metric)(_given(rows), None, rows.label_N, **weights))
+
+
+def _given(rows: ScoredRows) -> Any:
+    """An estimator of scikit-learn that was fitted and predicts what is given."""
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+    if rows.task == "regression":
+
+        class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+            def predict(self, X: Any) -> Any:
+                return rows.prediction
+
+            def __sklearn_is_fitted__(self) -> bool:
+                return True
+
+        return Regressor()
+
+    class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+        classes_ = np.arange(rows.prediction.shape[1])
+
+        def predict(self, X: Any) -> Any:
+            return _decided(rows)
+
+        def predict_proba(self, X: Any) -> Any:
+            return rows.probability_NC()
+
+        def __sklearn_is_fitted__(self) -> bool:
+            return True
+
+    return Classifier()

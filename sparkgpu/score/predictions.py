@@ -171,12 +171,13 @@ class ModelPredictions:
     """The rows of a split, and for each model or trial its predictions of them, in the same order.
 
     A row that no trial of a model predicted (its fold failed) is NaN. Of a large split it may hold only every
-    `every`-th row.
+    `every`-th row. `metric` is the one that the run was asked to decide by.
     """
 
     labels: Labels
     values: Mapping[str, FloatArray]
     every: int = 1
+    metric: str | None = None
 
     def known(self, model: str) -> tuple[Labels, FloatArray]:
         """The rows that `model` predicted, and its predictions."""
@@ -189,7 +190,9 @@ class ModelPredictions:
         if model not in self.values:
             return None, None
         labels, values = self.known(model)
-        return compare.interval(task, labels.label_N, values, SEED, weight_N=labels.weight_N)
+        return compare.interval(
+            task, labels.label_N, values, SEED, weight_N=labels.weight_N, asked=self.metric
+        )
 
 
 def predictions_of_models(
@@ -217,7 +220,8 @@ def predictions_of_models(
             if used and values.keys() >= set(used):
                 shares = {name: model.weights[name] for name in used}
                 values[model.name] = blend({name: values[name] for name in used}, shares)
-    return ModelPredictions(labels=labels.part(slice(None, None, every)), values=values, every=every)
+    kept = labels.part(slice(None, None, every))
+    return ModelPredictions(labels=kept, values=values, every=every, metric=schema.metric)
 
 
 def predictions_of_trial(
@@ -226,7 +230,7 @@ def predictions_of_trial(
     """One trial, on the rows of its own fold. Raises the errors of `trial_predictions`."""
     labels = LabelReader(paths, schema).of(split, trial.fold)
     found = trial_predictions(paths, schema, trial.name, {split: labels})
-    return ModelPredictions(labels=labels, values={trial.name: found[split]})
+    return ModelPredictions(labels=labels, values={trial.name: found[split]}, metric=schema.metric)
 
 
 def _mean(

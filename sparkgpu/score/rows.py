@@ -38,6 +38,15 @@ class ScoredRows:
     prediction: FloatArray
     weight_N: FloatArray | None
 
+    def part(self, place_M: IntArray) -> ScoredRows:
+        """Some of the rows (M,), possibly several times."""
+        return ScoredRows(
+            task=self.task,
+            label_N=self.label_N[place_M],
+            prediction=self.prediction[place_M],
+            weight_N=None if self.weight_N is None else self.weight_N[place_M],
+        )
+
     def probability_NC(self) -> FloatArray:
         """Probabilities in [0, 1] whose rows sum to one (up to rounding)."""
         clipped_NC = np.clip(self.prediction, 0.0, 1.0)

@@ -53,7 +53,7 @@ class Searches:
         self._paths = paths
         self._schema = schema
         self._run_setting = run_setting
-        self._metric = metrics.primary(schema.task)
+        self._metric = metrics.primary(schema.task, schema.metric)
         self._labels = LabelReader(paths, schema)
         self._found: dict[str, FitRecord] = {}
 
@@ -137,12 +137,13 @@ class Searches:
             for fold, own in zip(group, rows, strict=True)
         ]
         weights = [own.weight_N for own in rows if own.weight_N is not None]
-        found = metrics.compute(
+        found = metrics.primary_value(
             self._schema.task,
             np.concatenate([own.label_N for own in rows]),
             np.concatenate(values),
             np.concatenate(weights) if weights else None,
-        )[self._metric]
+            asked=self._schema.metric,
+        )
         return float("-inf") if found is None else metrics.score(self._metric, found)
 
     def _keep(

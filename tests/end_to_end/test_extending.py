@@ -1,4 +1,4 @@
-"""Another package adds an engine, a network and a format; `sparkgpu run` finds them by name."""
+"""Another package adds an engine, a network, a format and a metric; `sparkgpu run` finds them by name."""
 
 from __future__ import annotations
 
@@ -25,17 +25,23 @@ def sparkgpu(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.spark
-def test_an_engine_a_network_and_a_format_from_outside_are_run_by_name(wine: Path, tmp_path: Path) -> None:
+def test_engine_network_format_and_metric_of_another_package_are_run_by_name(
+    wine: Path, tmp_path: Path
+) -> None:
     table = tmp_path / "wine.feather"
     pyarrow.feather.write_feather(pq.read_table(wine), table)
     run = sparkgpu(
         "run", table, "--target", "target", "--cpu-lanes", "1", "--out", tmp_path / "out",
         "--set", "trees.engine=toy-forest", "--set", "trees.ntrees=50",
         "--set", "neural.architecture=toy-linear", "--set", "calibrate=false",
-        "--set", "report.level=short",
+        "--set", "report.level=short", "--metric", "toy-cost",
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["comparison"]["metric"] == "toy-cost"
+    costs = {model["name"]: model["metrics"]["valid"]["toy-cost"] for model in metrics["models"]}
+    assert costs[metrics["comparison"]["leader"]] == min(costs.values())
+    assert any("toy-cost chose" in caveat for caveat in metrics["comparison"]["caveats"])
     assert [trial["engine"] for trial in metrics["trials"]] == ["toy-forest", "torch"]
     for model in metrics["models"]:
         assert model["metrics"]["test"]["accuracy"] > 0.85, model

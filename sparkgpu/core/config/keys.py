@@ -164,7 +164,8 @@ class RunConfig(Section):
     only one there is no comparison and no blend. `time_limit` is for the whole run, in seconds or as
     ``10m``: training ends early enough, and `repeats` None means as many as fit. With `calibrate`,
     probabilities are scaled by a temperature fitted on the validation rows (None: with more than two classes,
-    whose models are compared by log loss). `search` is the number of settings to try for each model; the best
+    whose models are compared by log loss). `metric` decides the search, the blend, the leader and the
+    verdict, in place of the task's own. `search` is the number of settings to try for each model; the best
     take part as models of their own. A worker that neither
     reports, computes, reads nor writes for `hang_after_s` seconds counts as hung; 0 turns this off.
     """
@@ -175,6 +176,7 @@ class RunConfig(Section):
     models: Models = ("trees", "neural")
     time_limit: Duration | None = None
     calibrate: bool | None = None
+    metric: str | None = None
     search: Annotated[int, Field(ge=2)] | None = None
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()

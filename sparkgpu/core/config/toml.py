@@ -228,6 +228,7 @@ OPTIONS = {
     "also": "also",
     "time_limit": "time_limit",
     "search": "search",
+    "metric": "metric",
     "nodes": "cluster.nodes",
     "cpus_per_node": "slurm.cpus_per_node",
     "partition": "slurm.partition",

@@ -75,7 +75,8 @@ class TableSchema(Record):
     `weighted` says that the table holds weights to train with: those of the user's column `weight`, times
     `class_weights` in the order of `classes` where classes were balanced. Only the former count rows in
     metrics: balanced classes are a way to train, and no one's rows were more than one row. `target_type` is
-    the target's type in Spark's spelling; None in tables of earlier versions.
+    the target's type in Spark's spelling; None in tables of earlier versions. `metric` decides the run, if
+    the user named one.
     """
 
     source: str
@@ -94,6 +95,7 @@ class TableSchema(Record):
     rows_refused: int = 0
     splits: dict[str, int]
     fingerprint: str
+    metric: str | None = None
 
     @property
     def num_outputs(self) -> int:

@@ -66,7 +66,7 @@ class AskedModel:
     ) -> Iterator[tuple[int, float]]:
         """Each group's place, and by how much the score is lower with it shuffled, while there is time."""
         kept = self._sample.first(rows)
-        metric, size = primary(self._schema.task), len(kept)
+        metric, size = primary(self._schema.task, self._schema.metric), len(kept)
         whole = self._metric(kept, self._predict(kept.rows))
         step = self._copies_in_call(size)
         for begin in range(0, len(groups), step):
@@ -115,7 +115,8 @@ class AskedModel:
         return max(1, int(min(_CALL_S / max(self.row_s, 1e-9), _MOST_VALUES / width) / rows))
 
     def _metric(self, sample: Sample, values: FloatArray) -> float | None:
-        return primary_value(self._schema.task, sample.rows.label_N, values, sample.weight_N)
+        task, asked = self._schema.task, self._schema.metric
+        return primary_value(task, sample.rows.label_N, values, sample.weight_N, asked=asked)
 
 
 @dataclass(kw_only=True)

@@ -54,7 +54,7 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     in_order = ranked(columns, found, pair, results.comparison.metric)
     dependence = dependence_of(own, columns, in_order, pair)
     return Explanations(
-        metric=primary(schema.task),
+        metric=primary(schema.task, schema.metric),
         rows=rows,
         test_rows=schema.splits.get("test", len(sample)),
         dependence_rows=min(DRAWN_ROWS, len(sample)),

@@ -1,6 +1,7 @@
 """The entries, with few imports, since every process of a run may read them."""
 
 from sparkgpu.core.config.registry.engines import EngineEntry
+from sparkgpu.core.config.registry.metrics import MetricEntry
 from sparkgpu.core.config.registry.networks import NetworkEntry
 from sparkgpu.core.config.registry.source_formats import FormatEntry
 
@@ -16,3 +17,5 @@ LINEAR = NetworkEntry(
 )
 
 FEATHER = FormatEntry(name="feather", load="toys.feather:open_feather", endings=(".feather",))
+
+COST = MetricEntry(name="toy-cost", load="toys.cost:cost", greater_is_better=False)
