@@ -25,8 +25,8 @@ import psutil
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.core.errors import TrialError
-from sparkgpu.core.host.processes import end_groups
-from sparkgpu.core.host.watchdog import Vitals, dump_stacks, family
+from sparkgpu.core.host.processes import end_groups, family
+from sparkgpu.core.host.watchdog import Vitals, dump_stacks
 from sparkgpu.core.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.core.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.core.rundir.files import write_json

@@ -10,13 +10,14 @@ import importlib.metadata
 import platform
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.devices import Machine
-from sparkgpu.core.rundir.records import DetailedHostRecord, EnvironmentRecord, GpuRecord, HostRecord
+from sparkgpu.core.rundir.records import HostRecord
 
 _PACKAGES = (
     "sparkgpu", "pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "xgboost", "xgboost-cpu", "lightgbm",
@@ -47,20 +48,14 @@ def host(machine: Machine) -> HostRecord:
     )
 
 
-def environment(machine: Machine) -> EnvironmentRecord:
-    """The content of ``env.json``."""
-    gpus = tuple(
-        GpuRecord(
-            index=gpu.index,
-            uuid=gpu.uuid,
-            name=gpu.title,
-            memory_bytes=gpu.memory_bytes,
-            problem=gpu.problem,
-        )
+def environment(machine: Machine) -> dict[str, Any]:
+    """The content of ``env.json``: the same, with all that is known about each GPU."""
+    gpus = [
+        {"index": gpu.index, "uuid": gpu.uuid, "name": gpu.title, "memory_bytes": gpu.memory_bytes,
+         "problem": gpu.problem}
         for gpu in machine.gpus
-    )
-    known = host(machine).model_dump(exclude={"gpus"})
-    return EnvironmentRecord(versions=versions(), host=DetailedHostRecord(**known, gpus=gpus))
+    ]  # fmt: skip
+    return {"versions": versions(), "host": {**host(machine).model_dump(), "gpus": gpus}}
 
 
 def _processor() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -110,14 +109,6 @@ def test_a_stopped_process_is_silent_until_it_goes_on() -> None:
         assert idle_after_a_look(process.pid, 1.0) >= LOOK_EVERY_S
         process.send_signal(signal.SIGCONT)
         assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
-
-
-def test_nor_is_one_that_a_debugger_looks_at() -> None:
-    seize = 0x4206  # PTRACE_SEIZE, which does not stop it
-    with running(SLEEP) as (process,):
-        nothing = ctypes.c_void_p(0)
-        assert ctypes.CDLL(None).ptrace(seize, process.pid, nothing, nothing) == 0
-        assert idle_after_a_look(process.pid) == 0.0
 
 
 def test_silence_adds_up_and_a_report_ends_it() -> None:

