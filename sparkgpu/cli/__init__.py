@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ from sparkgpu.core.errors import (
     NoticeToStop,
     SparkgpuError,
 )
-from sparkgpu.core.host.interpreter import complete_environment, end_quickly
+from sparkgpu.core.host.interpreter import complete_environment
 from sparkgpu.core.words import clean
 from sparkgpu.lanes.slurm.command import slurm
 from sparkgpu.ops.advise.command import advise
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
         signal.signal(signal.SIGUSR1, _give_notice)
     try:
         status = app(arguments, standalone_mode=False) or EXIT_DONE
-        end_quickly()
+        gc.freeze()  # the interpreter then does not search what it drops anyway
         if status == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this status without a message
             raise KeyboardInterrupt
         sys.exit(status)

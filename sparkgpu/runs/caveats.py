@@ -109,22 +109,20 @@ def nvml_proof(samples: Sequence[Sample], plan: Plan, spec: TrialSpec, fit: FitR
     watched = any(gpu.gpu_uuid in uuids for sample in samples for gpu in sample.gpus)
     if not (fit.on_gpu and watched and spec.nodes == 1) or fit.began_at is None or fit.ended_at is None:
         return {}
-    during = [sample for sample in samples if fit.began_at <= sample.at <= fit.ended_at]
-    looks = [gpu for sample in during for gpu in sample.gpus if gpu.gpu_uuid in uuids]
-    seen = [(gpu.gpu_uuid, pid) for gpu in looks for pid in _own(gpu, f"{spec.lane}/{spec.branch}")]
-    pids, places = sorted({pid for _, pid in seen}), sorted({uuid for uuid, _ in seen})
+    looks = [
+        gpu
+        for sample in samples
+        if fit.began_at <= sample.at <= fit.ended_at
+        for gpu in sample.gpus
+        if gpu.gpu_uuid in uuids
+    ]
+    seen = [(gpu.gpu_uuid, pids) for gpu in looks if (pids := _own(gpu, f"{spec.lane}/{spec.branch}"))]
+    places, pids = sorted({uuid for uuid, _ in seen}), sorted({pid for _, own in seen for pid in own})
     if seen:
-        count = sum(bool(_own(gpu, f"{spec.lane}/{spec.branch}")) for gpu in looks)
         noun = "process" if len(pids) == 1 else "processes"
-        said = f"{noun} {listed(pids)} on {listed(places)} in {count} of {len(looks)} samples"
-    elif not looks:
-        said = "no sample while it ran"
-    elif all(gpu.gpu_other_processes is None for gpu in looks):
-        said = "the driver does not list the processes"
-    elif any(gpu.gpu_other_processes for gpu in looks):
-        said = "only processes with other numbers; a container may hide those of the run"
+        said = f"{noun} {listed(pids)} on {listed(places)} in {len(seen)} of {len(looks)} samples"
     else:
-        said = f"no process in {len(looks)} samples"
+        said = f"no process in {len(looks)} samples; in a container the driver may number processes otherwise"
     return {"nvml": said, "nvml_gpus": places, "nvml_pids": pids}
 
 

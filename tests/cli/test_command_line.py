@@ -78,7 +78,7 @@ def table(tmp_path: Path) -> str:
         ("run --cpu-lanes 9999", 3, "--cpu-lanes 9999: .* cores are usable here .* ask for at most .*"),
         ("run flower.parquet --target b", 4, ".*: there is no such file. Did you mean 'flowers.parquet'.*"),
         ("run absent/table.csv", 4, "absent/table.csv: .* There is no folder absent either. .*"),
-        ("run archive.zip", 4, "archive.zip: .zip archives cannot be read. .*"),
+        ("run archive.zip", 4, r"archive.zip: its format is unknown \(.zip\). Give Parquet, CSV .*"),
     ],
 )
 def test_a_refusal_is_one_line_with_its_exit_code(

@@ -62,7 +62,10 @@ def test_an_index_counts_the_entries_of_cuda_visible_devices_up_to_the_first_inv
 
 
 NONE_HERE = "no GPU is visible here"
-NAMED = "names no GPU of this machine. To train on the CPU, ask for it with --cpu-lanes 1."
+NAMED = (
+    "names none of the GPUs here (GPU-0aaaa-bbbb, GPU-1aaaa-bbbb). To train on the CPU, ask for it with "
+    "--cpu-lanes 1."
+)
 
 
 @pytest.mark.parametrize(

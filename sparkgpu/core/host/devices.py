@@ -169,8 +169,7 @@ def _listed(entry: str, machine: Machine, environ: Mapping[str, str]) -> Gpu | N
     """What one entry of ``CUDA_VISIBLE_DEVICES`` names."""
     if not entry.isdecimal():
         index = _find(entry, machine.gpus)
-        old = (gpu for gpu in machine.gpus if gpu.older_name and gpu.older_name == entry)
-        return machine.gpus[index] if index is not None else next(old, None)
+        return None if index is None else machine.gpus[index]
     # CUDA numbers the cards that this process may use, and of one that MIG has cut it takes the first slice.
     cards: dict[int, Gpu] = {}
     for gpu in machine.gpus:
@@ -210,13 +209,8 @@ def _why_none(machine: Machine, environ: Mapping[str, str]) -> str | None:
     if machine.gpu_problem:
         return machine.gpu_problem
     if value is not None:
-        first = value.split(",")[0].strip()
-        slices = [gpu.uuid for gpu in machine.gpus if gpu.older_name.startswith(f"MIG-{first}")]
-        if slices:
-            return (
-                f"{_VISIBLE}={value} names a card that MIG has cut into slices ({listed(slices)}); name these"
-            )
-        what = "no GPU of this machine" if machine.gpus else "a GPU, and NVIDIA's driver is not here"
+        here = listed(gpu.uuid for gpu in machine.gpus)
+        what = f"none of the GPUs here ({here})" if here else "a GPU, and NVIDIA's driver is not here"
         return f"{_VISIBLE}={value} names {what}"
     if machine.gpus:
         reasons = dict.fromkeys(f"GPU {gpu.index}: {gpu.problem}" for gpu in machine.gpus)

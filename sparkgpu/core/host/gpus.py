@@ -25,8 +25,8 @@ class Gpu:
     `index` is NVML's number of the card, in the order of ``nvidia-smi`` (by PCI bus); `uuid` and `title` are
     the device's own. `memory_bytes` is None where the driver does not tell (slices in some containers,
     memory shared with the CPU). `alone` means that it takes one process at a time (compute mode
-    EXCLUSIVE_PROCESS). `problem` tells why it cannot be used. `older_name` is a slice's UUID before driver
-    470. `compute_capability` is such as (8, 0), None where the driver does not tell.
+    EXCLUSIVE_PROCESS). `problem` tells why it cannot be used. `compute_capability` is such as (8, 0), None
+    where the driver does not tell.
     """
 
     index: int
@@ -35,7 +35,6 @@ class Gpu:
     memory_bytes: int | None
     alone: bool = False
     problem: str | None = None
-    older_name: str = ""
     compute_capability: tuple[int, int] | None = None
 
     @property
@@ -130,15 +129,12 @@ def _slices(nvml: Any, handle: Any, index: int, uuid: str, title: str) -> list[G
         own = answer(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
         if own is None:
             continue  # there is no slice at this place
-        instance = answer(nvml, "nvmlDeviceGetGpuInstanceId", own)
-        compute = answer(nvml, "nvmlDeviceGetComputeInstanceId", own)
         found.append(
             Gpu(
                 index=index,
                 uuid=nvml.nvmlDeviceGetUUID(own),
                 title=answer(nvml, "nvmlDeviceGetName", own) or f"{title} MIG",
                 memory_bytes=_memory(nvml, own),
-                older_name=f"MIG-{uuid}/{instance}/{compute}",
                 compute_capability=answer(nvml, "nvmlDeviceGetCudaComputeCapability", handle),
             )
         )

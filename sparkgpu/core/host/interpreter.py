@@ -41,8 +41,3 @@ def importing() -> Iterator[None]:
         gc.freeze()
         if was_enabled:
             gc.enable()
-
-
-def end_quickly() -> None:
-    """Call it when the process is about to end: the interpreter then does not search what it drops anyway."""
-    gc.freeze()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
 _FLAG = "amx_bf16"  # the kernel hides what it does not support
-_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-"""They keep oneDNN, which computes torch's products, from newer instructions; the first one counts."""
+_LIMIT = "ONEDNN_MAX_CPU_ISA"
+"""Keeps oneDNN, which computes torch's products, from newer instructions."""
 
 
 def has_amx(cpuinfo: Path = _CPUINFO, environ: Mapping[str, str] = os.environ) -> bool:
@@ -24,7 +24,7 @@ def has_amx(cpuinfo: Path = _CPUINFO, environ: Mapping[str, str] = os.environ) -
     except OSError:
         return False
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    limit = next((environ[name].upper() for name in _LIMITS if environ.get(name)), "ALL")
+    limit = environ.get(_LIMIT, "").upper() or "ALL"
     return _FLAG in flags and ("AMX" in limit or limit in ("ALL", "DEFAULT"))
 
 

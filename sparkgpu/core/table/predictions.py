@@ -6,7 +6,7 @@ N rows, C classes.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,30 +49,21 @@ def read_predictions(
     path: Path, schema: TableSchema
 ) -> dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """Read what `write_predictions` wrote: by split, row ids in file order with (N,) or (N, C) values."""
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     names = _prediction_names(schema)
     # Not `read_table`, which loads pandas.
-    with pq.ParquetFile(path, read_dictionary=[SPLIT]) as file:
+    with pq.ParquetFile(path) as file:
         found = file.read(columns=[ROW_ID, SPLIT, *names])
-    splits: tuple[SplitName, ...] = ("train", "valid", "test")
-    split_N = np.concatenate([_codes(chunk, splits) for chunk in found[SPLIT].chunks])
-    row_id_N = as_numpy(found[ROW_ID])
-    values_NC = np.empty((len(row_id_N), len(names)))
-    for index, name in enumerate(names):
-        values_NC[:, index] = as_numpy(found[name])
     result: dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
-    for code, split in enumerate(splits):
-        own = np.flatnonzero(split_N == code)
-        if len(own):
-            result[split] = row_id_N[own], values_NC[own] if schema.classes else values_NC[own, 0]
+    splits: tuple[SplitName, ...] = ("train", "valid", "test")
+    for split in splits:
+        own = found.filter(pc.equal(found[SPLIT], split))
+        if own.num_rows:
+            values_NC = np.column_stack([as_numpy(own[name]) for name in names])
+            result[split] = as_numpy(own[ROW_ID]), values_NC if schema.classes else values_NC[:, 0]
     return result
-
-
-def _codes(column: pa.DictionaryArray, splits: Sequence[str]) -> NDArray[np.int64]:
-    code_D = np.array([splits.index(name) for name in column.dictionary.to_pylist()], dtype=np.int64)
-    code_N: NDArray[np.int64] = code_D[as_numpy(column.indices)]
-    return code_N
 
 
 def _prediction_names(schema: TableSchema) -> list[str]:

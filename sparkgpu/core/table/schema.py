@@ -7,9 +7,7 @@ them again.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import BeforeValidator
+from typing import Literal
 
 from sparkgpu.core.rundir.files import Record, read_record
 from sparkgpu.core.rundir.paths import RunPaths
@@ -18,9 +16,6 @@ Task = Literal["binary", "multiclass", "regression"]
 FeatureKind = Literal["numeric", "categorical"]
 Reading = Literal["number", "boolean", "category", "timestamp"]
 SplitName = Literal["train", "valid", "test"]
-
-_OLD_READINGS = {"truth": "boolean", "words": "category", "moment": "timestamp"}
-"""Names in tables of earlier versions."""
 
 ROW_ID = "row_id"
 LABEL = "label"
@@ -53,7 +48,7 @@ class Feature(Record):
     part: str | None = None
     levels: tuple[str, ...] = ()
     means_of: str | None = None
-    reading: Annotated[Reading | None, BeforeValidator(lambda name: _OLD_READINGS.get(name, name))] = None
+    reading: Reading | None = None
     type: str | None = None
 
     @property

@@ -14,7 +14,6 @@ from sparkgpu.core.words import listed, nearest
 
 TABLE_PREFIX = "table:"
 COMPRESSED = (".gz", ".bz2")
-_ARCHIVES = (".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
 TEXT_FORMATS = ("csv", "json")
 _LOCAL = ("parquet", "orc", *TEXT_FORMATS)
 _READABLE = "Parquet, CSV (plain or .gz/.bz2), ORC, JSON lines, or table:NAME"
@@ -107,17 +106,8 @@ def _format(text: str, path: Path) -> str:
     while suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
         compressed = True
-    if suffixes and suffixes[-1] in _ARCHIVES:
-        raise DataError(
-            f"{text}: {suffixes[-1]} archives cannot be read. Unpack it, or compress the table with gzip."
-        )
     found = next((entry for entry in FORMATS.all() if suffixes and suffixes[-1] in entry.endings), None)
-    if compressed and found is not None and found.name not in TEXT_FORMATS:
-        raise DataError(
-            f"{text}: {suffixes[-1]} files are compressed inside, not as a whole. Unpack it, and give that "
-            "file."
-        )
-    if found is None:
+    if found is None or (compressed and found.name not in TEXT_FORMATS):
         ending = path.suffix or "no ending"
         raise DataError(f"{text}: its format is unknown ({ending}). Give {_READABLE}.")
     return found.name
