@@ -15,14 +15,12 @@ from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import OptionRecord
 from sparkgpu.ops.advise.options import Ways
-from sparkgpu.ops.advise.place import Place
-from sparkgpu.ops.advise.predict import branch_ends, expected_shares, predict
+from sparkgpu.ops.advise.predict import branch_ends, expected_steps, predict
 from sparkgpu.ops.advise.sample import Sample
 from sparkgpu.ops.advise.speed import MachineSpeed, Piece, shortened
 
 GIB = 2**30
 MACHINE = Machine(cores=1, memory_bytes=32 * GIB)
-HERE = Place(kind="terminal", found="a terminal or a script")
 
 
 def work(steps: int, step_s: float, free_step_s: float, before_s: float = 0.0, after_s: float = 0.0) -> Piece:
@@ -83,7 +81,7 @@ def test_the_sample_itself_costs_what_it_cost() -> None:
     plan = plan_of(1)
     found = calibration(plan, 10_000)
     predicted = predict(found, plan)
-    epochs = round(found.resolved.neural.epochs * expected_shares(found.size).epochs)
+    epochs = expected_steps(found.resolved.neural, found.size)
     least = 6.0 + 0.5 + 0.5 + epochs * 0.25 + 1.0 + 0.5
     assert least <= predicted.wall_s <= least + epochs * 0.15 + 1e-6
     assert predicted.peak_rss_bytes == GIB
@@ -102,12 +100,14 @@ def test_a_time_limit_is_used() -> None:
 
 
 def test_small_tables_are_expected_to_stop_early_and_large_ones_are_not() -> None:
+    resolved = calibration(plan_of(1), 50_000).resolved
+    network = resolved.neural.model_copy(update={"epochs": 100, "patience": 16})
+    trees = resolved.trees.model_copy(update={"ntrees": 100, "early_stopping_rounds": 16})
     small = TableSize(task="binary", train_rows=50_000, num_features=10, num_classes=2)
-    assert expected_shares(small).epochs < 1 and expected_shares(small).rounds < 1
-    large = expected_shares(replace(small, train_rows=100_000))
-    assert large.epochs == 1.0 and large.rounds > expected_shares(small).rounds
-    classes = expected_shares(replace(small, task="multiclass", num_classes=5))
-    assert classes.epochs == 1.0 and classes.rounds < 1
+    large, classes = replace(small, train_rows=100_000), replace(small, task="multiclass", num_classes=5)
+    assert [expected_steps(network, size) for size in (small, large, classes)] == [40, 100, 100]
+    assert [expected_steps(trees, size) for size in (small, large, classes)] == [20, 75, 20]
+    assert expected_steps(network.model_copy(update={"patience": 0}), small) == 100
 
 
 def test_the_small_run_trains_the_same_models_for_a_few_steps() -> None:
@@ -119,15 +119,13 @@ def test_the_small_run_trains_the_same_models_for_a_few_steps() -> None:
     assert short.model_names == config.model_names
 
 
-def ways(
-    plan: Plan, *, machine: Machine = MACHINE, place: Place = HERE, **changes: int
-) -> dict[str, OptionRecord]:
+def ways(plan: Plan, *, machine: Machine = MACHINE, **changes: int) -> dict[str, OptionRecord]:
     found = calibration(plan, 50_000, **changes)
     devices = [
         Device(kind="cuda", name=f"cuda:{gpu.index}", title="", visible="", memory_bytes=gpu.memory_bytes)
         for gpu in machine.gpus
     ] or [Device(kind="cpu", name="cpu", title="CPU", visible="")]
-    options = Ways(found, predict(found, plan), plan, machine, devices, price_per_hour=2.0).options(place)
+    options = Ways(found, predict(found, plan), plan, machine, devices, price_per_hour=2.0).options()
     return {one.name: one for one in options}
 
 
@@ -135,19 +133,18 @@ def chosen(found: dict[str, OptionRecord]) -> Sequence[str]:
     return [name for name, one in found.items() if one.standing == "chosen"]
 
 
-def test_one_device_trains_one_network_and_needs_no_cluster() -> None:
+def test_one_device_trains_one_network_and_a_table_beyond_the_memory_needs_a_cluster() -> None:
     found = ways(plan_of(1))
     assert chosen(found) == ["single"]
     assert found["ddp"].standing == "not here" and found["cluster"].standing == "not here"
     assert found["single"].wall_s is not None and found["single"].price is not None
+    found = ways(plan_of(1), machine=replace(MACHINE, memory_bytes=GIB))
+    assert found["cluster"].standing == "possible" and "cluster.master" in found["cluster"].why
 
 
-def test_the_chosen_strategy_is_the_one_of_the_plan() -> None:
+def test_the_chosen_strategy_is_that_of_the_plan_and_lanes_of_the_same_cores_bring_no_speed() -> None:
     assert chosen(ways(plan_of(2))) == ["lanes"]
     assert chosen(ways(plan_of(2, **{"neural.strategy": "ddp"}))) == ["ddp"]
-
-
-def test_lanes_of_the_same_cores_bring_no_speed() -> None:
     found = ways(plan_of(2))
     assert found["lanes"].efficiency == 0.5
     assert found["ddp"].efficiency is not None and found["ddp"].efficiency <= 0.5
@@ -160,24 +157,4 @@ def test_gpus_make_ddp_faster_and_a_network_that_does_not_fit_needs_fsdp() -> No
     assert found["ddp"].wall_s is not None and found["dp"].wall_s is not None
     assert found["ddp"].efficiency is not None and 0 < found["ddp"].efficiency <= 1
     assert "which one device holds easily" in found["fsdp"].why
-    assert "does not fit one device" in ways(plan_of(1), machine=gpus, parameters=2_000_000_000)["fsdp"].why
-
-
-def test_a_table_beyond_the_memory_points_to_a_cluster() -> None:
-    found = ways(plan_of(1), machine=replace(MACHINE, memory_bytes=GIB))
-    assert found["cluster"].standing == "possible" and "cluster.master" in found["cluster"].why
-
-
-@pytest.mark.parametrize(
-    ("kind", "way", "begins"),
-    [
-        ("slurm queue", None, "sparkgpu slurm write t.parquet --target y"),
-        ("slurm job", "Slurm", "sparkgpu run t.parquet --target y --advise"),
-        ("spark", "cluster", "spark-submit jobs/train.py t.parquet"),
-        ("notebook", "notebook", "!sparkgpu run t.parquet --target y --advise"),
-    ],
-)
-def test_the_place_decides_the_command(kind: str, way: str | None, begins: str) -> None:
-    place = Place(kind=kind, found="seen")  # type: ignore[arg-type]
-    assert place.command(["t.parquet", "--target", "y"]).startswith(begins)
-    assert chosen(ways(plan_of(1), place=place)) == ["single", *([way] if way else [])]
+    assert "do not fit one device" in ways(plan_of(1), machine=gpus, parameters=2_000_000_000)["fsdp"].why

@@ -22,11 +22,10 @@ def _only(only_sections: Callable[..., None]) -> None:
 
 def predicted(wall_s: float, rss_bytes: int) -> AdviceRecord:
     return AdviceRecord(
-        source="t.parquet", rows=400, num_features=3, task="binary", place="a terminal or a script",
-        device="CPU", lanes=1, strategy="single", wall_s=wall_s, ready_s=6.0, trees_s=9.0, neural_s=10.0,
-        peak_rss_bytes=rss_bytes, peak_device_bytes=None, device_hours=0.01, price=None, calibration_s=20.0,
-        assumptions=("early stopping leaves the network 30 of 97 epochs",), options=(),
-        command="sparkgpu run",
+        source="t.parquet", rows=400, num_features=3, task="binary", device="CPU", lanes=1, strategy="single",
+        wall_s=wall_s, ready_s=6.0, trees_s=9.0, neural_s=10.0, peak_rss_bytes=rss_bytes,
+        peak_device_bytes=None, device_hours=0.01, price=None, options=(),
+        assumptions=("early stopping leaves the network 30 of 97 epochs",),
     )  # fmt: skip
 
 

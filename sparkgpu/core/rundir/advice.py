@@ -33,7 +33,7 @@ class AdviceRecord(Record):
 
     The table is ready after `ready_s`, the trees after `trees_s` and the networks after `neural_s` (None: the
     run has none), counted from the start. `peak_rss_bytes` is the memory of all processes together,
-    `peak_device_bytes` that of the network on each GPU. `calibration_s` is what the advice itself took.
+    `peak_device_bytes` that of the network on each GPU.
     """
 
     schema_version: Literal[1] = 1
@@ -41,7 +41,6 @@ class AdviceRecord(Record):
     rows: int
     num_features: int
     task: str
-    place: str
     device: str
     lanes: int
     strategy: str
@@ -53,10 +52,8 @@ class AdviceRecord(Record):
     peak_device_bytes: int | None
     device_hours: float
     price: float | None
-    calibration_s: float
     assumptions: tuple[str, ...]
     options: tuple[OptionRecord, ...]
-    command: str
 
 
 class BenchRow(Part):

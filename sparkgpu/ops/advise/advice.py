@@ -1,12 +1,10 @@
-"""The advice from the question to its record: plan, small run, prediction, ways, and the command to copy."""
+"""The advice from the question to its record: plan, small run, prediction, ways."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.parameters import NeuralParameters
@@ -20,38 +18,28 @@ from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.core.words import counted, listed, seconds_text
 from sparkgpu.ops.advise.options import Ways
-from sparkgpu.ops.advise.place import find_place
-from sparkgpu.ops.advise.predict import Prediction, predict
+from sparkgpu.ops.advise.predict import expected_steps, predict
 from sparkgpu.ops.advise.speed import MachineSpeed, measure_speed
 from sparkgpu.runs.provenance import check_engines, engine_with_cuda
 
 
-def advise(
-    config: RunConfig,
-    words: Sequence[str],
-    tell: Callable[[str], None],
-    environ: Mapping[str, str] = os.environ,
-) -> tuple[AdviceRecord, Plan]:
+def advise(config: RunConfig, tell: Callable[[str], None]) -> tuple[AdviceRecord, Plan]:
     """Measure this machine with a part of the table, and predict the run of `config`, whose plan it is.
 
-    `words` are the source and the options of the command line, for the command to copy. Raises what a run
-    raises, before anything starts where it can be known.
+    Raises what a run raises, before anything starts where it can be known.
     """
-    began = time.time()
     if config.search is not None:
         raise ConfigError("search: how long it takes depends on what it tries. Leave it out of the advice.")
     check_engines(config)
     source, config = source_of(config)
     machine = find_machine()
     devices = choose_devices(
-        machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=environ
+        machine, gpus=config.devices.gpus, cpu_lanes=config.devices.cpu_lanes, environ=os.environ
     )
-    has_queue = shutil.which("sbatch") is not None
-    place = find_place(environ, sys.modules, master=config.cluster.master, has_queue=has_queue)
     on_gpu = devices[0].kind == "cuda"
     plan = make_plan(  # as the run will make it, but that no port is taken for it
         config, machine, devices, tuple(range(len(devices))),
-        cuda_engine=engine_with_cuda() if on_gpu else None, started=began,
+        cuda_engine=engine_with_cuda() if on_gpu else None, started=time.time(),
     )  # fmt: skip
     tell("a small run on some of the rows: about 20 s on a quiet machine, more on a busy one")
     with scratch_folder() as folder:
@@ -59,14 +47,12 @@ def advise(
         found = measure_speed(config, here.model_copy(update={"name": source.name}), plan, folder)
     predicted = predict(found, plan)
     price = config.cost.price_per_hour
-    ways = Ways(found, predicted, plan, machine, devices, price)
     hours = predicted.wall_s / 3600 * len(plan.lanes)
     record = AdviceRecord(
         source=source.name,
         rows=found.sample.whole_rows,
         num_features=found.size.num_features,
         task=found.size.task,
-        place=place.found,
         device=devices[0].title,
         lanes=len(plan.lanes),
         strategy=plan.strategy,
@@ -78,10 +64,8 @@ def advise(
         peak_device_bytes=predicted.peak_device_bytes,
         device_hours=hours,
         price=None if price is None else price * hours,
-        calibration_s=time.time() - began,
-        assumptions=_assumptions(found, predicted, plan),
-        options=ways.options(place),
-        command=place.command(words),
+        assumptions=_assumptions(found, plan),
+        options=Ways(found, predicted, plan, machine, devices, price).options(),
     )
     return record, plan
 
@@ -94,23 +78,16 @@ def source_of(config: RunConfig) -> tuple[Source, RunConfig]:
     return DEMO_SOURCE, with_demo_target(config)
 
 
-def _assumptions(found: MachineSpeed, predicted: Prediction, plan: Plan) -> tuple[str, ...]:
-    sample, shares = found.sample, predicted.shares
-    trained, expected = [], []
+def _assumptions(found: MachineSpeed, plan: Plan) -> tuple[str, ...]:
+    sample, trained, expected = found.sample, [], []
     for name, piece in found.pieces.items():
         parameters = found.resolved.of(name)
-        if isinstance(parameters, NeuralParameters):
-            unit, most, share, stops = "epochs", parameters.epochs, shares.epochs, parameters.patience
-        else:
-            unit, most, share = "rounds", parameters.ntrees, shares.rounds
-            stops = parameters.early_stopping_rounds
+        is_network = isinstance(parameters, NeuralParameters)
+        most, unit = (parameters.epochs, "epochs") if is_network else (parameters.ntrees, "rounds")
         trained.append(f"{name} {piece.steps:.0f} {unit}")
-        left = max(1, round(most * share))
-        expected.append(
-            f"early stopping leaves {name} {left} of {most} {unit}"
-            if stops and left < most
-            else f"{name} trains for {most} {unit}"
-        )
+        left = expected_steps(parameters, found.size)
+        stops = f"early stopping leaves {name} {left} of {most} {unit}"
+        expected.append(stops if left < most else f"{name} trains for {most} {unit}")
     lines = [
         f"measured by a run on {sample.rows:,} of {sample.whole_rows:,} rows ({listed(trained)}), in "
         f"{seconds_text(found.wall_s)}",

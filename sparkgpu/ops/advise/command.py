@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,13 +42,12 @@ def advise(
     from sparkgpu.ops.advise.advice import advise as ask
     from sparkgpu.present.terminal.commands import telling
 
-    named = {
-        "target": target, "task": task, "gpus": gpus, "cpu_lanes": cpu_lanes, "strategy": strategy,
-        "preset": preset,
-    }  # fmt: skip
-    found = toml.load(file=config, options=keyed(source=source, **named), assignments=assignments or ())
+    options = keyed(
+        source=source, target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, strategy=strategy,
+        preset=preset,
+    )  # fmt: skip
     with telling() as tell:
-        record, plan = ask(found, _words(source, named, config, assignments), tell)
+        record, plan = ask(toml.load(file=config, options=options, assignments=assignments or ()), tell)
     if as_json:
         typer.echo(record.model_dump_json(indent=2))
     else:
@@ -70,7 +69,7 @@ def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceReco
     found: AdviceRecord | str
     try:
         with telling() as tell:
-            found, _ = ask(config, (), (lambda text: None) if quiet else tell)
+            found, _ = ask(config, (lambda text: None) if quiet else tell)
         memory = gibibytes(found.peak_rss_bytes)
         text = f"predicted: about {seconds_text(found.wall_s)} and {memory} of memory"
     except Exception as error:
@@ -78,19 +77,6 @@ def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceReco
     if not quiet:
         typer.echo(text)
     return found
-
-
-def _words(
-    source: str | None, named: dict[str, Any], config: Path | None, assignments: list[str] | None
-) -> list[str]:
-    """The options of this call, for the command to copy."""
-    words = [source] if source else []
-    for name, value in (*named.items(), ("config", config)):
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    for text in assignments or ():
-        words += ["--set", text]
-    return words
 
 
 def _show(record: AdviceRecord, plan: Plan) -> None:
@@ -102,7 +88,6 @@ def _show(record: AdviceRecord, plan: Plan) -> None:
     price = f", {number_text(record.price, 3)}" if record.price is not None else ""
     show_lines(
         f"table     {record.source}: {record.rows:,} rows, {record.num_features} features, {record.task}",
-        f"place     {record.place}",
         f"run       {record.lanes} × {record.device}, strategy {record.strategy}, preset {plan.preset}",
         f"time      about {seconds_text(record.wall_s)} (the table is ready after "
         f"{seconds_text(record.ready_s)})",
@@ -122,4 +107,4 @@ def _show(record: AdviceRecord, plan: Plan) -> None:
         },
     )
     show_table("Ways", ways.thin())
-    show_lines("", *(f"- {line}" for line in record.assumptions), "", record.command)
+    show_lines("", *(f"- {line}" for line in record.assumptions))

@@ -1,20 +1,18 @@
-"""The ways to carry out a run, each with its standing here and the reason: pure rules.
+"""The ways to spread a network over devices, each with its standing here and the reason: pure rules.
 
-How a network is spread was decided by the plan (`sparkgpu.core.plan.devices`), as it will be by the run;
-nothing here decides it anew. The speed-up of one network over several devices is that of
-`sparkgpu.ops.advise.scaling` with a step that divides fully, so it is the most that can be had.
+The plan decided the way (`sparkgpu.core.plan.devices`), as it will for the run; nothing here decides it anew.
+The speed-up of one network over several devices is that of `sparkgpu.ops.advise.scaling` with a step that
+divides fully, so it is the most that can be had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.host.devices import Device, Machine
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import OptionRecord
 from sparkgpu.core.words import gibibytes
-from sparkgpu.ops.advise.place import Place
 from sparkgpu.ops.advise.predict import Prediction
 from sparkgpu.ops.advise.scaling import MODELLED, Link, Step
 from sparkgpu.ops.advise.speed import MachineSpeed
@@ -51,19 +49,16 @@ class Ways:
             link=GPU_LINK if self._on_gpu else CPU_LINK, shared_cores=not self._on_gpu,
         )  # fmt: skip
 
-    def options(self, place: Place) -> tuple[OptionRecord, ...]:
-        """Every way with its standing: those of one network, then those of the place."""
-        network = ("single", "lanes", "dp", "ddp", "fsdp", "tp", "pp")
-        return (*map(self._of_network, network), self._cluster(place), *place.options())
+    def options(self) -> tuple[OptionRecord, ...]:
+        """Every way with its standing: those of one machine, then the cluster."""
+        names = ("single", "lanes", "dp", "ddp", "fsdp", "tp", "pp")
+        return (*map(self._of_network, names), self._cluster())
 
     def _of_network(self, name: str) -> OptionRecord:
         run, is_chosen = self._predicted, self._chosen == name
-        devices = self._lanes if is_chosen else self._devices
-        if name == "single":
-            devices = 1
-        elif devices < 2:
-            why = "there is one device" if name == "lanes" else "it needs two devices; this run has one"
-            return OptionRecord(name=name, standing="not here", why=why)
+        devices = 1 if name == "single" else self._lanes if is_chosen else self._devices
+        if name != "single" and devices < 2:
+            return OptionRecord(name=name, standing="not here", why="it needs two devices; this run has one")
         times, wall_s = 1.0 if name == "single" else None, run.wall_s if is_chosen else None
         if name == "lanes" or (name in MODELLED and run.epoch_s > 0):
             times = self._step.speed_up(name, devices)
@@ -83,42 +78,29 @@ class Ways:
 
     def _why(self, name: str, devices: int) -> str:
         bytes_ = _ADAM_BYTES * self._parameters
-        needed = f"{bytes_ / 2**20:,.0f} MiB"
-        if name == "single" and self._chosen == "lanes":
-            return "the same with one lane"
+        needed = f"{bytes_ / 2**20:,.0f} MiB of weights and moments"
         if name in ("tp", "pp", "fsdp"):
-            needs = self._on_gpu and bytes_ > self._device_bytes / 2
-            if STRATEGIES.find(name).cuts is not None:
-                rest = "" if needs else ", which this one is not"
-                return f"it cuts the network itself: for networks that no device holds{rest}"
-            if needs:
-                return "the network does not fit one device beside the rows"
-            return f"it cuts {needed} of weights and moments, which one device holds easily"
-        what = f"the network's {self._parameters:,} weights and their training take {needed}"
+            is_large = self._on_gpu and bytes_ > self._device_bytes / 2
+            held = "do not fit one device beside the rows" if is_large else "one device holds easily"
+            return f"it cuts the network's {needed}, which {held}"
         if self._on_gpu:
             return {
-                "single": f"{what} of a GPU's {gibibytes(self._device_bytes)}; nothing has to be cut",
-                "lanes": f"{devices} networks and trees with seeds of their own: no communication, and a "
-                "spread",
+                "single": f"the network has {needed}: nothing has to be cut",
+                "lanes": f"{devices} seeds and a spread, without communication",
                 "dp": "one process copies the network for each step; ddp does the same with less copying",
-                "ddp": f"one network in less time: {4 * self._parameters / 1e6:.1f} MB are summed in each "
-                "step",
+                "ddp": f"one network sooner: {4 * self._parameters / 1e6:.1f} MB are summed in each step",
             }[name]
         return {
-            "single": f"{what}, and all cores work on one network while no other one trains",
+            "single": "all cores work on one network while no other one trains",
             "lanes": f"{devices} seeds and a spread, but they share the same cores: no more work an hour",
             "dp": "it copies to GPUs only; on the CPU it trains as single does",
             "ddp": f"{devices} lanes share the same cores, so it only adds communication",
         }[name]
 
-    def _cluster(self, place: Place) -> OptionRecord:
+    def _cluster(self) -> OptionRecord:
         needed = self._predicted.peak_rss_bytes
-        memory = f"{gibibytes(needed)} of {gibibytes(self._memory_bytes)} memory"
-        if place.kind == "spark":
-            why = f"{place.found}; the times here are of this machine, not of its executors"
-            return OptionRecord(name="cluster", standing="chosen", why=why)
+        memory = f"the run takes about {gibibytes(needed)} of {gibibytes(self._memory_bytes)} memory"
         if needed <= _USABLE * self._memory_bytes:
-            why = f"the run takes about {memory} here, so one machine is enough"
-            return OptionRecord(name="cluster", standing="not here", why=why)
-        why = f"the run takes about {memory}: name a Spark master with cluster.master"
+            return OptionRecord(name="cluster", standing="not here", why=f"{memory}: one machine is enough")
+        why = f"{memory}: name a Spark master with cluster.master"
         return OptionRecord(name="cluster", standing="possible", why=why)

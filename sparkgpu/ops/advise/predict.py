@@ -10,7 +10,7 @@ scaled with the rows:
     preparing, handing over, predicting by trees: fixed as measured, and so many seconds a value (or a row
                     and level of a tree), times how much slower this machine is than the one of the constants
 
-How many rounds and epochs early stopping leaves is not known before the run: `expected_shares` states
+How many rounds and epochs early stopping leaves is not known before the run: `expected_steps` states
 what is expected. The constants were fitted to whole runs of covertype and nycflights_delay with one and two
 lanes, on the machine of benchmarks/results/2026-11-whole-runs.md.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import BRANCHES, Branch
@@ -37,24 +36,21 @@ _WORD_BYTES, _NUMBER_BYTES, _FLAG_BYTES = 60.0, 24.0, 7.0  # for a value of that
 _MANY_ROWS = 100_000
 
 
-class Shares(NamedTuple):
-    """The share of the most rounds and epochs that a run is expected to train before it stops early."""
-
-    rounds: float
-    epochs: float
-
-
-def expected_shares(size: TableSize) -> Shares:
-    """What is expected of a table of this size.
+def expected_steps(parameters: NeuralParameters | TreesParameters, size: TableSize) -> int:
+    """The epochs or rounds that are expected before early stopping.
 
     From 100,000 training rows on epochs are few, and all are used; so are the rounds with more than two
     classes (covertype), and else about three quarters (nycflights_delay). All epochs are used with more than
     two classes, whose networks learn by Muon. Else most networks stopped after 26 to 48 % of the epochs
     (adult, ames_housing, german_credit; but diamonds after 93 %) and trees after 9 to 25 % of the rounds.
     """
-    if size.train_rows >= _MANY_ROWS:
-        return Shares(rounds=1.0 if size.task == "multiclass" else 0.75, epochs=1.0)
-    return Shares(rounds=0.2, epochs=1.0 if size.task == "multiclass" else 0.4)
+    has_many, is_multiclass = size.train_rows >= _MANY_ROWS, size.task == "multiclass"
+    if isinstance(parameters, NeuralParameters):
+        most, stops, share = parameters.epochs, parameters.patience, 1.0 if has_many or is_multiclass else 0.4
+    else:
+        most, stops = parameters.ntrees, parameters.early_stopping_rounds
+        share = (1.0 if is_multiclass else 0.75) if has_many else 0.2
+    return max(1, round(most * share)) if stops else most
 
 
 def branch_ends(
@@ -93,7 +89,6 @@ class Prediction:
     peak_rss_bytes: int
     peak_device_bytes: int | None
     epoch_s: float
-    shares: Shares
 
 
 def predict(found: MachineSpeed, plan: Plan) -> Prediction:
@@ -102,7 +97,6 @@ def predict(found: MachineSpeed, plan: Plan) -> Prediction:
     slower = min(max((found.ready_s + found.jvm_s) / _BEGIN_S, 0.3), 4.0)
     more_rows = max(0, sample.whole_rows - sample.rows)
     more_values = more_rows * found.size.num_features
-    shares = expected_shares(found.size)
     ready_s = found.ready_s + slower * _PREPARE_S * more_values
     begins = {"trees": ready_s + found.jvm_s, "neural": ready_s}
     ends: list[dict[Branch, float]] = []
@@ -110,7 +104,7 @@ def predict(found: MachineSpeed, plan: Plan) -> Prediction:
         works: dict[Branch, list[Piece]] = {}
         for branch in BRANCHES:
             for spec in plan.of(lane.index, branch):
-                works.setdefault(branch, []).append(_work(found, spec.model, shares, slower))
+                works.setdefault(branch, []).append(_work(found, spec.model, slower))
         if "trees" in works:  # the first of them waits for the rows
             first, *further = works["trees"]
             handed = first.before_s + slower * _HAND_OVER_S * more_values
@@ -128,21 +122,17 @@ def predict(found: MachineSpeed, plan: Plan) -> Prediction:
         peak_rss_bytes=found.peak_rss_bytes + int((1 + len(plan.lanes)) * more_rows * row_bytes(sample)),
         peak_device_bytes=None if on_gpu is None else on_gpu + 4 * more_values,  # rows stay on the GPU
         epoch_s=0.0 if network is None else network.free_step_s * found.train_ratio,
-        shares=shares,
     )
 
 
-def _work(found: MachineSpeed, model: str, shares: Shares, slower: float) -> Piece:
+def _work(found: MachineSpeed, model: str, slower: float) -> Piece:
     """One trial of the whole table."""
     piece, parameters = found.pieces[model], found.resolved.of(model)
-    whole, rows = found.sample.whole_rows, found.sample.rows
+    whole, rows, steps = found.sample.whole_rows, found.sample.rows, expected_steps(parameters, found.size)
     if isinstance(parameters, NeuralParameters):
-        steps = max(1, round(parameters.epochs * (shares.epochs if parameters.patience else 1.0)))
         before_s, ratio = piece.before_s * whole / rows, found.train_ratio
         more_s = piece.predict_s * (whole / rows - 1)
     else:
-        stops = bool(parameters.early_stopping_rounds)
-        steps = max(1, round(parameters.ntrees * (shares.rounds if stops else 1.0)))
         before_s, ratio = piece.before_s, _round_ratio(found, parameters)
         levels = math.log2(max(parameters.max_leaves or 2 ** (parameters.max_depth or 6), 2))
         scored = (steps * whole - piece.steps * rows) * _scored_share(found)

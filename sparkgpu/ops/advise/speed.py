@@ -3,8 +3,7 @@
 It is a run as any other: the same workers, engines, devices and threads, with the network and the trees that
 the whole table would get, on a part of its rows and for a few rounds and epochs. How many follows from the
 arithmetic of the network and from the model of a round in `sparkgpu.core.plan.tree_defaults`, so that both
-branches train for some seconds. So it takes about 20 seconds, most of which every run needs to start. It
-stays in a temporary folder.
+branches train for some seconds.
 """
 
 from __future__ import annotations
@@ -31,12 +30,8 @@ from sparkgpu.core.rundir.results import DoneTrial
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source
 from sparkgpu.ops.advise.sample import Sample, run_sample, take_sample
-from sparkgpu.prepare.to_parquet import to_parquet
 
 _MOST_ROWS = 20_000
-_LEAST_ROWS = 2_000
-_EPOCH_FLOP = 6e10
-"""Of one epoch of the small run: some seconds of one core, so that large networks get fewer rows."""
 _GPU_TIMES = 40.0
 _NETWORK_FLOP = 4e11
 _TREES_S = 4.0
@@ -96,14 +91,10 @@ def measure_speed(config: RunConfig, source: Source, asked_plan: Plan, folder: P
     Raises `DataError` if the table cannot be read or learned, `TrialError` if a trial fails, and what else a
     run raises.
     """
-    here = to_parquet(source, folder)
-    sample = take_sample(here, config, _MOST_ROWS, folder)
+    sample = take_sample(source, config, _MOST_ROWS, folder)
     resolved = asked_plan.resolved(config, sample.size)
     flop = row_flop(resolved.neural, sample.size.num_features)
     flop /= 1 if asked_plan.lanes[0].device == "cpu" else _GPU_TIMES
-    rows = min(sample.rows, max(_LEAST_ROWS, int(_EPOCH_FLOP / flop)))
-    if rows < sample.rows:
-        sample = take_sample(here, config, rows, folder)
     small = replace(sample.size, train_rows=int(sample.rows * sample.size.train_rows / sample.whole_rows))
     rounds = _within(_TREES_S / each_round_s(resolved.trees, small), _ROUNDS)
     epochs = _within(_NETWORK_FLOP / (flop * max(1, small.train_rows)), _EPOCHS)
@@ -170,11 +161,10 @@ def shortened(config: RunConfig, rounds: int, epochs: int, repeats: int) -> RunC
 
 @dataclass(frozen=True, kw_only=True)
 class _Span:
-    """Of one trial, in seconds since the epoch: its first sign, training from `began` to `ended`, its end."""
+    """Of one trial, in seconds since the epoch: its first sign, the begin of its training, its end."""
 
     first: float
     began: float
-    ended: float
     done: float
 
 
@@ -183,13 +173,8 @@ def _span(paths: RunPaths, trial: str, lane: int, branch: Branch) -> _Span:
     fit = read_record(paths.trial(trial).fit, FitRecord)
     assert fit.began_at is not None and fit.ended_at is not None
     events = EventReader(paths.lane(lane).events(branch)).new()
-    own = [event for event in events if event.trial == trial and event.kind != "progress"]
-    ends = [end for begin, end in pairwise(own) if begin.text == TRAINING]
-    begins = [event.at for event in own if event.text == TRAINING]
-    return _Span(
-        first=fit.began_at, began=begins[0] if begins else fit.began_at,
-        ended=ends[0].at if ends else fit.ended_at, done=fit.ended_at,
-    )  # fmt: skip
+    begins = [event.at for event in events if event.trial == trial and event.text == TRAINING]
+    return _Span(first=fit.began_at, began=begins[0] if begins else fit.began_at, done=fit.ended_at)
 
 
 def _piece(paths: RunPaths, trial: DoneTrial, own: _Span, beside: Sequence[_Span]) -> Piece:
@@ -209,18 +194,17 @@ def _piece(paths: RunPaths, trial: DoneTrial, own: _Span, beside: Sequence[_Span
     steps = list(pairwise(points))
     for (step, at_s), (next_step, next_s) in steps[1:] if len(steps) > _FEWEST_STEPS else steps:
         middle = own.began + (at_s + next_s) / 2
-        is_beside = any(span.began <= middle <= span.ended for span in beside)
+        is_beside = any(span.began <= middle <= span.done for span in beside)
         found = together if is_beside else free if middle > free_at else between
         found.append((next_s - at_s) / max(1, next_step - step))
-    training_s, num_steps = own.ended - own.began, max(1, trial.steps or 1)
-    step_s = _undisturbed(together or free or between or [training_s / num_steps])
-    steps_s = step_s * num_steps if len(points) < 2 else points[-1][1]
+    whole_s, num_steps = own.done - own.began, max(1, trial.steps or 1)
+    step_s = _undisturbed(together or free or between or [trial.fit_s / num_steps])
     return Piece(
         before_s=own.began - own.first,
         steps=num_steps,
         step_s=step_s,
         free_step_s=_undisturbed(free or [step_s]),
-        after_s=own.done - own.ended + max(0.0, training_s - steps_s),
+        after_s=max(0.0, whole_s - (step_s * num_steps if len(points) < 2 else points[-1][1])),
         predict_s=trial.predict_s,
     )
 

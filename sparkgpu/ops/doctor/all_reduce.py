@@ -48,18 +48,15 @@ def main() -> None:
     right = bool((values == 1.0).all())
     if dist.get_rank() == 0:
         speed = _BYTES / whole_s
-        print(
-            json.dumps(
-                {
-                    "backend": dist.get_backend(),
-                    "ranks": ranks,
-                    "bytes_per_s": round(speed),
-                    "bus_bytes_per_s": round(speed * 2 * (ranks - 1) / ranks),
-                    "latency_s": few_s / max(1, 2 * (ranks - 1)),
-                    "right": right,
-                }
-            )
-        )
+        found = {
+            "backend": dist.get_backend(),
+            "ranks": ranks,
+            "bytes_per_s": round(speed),
+            "bus_bytes_per_s": round(speed * 2 * (ranks - 1) / ranks),
+            "latency_s": few_s / max(1, 2 * (ranks - 1)),
+            "right": right,
+        }
+        print(json.dumps(found))
     os._exit(0)  # destroying the group can wait for ranks that have ended
 
 

@@ -1,7 +1,7 @@
 """Trains on every device that was asked for, and says what each proved.
 
-Everything runs as a user would run it: whole runs through ``python -m sparkgpu``, and small programs of this
-folder in processes of their own. A step that fails is a line of the result; the others go on.
+Everything runs as a user would run it, through ``python -m sparkgpu``. A step that fails is a line of the
+result; the others go on.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,10 +30,9 @@ from sparkgpu.ops.doctor.check import Check, failure, not_tried, ok, warning
 
 _ROWS = 6_000
 _RUN_S, _PROGRAM_S = 400.0, 120.0
-_TREES = ("trees.ntrees=50", "trees.early_stopping_rounds=0")
 _SMALL = (
-    *_TREES, "neural.architecture=mlp", "neural.hidden=[64,64]", "neural.epochs=5", "neural.patience=0",
-    "neural.batch_size=256", "neural.dropout=0.0",
+    "trees.ntrees=50", "trees.early_stopping_rounds=0", "neural.architecture=mlp", "neural.hidden=[64,64]",
+    "neural.epochs=5", "neural.patience=0", "neural.batch_size=256", "neural.dropout=0.0",
 )  # fmt: skip
 _DEFAULT = ("neural.epochs=30", "neural.patience=0")
 _ONE_NETWORK = ('models=["neural"]', "repeats=1")
@@ -72,22 +72,16 @@ class Examination:
         """Each check, when it is done."""
         _write_table(self._table)
         yield from self._lanes()
-        self._tell("what both cost each other on one device")
-        yield _checked("both branches at once", _LOG, self._turns)
         yield from self._precisions()
         yield from self._gangs()
-        self._tell("a step that does not fit the memory")
-        yield _checked("out of memory", _DEFECT, self._out_of_memory)
 
     def _lanes(self) -> Iterator[Check]:
         """Trees and a network on every device at the same time, with proof."""
         count = len(self._devices)
         self._tell(f"trees and networks on {counted(count, 'device')} at once")
         run = self._run("lanes", self._devices, *_SMALL, f"repeats={count}")
-        for lane, device in enumerate(self._devices):
-            for model, kind in (("trees", "trees"), ("neural", "network")):
-                proof = partial(self._proof, run, model, lane, device)
-                yield _checked(f"{kind} on lane {lane}", _LOG, proof)
+        for (lane, device), model in product(enumerate(self._devices), ("trees", "neural")):
+            yield _checked(f"{model} on lane {lane}", _LOG, partial(self._proof, run, model, lane, device))
         if self._on_gpu:
             yield _planned_memory(run)
 
@@ -100,19 +94,6 @@ class Examination:
         if trial.devices != (device.name if self._on_gpu else "cpu",):
             raise TrialError(f"{found}; it trained on {listed(trial.devices)}")
         return found
-
-    def _turns(self) -> str:
-        """What it costs to train both branches on one device at once."""
-        both, *alone = (
-            self._run(f"turns-{len(models)}-{models[0]}", self._devices[:1], *_SMALL,
-                      f"models={json.dumps(models)}")
-            for models in (("trees", "neural"), ("trees",), ("neural",))
-        )  # fmt: skip
-        found = []
-        for model, kind, own in zip(("trees", "neural"), ("trees", "network"), alone, strict=True):
-            beside_s, alone_s = (seconds_text(run.trial(model).fit_s) for run in (both, own))
-            found.append(f"{kind} {beside_s} ({alone_s} alone)")
-        return ", ".join(found)
 
     def _precisions(self) -> Iterator[Check]:
         """The default network's training in every number format."""
@@ -150,13 +131,6 @@ class Examination:
             raise TrialError(f"{what}; the sums are wrong")
         return what
 
-    def _out_of_memory(self) -> str | Check:
-        found = _answer(["-m", "sparkgpu.ops.doctor.out_of_memory"], self._devices, {})
-        if not found["failures"]:
-            return warning("out of memory", "the memory did not run out", _DEFECT)
-        what = f"{found['tried']:,} rows did not fit, {found['fits']:,} did"
-        return f"{what}, after {counted(found['failures'], 'failure')}"
-
     def _run(self, name: str, devices: Sequence[Device], *settings: str) -> Run:
         """A whole run on some of the devices."""
         where = ["--cpu-lanes", str(len(devices))]
@@ -166,17 +140,16 @@ class Examination:
             "-m", "sparkgpu", "run", str(self._table), "--target", "y", *where, "--quiet", "--out",
             str(self._folder / name), *(word for setting in settings for word in ("--set", setting)),
         ]  # fmt: skip
-        _, why = _output(command, _RUN_S, {})
+        _, why = _output(command, _RUN_S, os.environ)
         return Run(self._folder / name, why)
 
 
-def _checked(name: str, fix: str, find: Callable[[], str | Check]) -> Check:
+def _checked(name: str, fix: str, find: Callable[[], str]) -> Check:
     """What `find` found, or why it failed, with the fix."""
     try:
-        found = find()
+        return ok(name, find())
     except TrialError as error:
         return failure(name, str(error), fix)
-    return ok(name, found) if isinstance(found, str) else found
 
 
 def _speed(trial: DoneTrial) -> str:
@@ -219,29 +192,26 @@ def _against(run: Run, single: Run) -> str:
 def all_reduce(devices: Sequence[Device]) -> dict[str, Any]:
     """What `sparkgpu.ops.doctor.all_reduce` measures with a rank on each device. Raises `TrialError`."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(len(devices))]
-    return _answer([*launcher, "-m", "sparkgpu.ops.doctor.all_reduce"], devices, {"OMP_NUM_THREADS": "1"})
-
-
-def _answer(arguments: Sequence[str], devices: Sequence[Device], environ: dict[str, str]) -> dict[str, Any]:
-    """What a program of this folder prints as JSON in its last line. Raises `TrialError` if it fails."""
-    visible = {
+    environ = {
+        "OMP_NUM_THREADS": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(device.visible for device in devices),
     }
     on_cpu = () if devices[0].kind == "cuda" else ("--cpu",)
-    text, why = _output([*arguments, *on_cpu], _PROGRAM_S, {**visible, **environ})
+    program = [*launcher, "-m", "sparkgpu.ops.doctor.all_reduce", *on_cpu]
+    text, why = _output(program, _PROGRAM_S, {**os.environ, **environ})
     if why:
         raise TrialError(why)
     found: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
     return found
 
 
-def _output(arguments: Sequence[str], most_s: float, environ: dict[str, str]) -> tuple[str, str]:
+def _output(arguments: Sequence[str], most_s: float, environ: Mapping[str, str]) -> tuple[str, str]:
     """What a Python program prints, and the last line of why it failed, if it did."""
     try:
         ended = subprocess.run(
             [sys.executable, *arguments], capture_output=True, text=True, timeout=most_s,
-            stdin=subprocess.DEVNULL, env={**os.environ, **environ},
+            stdin=subprocess.DEVNULL, env=environ,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "", f"it did not end within {most_s:.0f} s"

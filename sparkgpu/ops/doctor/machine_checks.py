@@ -1,4 +1,4 @@
-"""What a run needs of a machine besides GPUs: Python, packages, Java, ports, memory, disk, Slurm.
+"""What a run needs of a machine besides GPUs: Python, packages, Java, ports, memory, disk.
 
 Nothing heavy is imported: packages are looked up, not loaded.
 """
@@ -39,11 +39,9 @@ def machine_checks(machine: Machine, environ: Mapping[str, str]) -> Iterator[Che
     yield from _java(environ)
     yield _native_trees()
     yield _ports()
-    yield processor_check(machine)
     yield _memory(machine)
     yield _disk()
     yield _shared_memory()
-    yield _slurm()
 
 
 def _python() -> Check:
@@ -106,12 +104,6 @@ def _ports() -> Check:
         return failure("ports", str(error), "stop other runs, or allow programs to listen on 127.0.0.1")
 
 
-def processor_check(machine: Machine) -> Check:
-    """In which format networks train here without a GPU."""
-    how = "with bfloat16 matrix products (AMX)" if machine.has_amx else "in float32: it has no AMX"
-    return ok("processor", f"{counted(machine.cores, 'core')}; without a GPU TabM trains {how}")
-
-
 def _memory(machine: Machine) -> Check:
     found = f"{gibibytes(machine.memory_bytes)} available, {counted(machine.cores, 'core')}"
     if machine.memory_bytes < _LEAST_MEMORY:
@@ -138,11 +130,3 @@ def _shared_memory() -> Check:
     found = f"{gibibytes(size)} in {folder}"
     fix = "start the container with --shm-size 1g: ranks and loaders use it"
     return ok("shared memory", found) if size >= _LEAST_SHARED else warning("shared memory", found, fix)
-
-
-def _slurm() -> Check:
-    programs = [name for name in ("sbatch", "srun") if shutil.which(name)]
-    if len(programs) == 2:
-        job = os.environ.get("SLURM_JOB_ID")
-        return ok("Slurm", f"in job {job}" if job else "sbatch and srun are here")
-    return ok("Slurm", "not here; only `sparkgpu slurm submit` needs it")
