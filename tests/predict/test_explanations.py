@@ -15,7 +15,7 @@ from sparkgpu.core.rundir.explanations import Explanations, Importance, read_exp
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.predict.explain.columns import user_columns
-from sparkgpu.predict.explain.ranking import differs
+from sparkgpu.predict.explain.importance import differs
 from sparkgpu.predict.explain.run import explain
 from sparkgpu.predict.explain.sample import draw_sample
 from sparkgpu.score import metrics

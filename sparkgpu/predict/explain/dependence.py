@@ -5,16 +5,20 @@ N rows, P points of a grid, L levels, G classes or 1.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.explanations import ColumnImportance, Dependence
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import Feature, TableSchema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.explain.columns import Column, Places
-from sparkgpu.predict.explain.models import Grid, Models
+from sparkgpu.predict.explain.models import AskedModel, Models
+from sparkgpu.predict.explain.sample import Sample
 from sparkgpu.score.rows import FloatArray
 
 DRAWN = 6
@@ -30,6 +34,21 @@ _ENDS = (0.01, 0.99)  # beyond them lie too few rows or values to say anything
 _MISSING = "(missing)"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Grid:
+    """The values of one feature that all rows get, one after the other, and how people see them.
+
+    The rows `from_P` of the sample have them in the columns `places`. `at` are numbers or levels; `deciles`
+    or `shares` tell where the rows lie.
+    """
+
+    places: Places
+    from_P: NDArray[np.int64]
+    at: tuple[float, ...] | tuple[str, ...]
+    deciles: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
+
+
 def dependence_of(
     own: Models,
     columns: Sequence[Column],
@@ -38,31 +57,45 @@ def dependence_of(
 ) -> tuple[Dependence, ...]:
     """The curves of the leading columns; of a timestamp, that of its part that moves them most."""
     by_name = {column.name: column for column in columns}
-    leading = [by_name[one.column] for one in importances[:DRAWN]]
-    drawable = [
-        (column.name, feature, grid)
-        for column in leading
-        for feature, places in column.features
-        if (grid := grid_of(feature, places, own.sample.rows))
-    ]
-    curves = own.drawn([grid for *_, grid in drawable], DRAWN_ROWS)
+    leading = [one.column for one in importances[:DRAWN]]
     found: dict[str, tuple[float, Dependence]] = {}
-    for number, (name, feature, grid) in enumerate(drawable):
-        if number in curves:
-            moves, dependence = _one(own.schema, name, feature, grid, curves[number], pair)
-            if name not in found or moves > found[name][0]:
-                found[name] = moves, dependence
-    missing = [column.name for column in leading if column.name not in found]
+    for name in leading:
+        for feature, places in by_name[name].features:
+            grid = _grid(feature, places, own.sample.rows)
+            curves = {} if grid is None else _curves(own, grid)
+            if grid is not None and curves:
+                moves, dependence = _one(own.schema, name, feature, grid, curves, pair)
+                if name not in found or moves > found[name][0]:
+                    found[name] = moves, dependence
+    missing = [name for name in leading if name not in found]
     if missing:
         own.notes.append(f"There was no time to draw, or nothing to draw, for {listed(missing)}.")
     return tuple(dependence for _, dependence in found.values())
+
+
+def _curves(own: Models, grid: _Grid) -> dict[str, FloatArray]:
+    """By model: the mean predictions along the grid (P, G), if there is time for them."""
+    asked = len(grid.at) * DRAWN_ROWS
+    return {
+        model.name: _curve(model, own.sample, grid)
+        for model in own.models
+        if time.time() + asked * model.row_s <= own.until
+    }
+
+
+def _curve(model: AskedModel, sample: Sample, grid: _Grid) -> FloatArray:
+    points, size = len(grid.at), min(DRAWN_ROWS, len(sample))
+    changed = sample.changed(np.tile(np.arange(size), points), grid.places, np.repeat(grid.from_P, size))
+    weight_N = sample.weight_N[:size]
+    parts = np.split(model.predict(changed), points)
+    return np.stack([np.atleast_1d(np.average(values, axis=0, weights=weight_N)) for values in parts])
 
 
 def _one(
     schema: TableSchema,
     column: str,
     feature: Feature,
-    grid: Grid,
+    grid: _Grid,
     curves: Mapping[str, FloatArray],
     pair: tuple[str, str] | None,
 ) -> tuple[float, Dependence]:
@@ -82,41 +115,37 @@ def _one(
     )
 
 
-def grid_of(feature: Feature, places: Places, rows: Rows) -> Grid | None:
+def _grid(feature: Feature, places: Places, rows: Rows) -> _Grid | None:
     """Quantiles of a number, or the most frequent levels; None if all rows have the same value."""
-    if feature.kind == "numeric":
-        return _of_numbers(places.numeric[0], rows)
-    return _of_levels(feature, places, rows)
-
-
-def _of_numbers(place: int, rows: Rows) -> Grid | None:
-    value_N = rows.numeric_NF[:, place]
+    if feature.kind == "categorical":
+        return _of_levels(feature, places, rows)
+    value_N = rows.numeric_NF[:, places.numeric[0]]
+    found_P, first_P = np.unique(value_N, return_index=True)
+    found_P, first_P = found_P[np.isfinite(found_P)], first_P[np.isfinite(found_P)]
     value_N = value_N[np.isfinite(value_N)]
-    found_P = np.unique(value_N)
     if len(found_P) > _MOST_POINTS:
         # Where the rows are, and where else values are: nine rows of ten may have a 0. Only values that
         # occur, since between two whole numbers a model may jump where no row ever is.
         shares = np.linspace(*_ENDS, _MOST_POINTS // 2)
-        by_rows, by_values = (np.quantile(own, shares, method="nearest") for own in (value_N, found_P))
-        found_P = np.unique(np.concatenate([by_rows, by_values]))
+        chosen = [np.quantile(own, shares, method="nearest") for own in (value_N, found_P)]
+        kept_P = np.isin(found_P, np.concatenate(chosen))
+        found_P, first_P = found_P[kept_P], first_P[kept_P]
     if len(found_P) < 2:
         return None
     deciles = np.quantile(value_N, np.linspace(0.1, 0.9, 9))
-    return Grid(numeric=((place, found_P),), at=tuple(found_P.tolist()), deciles=tuple(deciles.tolist()))
+    return _Grid(places=places, from_P=first_P, at=tuple(found_P.tolist()), deciles=tuple(deciles.tolist()))
 
 
-def _of_levels(feature: Feature, places: Places, rows: Rows) -> Grid | None:
-    """A level's mean targets come from a row that has it."""
-    (place,) = places.codes
-    code_N = rows.codes_NK[:, place]
+def _of_levels(feature: Feature, places: Places, rows: Rows) -> _Grid | None:
+    code_N = rows.codes_NK[:, places.codes[0]]
     code_L, first_L, count_L = np.unique(code_N, return_index=True, return_counts=True)
     kept_P = np.sort(np.argsort(-count_L, kind="stable")[:_MOST_LEVELS])
     if len(kept_P) < 2:
         return None
     names = [*feature.levels, _MISSING]  # code -1 is a missing value
-    return Grid(
-        numeric=tuple((own, rows.numeric_NF[first_L[kept_P], own]) for own in places.numeric),
-        codes=((place, code_L[kept_P]),),
+    return _Grid(
+        places=places,
+        from_P=first_L[kept_P],
         at=tuple(names[code] for code in code_L[kept_P]),
         shares=tuple((count_L[kept_P] / len(code_N)).tolist()),
     )

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import time
 
-from sparkgpu.core.errors import TrialError, described
-from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.rundir.explanations import ExplainedModel, Explanations
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, finished_results
-from sparkgpu.core.table.schema import TableSchema, read_schema
+from sparkgpu.core.rundir.results import finished_results
+from sparkgpu.core.table.schema import read_schema
 from sparkgpu.predict.explain.columns import user_columns
 from sparkgpu.predict.explain.dependence import DRAWN_ROWS, MOST_ASKED, dependence_of
-from sparkgpu.predict.explain.importance import importances
-from sparkgpu.predict.explain.models import AskedModel, Models
-from sparkgpu.predict.explain.ranking import pair_of, ranked
-from sparkgpu.predict.explain.sample import Sample, draw_sample
+from sparkgpu.predict.explain.importance import importances, pair_of, ranked
+from sparkgpu.predict.explain.models import Models, load_models
+from sparkgpu.predict.explain.sample import draw_sample
 from sparkgpu.score.metrics import primary
-from sparkgpu.trials.engine import load_fitted
 
 _ROWS = 1_500
 _SECONDS = 7.0
@@ -43,7 +39,7 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     schema = read_schema(paths)
     seed = results.trials[0].seed if results.trials else 0
     sample = draw_sample(paths, schema, _ROWS, seed)
-    models, notes = _loaded(paths, results, schema, sample, start + _LOADED_BY * most_s)
+    models, notes = load_models(paths, results, schema, sample, start + _LOADED_BY * most_s)
     until = start + most_s
     if seconds is None:
         until = min(max(start + _SECONDS, time.time() + _WORK_S), until)
@@ -71,34 +67,3 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
         dependence=dependence,
         notes=tuple(own.notes),
     )
-
-
-def _loaded(
-    paths: RunPaths, results: Results, schema: TableSchema, sample: Sample, by: float
-) -> tuple[list[AskedModel], list[str]]:
-    """The first finished trial of each model that is no blend, and what to say about the others."""
-    loaded, notes, refused = [], [], {}
-    for model in results.models:
-        done = results.done(model.name)
-        if not done or model.weights is not None:
-            continue
-        first = done[0]
-        if len(done) > 1:
-            notes.append(f"{model.name} has {len(done)} finished trials; the first, {first.name}, is shown.")
-        try:
-            _check_time(by)
-            with importing():
-                fitted = load_fitted(first.engine, paths.trial(first.name).root, schema)
-            asked = AskedModel(model.name, first, fitted, schema, sample)
-            _check_time(by)
-        except Exception as error:  # whatever is wrong with one file, the others can be asked
-            refused[model.name] = described(error)["message"]
-        else:
-            loaded.append(asked)
-    notes += [f"{name} is left out: {reason.rstrip('.')}." for name, reason in refused.items()]
-    return loaded, notes
-
-
-def _check_time(by: float) -> None:
-    if time.time() > by:
-        raise TrialError("the time was over")

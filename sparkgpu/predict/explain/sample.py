@@ -14,6 +14,7 @@ from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import RowGroups, Rows, joined
 from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.predict.explain.columns import Places
 from sparkgpu.score.predictions import user_weights
 from sparkgpu.score.rows import FloatArray
 
@@ -32,6 +33,14 @@ class Sample:
 
     def first(self, rows: int) -> Sample:
         return Sample(rows=self.rows.part(slice(rows)), weight_N=self.weight_N[:rows])
+
+    def changed(self, row_N: NDArray[np.int64], places: Places, from_N: NDArray[np.int64]) -> Rows:
+        """The rows `row_N`, whose columns in `places` are those of the rows `from_N`."""
+        rows = self.rows.part(row_N)
+        numeric, codes = list(places.numeric), list(places.codes)
+        rows.numeric_NF[:, numeric] = self.rows.numeric_NF[np.ix_(from_N, numeric)]
+        rows.codes_NK[:, codes] = self.rows.codes_NK[np.ix_(from_N, codes)]
+        return rows
 
 
 def draw_sample(paths: RunPaths, schema: TableSchema, rows: int, seed: int) -> Sample:
