@@ -8,7 +8,7 @@ N rows, C classes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import DataError
-from sparkgpu.core.table.source import COMPRESSED, Source, find_source
+from sparkgpu.core.table.source import find_source
 from sparkgpu.core.words import counted
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.output import PredictionFile, check_output
-from sparkgpu.predict.readers import Reader, reader_of, refusing_unreadable
+from sparkgpu.predict.readers import reader_of, refusing_unreadable
 from sparkgpu.prepare.column_values import as_float64, numbers
 from sparkgpu.prepare.encoding import labels
 from sparkgpu.score import compare, metrics
@@ -123,14 +122,14 @@ def predict_source(
     read = reader_of(found, "Use spark-submit jobs/predict.py, or model.transform(frame) of sparkgpu.load.")
     schema, encoder = model.schema, model.encoder()
     own = [schema.target, *([schema.weight] if schema.weight else [])]
-    columns = None if keep_columns else [*encoder.columns, *own]
+    columns = None if keep_columns else list(dict.fromkeys([*encoder.columns, *own]))
     rows, scored, start = 0, None, time.perf_counter()
     with refusing_unreadable(found), PredictionFile(out, schema) as file:
-        for batch in _batches(read, found, columns):
+        for batch in filter(len, read(found, columns)):
             names = batch.schema.names
             if rows == 0:
-                if not set(encoder.columns) <= set(names):
-                    encoder.check(_all_names(read, found), found.name)
+                if not set(encoder.columns) <= set(names):  # the error names all columns of the source
+                    encoder.check(next(iter(read(found, None))).schema.names, found.name)
                 weight = schema.weight if schema.weight in names else None
                 scored = _Scored(model=model, weight=weight) if schema.target in names else None
             values = model.values(batch, encoder)
@@ -149,38 +148,6 @@ def predict_source(
             *model.notes,
             *encoder.findings.sentences(),
             *(scored.notes() if scored is not None else ()),
-            *_same_table(model, found, rows),
         ),
         score=scored.score() if scored is not None else None,
     )
-
-
-def _same_table(model: FittedModel, source: Source, rows: int) -> list[str]:
-    """A warning if these are the rows of the run itself: most of them were trained on."""
-    schema = model.schema
-    same = _without_endings(schema.source) == _without_endings(source.name)
-    if not same or rows != schema.rows + schema.rows_refused:
-        return []
-    return [
-        "this looks like the table of the run, so most of its rows were trained on; the run's report holds "
-        "the metrics of its test rows"
-    ]
-
-
-def _without_endings(name: str) -> str:
-    """The name of a table's file, whatever its format: the same rows may come in another one."""
-    endings = {*COMPRESSED, *(ending for entry in FORMATS.all() for ending in entry.endings)}
-    path = Path(name)
-    while path.suffix.lower() in endings:
-        path = path.with_suffix("")
-    return path.name
-
-
-def _batches(read: Reader, source: Source, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    wanted = None if columns is None else list(dict.fromkeys(columns))
-    return (batch for batch in read(source, wanted) if batch.num_rows)
-
-
-def _all_names(read: Reader, source: Source) -> list[str]:
-    """All columns of the source, so that an error can name them."""
-    return list(next(iter(read(source, None))).schema.names)

@@ -10,7 +10,6 @@ N rows (B of a batch), F numeric features, K categorical features, G transformed
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import tempfile
 import warnings
@@ -35,7 +34,7 @@ from sparkgpu.neural.preprocess import (
     bend,
     middle_and_unit,
 )
-from sparkgpu.predict.onnx_columns import input_name, words_of
+from sparkgpu.predict.onnx_columns import input_name, inputs_of, save_onnx, words_of
 
 _OPSET = 18
 _EXAMPLE_ROWS = 3
@@ -63,9 +62,7 @@ def network_as_onnx(model: TabularModel, schema: TableSchema, file: Path, temper
     with tempfile.TemporaryDirectory(prefix="sparkgpu-onnx-") as folder:
         core = Path(folder) / "core.onnx"
         _export_core(_Core(model, temperature).eval(), schema, core)
-        whole = _with_columns(onnx.load(core), schema)
-    onnx.checker.check_model(whole)
-    onnx.save(whole, file)
+        save_onnx(_with_columns(onnx.load(core), schema), schema, file)
 
 
 class _Core(nn.Module):
@@ -214,34 +211,22 @@ def _silent() -> Iterator[None]:
 
 def _with_columns(core: Any, schema: TableSchema) -> Any:
     """The model with one input for each feature, in front of the two matrices."""
-    from onnx import TensorProto, helper
+    from onnx import helper
 
-    graph = core.graph
-    nodes, inputs = [], []
+    graph, nodes = core.graph, []
     parts: dict[str, list[str]] = {_NUMBERS: [], _CODES: []}
     for feature in schema.features:
         name = input_name(feature)
-        is_words = feature.kind == "categorical"
-        inputs.append(
-            helper.make_tensor_value_info(
-                name, TensorProto.STRING if is_words else TensorProto.FLOAT, ["rows", 1]
-            )
-        )
-        if not is_words:
+        if feature.kind == "numeric":
             parts[_NUMBERS].append(name)
             continue
         keys, codes, other = words_of(feature, {word: i for i, word in enumerate(feature.levels)}, -1)
         nodes.append(
             helper.make_node(
-                "LabelEncoder",
-                [name],
-                [f"{name} code"],
-                domain="ai.onnx.ml",
-                keys_strings=keys,
-                values_int64s=codes,
-                default_int64=other,
+                "LabelEncoder", [name], [f"{name} code"], domain="ai.onnx.ml",
+                keys_strings=keys, values_int64s=codes, default_int64=other,
             )
-        )
+        )  # fmt: skip
         parts[_CODES].append(f"{name} code")
     used = {value.name for value in graph.input}
     for matrix, columns in parts.items():
@@ -250,10 +235,7 @@ def _with_columns(core: Any, schema: TableSchema) -> Any:
     for node in reversed(nodes):
         graph.node.insert(0, node)
     del graph.input[:]
-    graph.input.extend(inputs)
+    graph.input.extend(inputs_of(schema))
     if all(one.domain != "ai.onnx.ml" for one in core.opset_import):
         core.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
-    helper.set_model_props(
-        core, {"classes": json.dumps(schema.classes), "target": schema.target, "task": schema.task}
-    )
     return core

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from sparkgpu.core.table.schema import Feature, TableSchema
 from sparkgpu.h2o.mojo_booster import BoosterModel
 from sparkgpu.h2o.mojo_file import Description
-from sparkgpu.predict.onnx_columns import input_name, words_of
+from sparkgpu.predict.onnx_columns import input_name, inputs_of, save_onnx, words_of
 
 _OPSETS = {"": 18, "ai.onnx.ml": 3}
 _IR_VERSION = 9
@@ -28,7 +29,6 @@ def trees_as_onnx(model: BoosterModel, schema: TableSchema, file: Path, temperat
 
     Raises ImportError if onnx is not installed.
     """
-    import onnx
     from onnx import TensorProto, helper
 
     graph = _Graph()
@@ -36,32 +36,14 @@ def trees_as_onnx(model: BoosterModel, schema: TableSchema, file: Path, temperat
     output = graph.predictions(
         matrix, json.loads(model.booster.save_raw("json"))["learner"], schema, temperature
     )
-    is_regression = not schema.classes
-    shape: list[str | int | None] = ["rows"] if is_regression else ["rows", len(schema.classes)]
-    inputs = [
-        helper.make_tensor_value_info(
-            input_name(feature),
-            TensorProto.STRING if feature.kind == "categorical" else TensorProto.FLOAT,
-            ["rows", 1],
-        )
-        for feature in schema.features
-    ]
+    shape: list[str | int | None] = ["rows", len(schema.classes)] if schema.classes else ["rows"]
+    outputs = [helper.make_tensor_value_info(output, TensorProto.DOUBLE, shape)]
     made = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "trees",
-            inputs,
-            [helper.make_tensor_value_info(output, TensorProto.DOUBLE, shape)],
-            graph.constants,
-        ),
+        helper.make_graph(graph.nodes, "trees", inputs_of(schema), outputs, graph.constants),
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()],
         ir_version=_IR_VERSION,
     )
-    helper.set_model_props(
-        made, {"classes": json.dumps(schema.classes), "target": schema.target, "task": schema.task}
-    )
-    onnx.checker.check_model(made)
-    onnx.save(made, file)
+    save_onnx(made, schema, file)
 
 
 class _Graph:
@@ -156,31 +138,28 @@ class _Graph:
 def _ensemble(learner: Mapping[str, Any], schema: TableSchema) -> dict[str, Any]:
     """The attributes of the operator: all nodes of all trees, one list for each of their properties."""
     model = learner["gradient_booster"]["model"]
-    found: dict[str, list[Any]] = {
-        name: []
-        for name in (
-            "nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_modes", "nodes_values",
-            "nodes_truenodeids", "nodes_falsenodeids", "nodes_missing_value_tracks_true", "target_treeids",
-            "target_nodeids", "target_ids", "target_weights",
-        )
-    }  # fmt: skip
+    found: dict[str, list[Any]] = defaultdict(list)
+
+    def add(**values: Any) -> None:
+        for name, value in values.items():
+            found[name].append(value)
+
     for number, (tree, group) in enumerate(zip(model["trees"], model["tree_info"], strict=True)):
         left, right = tree["left_children"], tree["right_children"]
         for node, (begin, end) in enumerate(zip(left, right, strict=True)):
-            is_leaf = begin < 0
-            found["nodes_treeids"].append(number)
-            found["nodes_nodeids"].append(node)
-            found["nodes_featureids"].append(0 if is_leaf else tree["split_indices"][node])
-            found["nodes_modes"].append("LEAF" if is_leaf else "BRANCH_LT")
-            found["nodes_values"].append(0.0 if is_leaf else tree["split_conditions"][node])
-            found["nodes_truenodeids"].append(0 if is_leaf else begin)
-            found["nodes_falsenodeids"].append(0 if is_leaf else end)
-            found["nodes_missing_value_tracks_true"].append(0 if is_leaf else int(tree["default_left"][node]))
+            is_leaf, value = begin < 0, tree["split_conditions"][node]
+            add(
+                nodes_treeids=number,
+                nodes_nodeids=node,
+                nodes_featureids=0 if is_leaf else tree["split_indices"][node],
+                nodes_modes="LEAF" if is_leaf else "BRANCH_LT",
+                nodes_values=0.0 if is_leaf else value,
+                nodes_truenodeids=0 if is_leaf else begin,
+                nodes_falsenodeids=0 if is_leaf else end,
+                nodes_missing_value_tracks_true=0 if is_leaf else int(tree["default_left"][node]),
+            )
             if is_leaf:
-                found["target_treeids"].append(number)
-                found["target_nodeids"].append(node)
-                found["target_ids"].append(group)
-                found["target_weights"].append(tree["split_conditions"][node])
+                add(target_treeids=number, target_nodeids=node, target_ids=group, target_weights=value)
     outputs = len(schema.classes) if schema.task == "multiclass" else 1
     base = base_margins(learner, schema)
     return {**found, "n_targets": outputs, "aggregate_function": "SUM", "base_values": base}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,7 +86,7 @@ def log_run(run_dir: Path, uri: str) -> str:
     mlflow.set_tracking_uri(uri)
     mlflow.set_experiment(_EXPERIMENT)
     with mlflow.start_run(run_name=results.run.name) as run:
-        mlflow.log_params(dict(_parameters(paths)))
+        mlflow.log_params(_parameters(paths))
         mlflow.set_tags({"target": results.data.target, "task": results.data.task})
         mlflow.log_metrics(dict(_metrics(results)))
         for trial in results.done():
@@ -178,17 +178,12 @@ def _add_number(columns: dict[str, Any], feature: Feature, value_N: Any) -> None
         columns[feature.source] = pd.to_datetime(pd.Series(seconds_N), unit="s")
 
 
-def _parameters(paths: RunPaths) -> Iterator[tuple[str, str]]:
+def _parameters(paths: RunPaths) -> dict[str, str]:
     """The keys of ``run.toml`` with their values."""
+    import pandas as pd
 
-    def flat(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-        for key, value in section.items():
-            if isinstance(value, Mapping):
-                yield from flat(value, f"{prefix}{key}.")
-            else:
-                yield prefix + key, str(value)[:500]
-
-    yield from flat(tomllib.loads(paths.config.read_text(encoding="utf-8")), "")
+    (found,) = pd.json_normalize(tomllib.loads(paths.config.read_text(encoding="utf-8"))).to_dict("records")
+    return {str(key): str(value)[:500] for key, value in found.items()}
 
 
 def _metrics(results: Results) -> Iterator[tuple[str, float]]:

@@ -1,11 +1,13 @@
-"""The inputs of an exported file: one for each feature, words as strings."""
+"""What exported files in ONNX share: an input for each feature, words as strings, and the metadata."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
-from sparkgpu.core.table.schema import OTHER_LEVEL, Feature
+from sparkgpu.core.table.schema import OTHER_LEVEL, Feature, TableSchema
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -13,6 +15,17 @@ NumberT = TypeVar("NumberT", int, float)
 def input_name(feature: Feature) -> str:
     """The user's column, or the name in the run's table of a feature made from one."""
     return feature.name if feature.part else feature.source
+
+
+def inputs_of(schema: TableSchema) -> list[Any]:
+    """The inputs (N, 1) of a file, in the order of the features."""
+    from onnx import TensorProto, helper
+
+    kinds = {"categorical": TensorProto.STRING, "numeric": TensorProto.FLOAT}
+    return [
+        helper.make_tensor_value_info(input_name(feature), kinds[feature.kind], ["rows", 1])
+        for feature in schema.features
+    ]
 
 
 def words_of(
@@ -23,9 +36,15 @@ def words_of(
     An empty word is a missing value, unless it is a level.
     """
     other = number.get(OTHER_LEVEL, missing) if OTHER_LEVEL in feature.levels else missing
-    keys = list(feature.levels)
-    found: list[NumberT] = [number.get(level, missing) for level in keys]
-    if "" not in keys:
-        keys.append("")
-        found.append(missing)
-    return keys, found, other
+    found = {"": missing, **{level: number.get(level, missing) for level in feature.levels}}
+    return [*found], [*found.values()], other
+
+
+def save_onnx(model: Any, schema: TableSchema, file: Path) -> None:
+    """Write a model with the table's target and classes in its metadata."""
+    import onnx
+
+    about = {"classes": json.dumps(schema.classes), "target": schema.target, "task": schema.task}
+    onnx.helper.set_model_props(model, about)
+    onnx.checker.check_model(model)
+    onnx.save(model, file)
