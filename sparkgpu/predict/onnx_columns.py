@@ -36,7 +36,10 @@ def words_of(
     An empty word is a missing value, unless it is a level.
     """
     other = number.get(OTHER_LEVEL, missing) if OTHER_LEVEL in feature.levels else missing
-    found = {"": missing, **{level: number.get(level, missing) for level in feature.levels}}
+    found: dict[str, NumberT] = {
+        "": missing,
+        **{level: number.get(level, missing) for level in feature.levels},
+    }
     return [*found], [*found.values()], other
 
 

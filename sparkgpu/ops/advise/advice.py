@@ -82,8 +82,11 @@ def _assumptions(found: MachineSpeed, plan: Plan) -> tuple[str, ...]:
     sample, trained, expected = found.sample, [], []
     for name, piece in found.pieces.items():
         parameters = found.resolved.of(name)
-        is_network = isinstance(parameters, NeuralParameters)
-        most, unit = (parameters.epochs, "epochs") if is_network else (parameters.ntrees, "rounds")
+        most, unit = (
+            (parameters.epochs, "epochs")
+            if isinstance(parameters, NeuralParameters)
+            else (parameters.ntrees, "rounds")
+        )
         trained.append(f"{name} {piece.steps:.0f} {unit}")
         left = expected_steps(parameters, found.size)
         stops = f"early stopping leaves {name} {left} of {most} {unit}"

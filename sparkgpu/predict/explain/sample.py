@@ -37,9 +37,10 @@ class Sample:
     def changed(self, row_N: NDArray[np.int64], places: Places, from_N: NDArray[np.int64]) -> Rows:
         """The rows `row_N`, whose columns in `places` are those of the rows `from_N`."""
         rows = self.rows.part(row_N)
-        numeric, codes = list(places.numeric), list(places.codes)
-        rows.numeric_NF[:, numeric] = self.rows.numeric_NF[np.ix_(from_N, numeric)]
-        rows.codes_NK[:, codes] = self.rows.codes_NK[np.ix_(from_N, codes)]
+        for place in places.numeric:
+            rows.numeric_NF[:, place] = self.rows.numeric_NF[from_N, place]
+        for place in places.codes:
+            rows.codes_NK[:, place] = self.rows.codes_NK[from_N, place]
         return rows
 
 
