@@ -36,11 +36,9 @@ def words_of(
     An empty word is a missing value, unless it is a level.
     """
     other = number.get(OTHER_LEVEL, missing) if OTHER_LEVEL in feature.levels else missing
-    found: dict[str, NumberT] = {
-        "": missing,
-        **{level: number.get(level, missing) for level in feature.levels},
-    }
-    return [*found], [*found.values()], other
+    found = {"": missing}
+    found.update((level, number.get(level, missing)) for level in feature.levels)
+    return list(found), list(found.values()), other
 
 
 def save_onnx(model: Any, schema: TableSchema, file: Path) -> None:
