@@ -17,7 +17,7 @@ from sparkgpu.core.table.rows import files_of
 from sparkgpu.core.table.schema import FOLD, LABEL, WEIGHT, SplitName, TableSchema
 from sparkgpu.h2o.client_internals import frame_of
 from sparkgpu.h2o.cloud import Cloud
-from sparkgpu.h2o.layout import choose_layout, one_node_note, write_pieces
+from sparkgpu.h2o.layout import CHUNKS_PER_NODE, MOST_VALUES, one_node_note, why_one_node, write_pieces
 
 if TYPE_CHECKING:
     from h2o import H2OFrame
@@ -39,13 +39,13 @@ class H2OTables:
         self._frames: dict[str, H2OFrame] = {}
         self._coded: dict[object, H2OFrame] = {}
         rows = schema.splits["train"]
-        self._layout = choose_layout(
+        self._note = why_one_node(
             train_rows=rows,
             least_rows=rows // schema.folds if schema.folds else min(rows, schema.splits["valid"]),
-            columns=len(schema.features),
             nodes=len(cloud.nodes),
-            threads=cloud.threads,
         )
+        all_train = len(cloud.nodes) > 1 and not self._note
+        self._cuts = all_train and rows * len(schema.features) <= MOST_VALUES
 
     def coded(self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[int]]) -> H2OFrame:
         """The rows that a trial uses for training, validation or testing.
@@ -68,8 +68,8 @@ class H2OTables:
 
         It checks where the rows really are, since a node without validation rows would make H2O wait forever.
         """
-        if len(self._nodes) == 1 or self._layout.note:
-            return self._layout.note
+        if len(self._nodes) == 1 or self._note:
+            return self._note
         if all(self._nodes <= _nodes_of(frame) for frame in (train, valid)):
             return None
         return one_node_note(len(self._nodes), "H2O put no rows on some of the others")
@@ -78,10 +78,11 @@ class H2OTables:
         if split not in self._frames:
             folder = self._paths.split(split)
             files = files_of(folder)
-            if self._layout.pieces:
-                files = write_pieces(files, self._scratch / f"pieces-{split}", self._layout.pieces)
+            if self._cuts:
+                pieces = CHUNKS_PER_NODE * len(self._nodes)
+                files = write_pieces(files, self._scratch / f"pieces-{split}", pieces)
             setup = h2o.parse_setup(h2o.lazy_import([str(file) for file in files]), header=0)
-            if self._layout.pieces:  # each is one chunk; H2O has a rule of its own for other files
+            if self._cuts:  # each is one chunk; H2O has a rule of its own for other files
                 setup["chunk_size"] = max(file.stat().st_size for file in files)
             self._frames[split] = h2o.parse_raw(setup, first_line_is_header=setup["check_header"])
         return self._frames[split]

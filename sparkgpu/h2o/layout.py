@@ -15,70 +15,37 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.words import counted
 
 # Nodes wait for each other several times in each tree. Two nodes with one thread each, on one machine, took
 # 1.1 to 2.5 times as long as one node with 14,000 training rows, and 0.9 times as long with 34,000.
 MIN_ROWS_PER_NODE = 10_000
-# So that no chunk is empty, also for the rows of a fold.
-_MIN_ROWS_PER_CHUNK = 100
-_MOST_ROWS_PER_CHUNK = 131_072
+CHUNKS_PER_NODE = 31  # 1 + 2 + 4 + 8 + 16: all nodes hold equally many
+_MIN_ROWS_PER_CHUNK = 10  # so that no chunk is empty, also for the rows of a fold
 # One process rewrites the files. Above this many values that would delay the run by more than seconds, and
 # H2O itself cuts files of that size into chunks for all nodes.
-_MOST_VALUES = 100_000_000
+MOST_VALUES = 100_000_000
 _BATCH_ROWS = 16_384
 
 
-class Layout(Record):
-    """How H2O gets a table: each split in `pieces` files (None: its present files), for `nodes` nodes.
-
-    With one node the rows keep their order. `note` tells why fewer nodes are used than exist.
-    """
-
-    nodes: int
-    pieces: int | None = None
-    note: str | None = None
-
-
-def choose_layout(*, train_rows: int, least_rows: int, columns: int, nodes: int, threads: int) -> Layout:
-    """The layout for a cloud of `nodes` nodes with `threads` threads each.
+def why_one_node(*, train_rows: int, least_rows: int, nodes: int) -> str | None:
+    """Why only one of several nodes can train on a table; None if all can.
 
     `least_rows` is the size of the smallest set of rows for training or validation; with folds that is not a
     whole split.
     """
     if nodes == 1:
-        return Layout(nodes=1)
+        return None
     if train_rows < nodes * MIN_ROWS_PER_NODE:
-        return Layout(
-            nodes=1, note=one_node_note(nodes, f"{train_rows:,} training rows are too few for more")
-        )
-    useful = [count for count in _chunks_per_node() if count * nodes * _MIN_ROWS_PER_CHUNK <= least_rows]
-    if not useful:
-        reason = f"{least_rows:,} rows to train or validate on are too few for more"
-        return Layout(nodes=1, note=one_node_note(nodes, reason))
-    if train_rows * columns > _MOST_VALUES:
-        return Layout(nodes=nodes)
-    wanted = (
-        count
-        for count in _chunks_per_node()
-        if count >= threads and count * nodes * _MOST_ROWS_PER_CHUNK >= train_rows
-    )
-    return Layout(nodes=nodes, pieces=nodes * min(next(wanted), max(useful)))
+        return one_node_note(nodes, f"{train_rows:,} training rows are too few for more")
+    if least_rows < nodes * CHUNKS_PER_NODE * _MIN_ROWS_PER_CHUNK:
+        return one_node_note(nodes, f"{least_rows:,} rows to train or validate on are too few for more")
+    return None
 
 
 def one_node_note(nodes: int, reason: str) -> str:
     """The trial's note if not all nodes trained."""
     return f"trained on one of {counted(nodes, 'H2O node')}: {reason}"
-
-
-def _chunks_per_node(most: int = 4_096) -> Iterator[int]:
-    """The numbers of chunks per node for which all nodes hold equally many."""
-    held, round_ = 0, 1
-    while held < most:
-        held += round_
-        yield held
-        round_ = min(2 * round_, 16)
 
 
 def write_pieces(files: Sequence[Path], folder: Path, pieces: int) -> list[Path]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkgpu.h2o.startup import Gateway, JvmSettings, StartingJvm, catalog_class_path, jvm
+from sparkgpu.h2o.startup import Gateway, JvmSettings, catalog_class_path, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,14 +28,12 @@ def spark_session(
     port_base: int,
     catalog: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
-    starting: StartingJvm | None = None,
 ) -> Iterator[SparkSession]:
     """Start a JVM and a Spark session in it; both end with the block.
 
     `scratch` must be private to the user (mode 0700): it holds temporary files, shuffle data and Sparkling
     Water's login file. `catalog` opens the user's table catalog (Hive support and the site configuration of
-    ``SPARK_CONF_DIR``). `meanwhile` is called while the JVM starts. `starting` is a JVM that was
-    launched before, with these settings and without a catalog. Raises `DeviceError` if no JVM starts.
+    ``SPARK_CONF_DIR``). `meanwhile` is called while the JVM starts. Raises `DeviceError` if no JVM starts.
     """
     settings = JvmSettings(
         heap_bytes=heap_bytes,
@@ -43,7 +41,7 @@ def spark_session(
         scratch=scratch,
         class_path=catalog_class_path() if catalog else (),
     )
-    with jvm(settings, meanwhile=meanwhile, starting=starting) as gateway:
+    with jvm(settings, meanwhile=meanwhile) as gateway:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # used by the tasks that write the table
         conf = _settings(scratch, threads, port_base, catalog)
         with session_in(gateway, name, f"local[{threads}]", conf, catalog=catalog) as session:

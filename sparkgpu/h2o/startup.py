@@ -52,7 +52,6 @@ UTF8 = "-Dfile.encoding=UTF-8"
 FASTER_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 """Skips Arrow's bounds checks, which take a tenth of the time; Spark already respects the bounds."""
 
-
 FRONT_JAR = Path(__file__).parent / "jars" / "front.jar"
 """Our own classes, which `sparkgpu.h2o.build_jar` compiles from the sources beside it."""
 
@@ -177,69 +176,15 @@ class Gateway(NamedTuple):
     secret: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartingJvm:
-    """A JVM with Spark's py4j server that is starting; it writes its port to the file `info`."""
-
-    process: subprocess.Popen[bytes]
-    info: Path
-    java_home: Path
-
-    def ready(self) -> Gateway:
-        """Wait until it has started. Raises `DeviceError` if it ends early or does not start in time."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self.info.exists():
-            if self.process.poll() is not None:
-                raise DeviceError(
-                    f"the Java in {self.java_home} ended with status {self.process.returncode} before Spark "
-                    "was up; its last output is in the lane's log."
-                )
-            if time.monotonic() > deadline:
-                raise DeviceError(
-                    f"the Java in {self.java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s."
-                )
-            time.sleep(_LOOK_S)
-        data = self.info.read_bytes()  # complete, since Spark writes it under another name and renames it
-        self.info.unlink()
-        port, length = struct.unpack_from("!ii", data)
-        return Gateway(port, data[8 : 8 + length].decode())
-
-    def close(self) -> None:
-        """Close its standard input, which ends it, and kill it if it does not end then."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(timeout=_END_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            reap(self.process)
-
-
 @contextmanager
 def jvm(
-    settings: JvmSettings,
-    *,
-    address: str = "127.0.0.1",
-    meanwhile: Callable[[], None] = lambda: None,
-    starting: StartingJvm | None = None,
+    settings: JvmSettings, *, address: str = "127.0.0.1", meanwhile: Callable[[], None] = lambda: None
 ) -> Iterator[Gateway]:
-    """A JVM (see `launch_jvm`) that ends with the block; `meanwhile` is called while it starts.
+    """A JVM with Spark's py4j server that ends with the block; `meanwhile` is called while it starts.
 
-    `starting` is one that was launched before with these settings.
-    """
-    starting = starting or launch_jvm(settings, address)
-    try:
-        meanwhile()
-        yield starting.ready()
-    finally:
-        starting.close()
-
-
-def launch_jvm(settings: JvmSettings, address: str = "127.0.0.1") -> StartingJvm:
-    """Start a JVM with Spark's py4j server, without waiting for it; Spark binds to `address`.
-
-    Call it from the main thread: the kernel ends the JVM with the thread that started it. The JVM prints to
-    this process's output. Raises `DeviceError` if Java is missing.
+    Spark binds to `address`. Call it from the main thread: the kernel ends the JVM with the thread that
+    started it. The JVM prints to this process's output. Raises `DeviceError` if Java is missing, or if the
+    JVM ends early or does not start in time.
     """
     java_home = find_java(os.environ)
     settings.scratch.mkdir(parents=True, exist_ok=True)
@@ -256,7 +201,35 @@ def launch_jvm(settings: JvmSettings, address: str = "127.0.0.1") -> StartingJvm
         },
         preexec_fn=_follow_parent,  # noqa: PLW1509  no other thread forks here, and it only sets signals
     )
-    return StartingJvm(process=process, info=info, java_home=java_home)
+    try:
+        meanwhile()
+        yield _gateway(process, info, java_home)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()  # which ends it
+        try:
+            process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            reap(process)
+
+
+def _gateway(process: subprocess.Popen[bytes], info: Path, java_home: Path) -> Gateway:
+    """Wait until the JVM has written the file `info`."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not info.exists():
+        if process.poll() is not None:
+            raise DeviceError(
+                f"the Java in {java_home} ended with status {process.returncode} before Spark was up; its "
+                "last output is in the lane's log."
+            )
+        if time.monotonic() > deadline:
+            raise DeviceError(f"the Java in {java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s.")
+        time.sleep(_LOOK_S)
+    data = info.read_bytes()  # complete, since Spark writes it under another name and renames it
+    info.unlink()
+    port, length = struct.unpack_from("!ii", data)
+    return Gateway(port, data[8 : 8 + length].decode())
 
 
 def _follow_parent() -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
+from sparkgpu.core.config.registry.engines import BRANCHES, Branch
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.host.processes import end_groups, family
 from sparkgpu.core.host.watchdog import Vitals, dump_stacks
@@ -34,7 +34,6 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.source import Source
 
 _RESTARTED = "; started once more"
-_MOST_FAULTS = 2
 # Faults of native code; SIGKILL is none of them, since the kernel sends it when memory runs out.
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 _GANG_FIRST_S = 20.0
@@ -65,13 +64,13 @@ _NEURAL_ENVIRONMENT = {
 _ONE_MACHINE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Worker:
     """One running worker process.
 
     `vitals` are its signs of life; without any for `patience_s` seconds it counts as hung. `start` starts
     another process in its place (None: its trials share a process with others). `phase` is its last reported
-    activity, `over` names its trials that are done or left out, and `faults` describes each hang or crash.
+    activity, and `over` names its trials that are done or left out.
     """
 
     lane: LanePlan
@@ -85,51 +84,27 @@ class Worker:
     over: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     phase: str = "starting"
-    faults: list[str] = field(default_factory=list)
+    was_restarted: bool = False
 
-    def look(self) -> bool:
-        """Whether it hangs; the last entry of `faults` then tells what it was doing."""
+    def hang(self) -> str | None:
+        """What it was doing if it hangs. Then its stacks are in the lane's log, and its processes ended."""
         silent_s = self.vitals.look()
         if silent_s < self.patience_s:
-            return False
-        self.faults.append(f"hung: nothing done for {silent_s:.0f} s while {self.phase}")
-        return True
-
-    def has_crashed(self) -> bool:
-        """Whether a fault in native code ended it; the last entry of `faults` then names the signal."""
-        status = self.process.poll()
-        if status is None or -status not in _CRASHES:
-            return False
-        self.faults.append(f"crashed with signal {-status} while {self.phase}")
-        return True
-
-    def end_hung(self) -> None:
-        """Write its stacks to the lane's log, then end it with all its descendants."""
+            return None
         members = family(self.process.pid)
         dump_stacks(self.process.pid)
         end_groups([self.process], grace_s=0.0)  # it does not answer, so do not ask
         for member in members:  # such as Spark's Python workers, which lead their own groups
             with suppress(psutil.Error):
                 member.kill()
+        return f"hung: nothing done for {silent_s:.0f} s while {self.phase}"
 
-    @property
-    def may_restart(self) -> bool:
-        return self.start is not None and len(self.faults) < _MOST_FAULTS
-
-    def given_up(self, paths: RunPaths) -> str:
-        """The message if it is not started again."""
-        log = paths.lane(self.lane.index).log
-        return (
-            f"lane {self.lane.index}: the {self.branch} worker failed {_MOST_FAULTS} times, at last it "
-            f"{self.faults[-1]}; the stacks of its threads are in {log}."
-        )
-
-    def say_restarted(self, paths: RunPaths) -> None:
-        """Report the restart in the worker's name."""
-        lane = paths.lane(self.lane.index)
-        events = EventWriter(lane.events(self.branch), lane.phases(self.branch))
-        events.emit(Event(at=time.time(), kind="phase", text=f"{self.faults[-1]}{_RESTARTED}"))
-        events.close()
+    def crash(self) -> str | None:
+        """The signal if a fault in native code ended it."""
+        status = self.process.poll()
+        if status is None or -status not in _CRASHES:
+            return None
+        return f"crashed with signal {-status} while {self.phase}"
 
     def take(self, event: Event) -> None:
         """Take note of one of its events."""
@@ -141,10 +116,15 @@ class Worker:
         elif event.kind == "trial_failed" and event.trial:
             self.failed[event.trial] = event.text
 
-    def restart(self) -> None:
-        """Start it once more in place of its ended process."""
+    def restart(self, fault: str, paths: RunPaths) -> None:
+        """Start it once more in place of its ended process, and report that in its name."""
         assert self.start is not None
-        self.process, self.phase = self.start(), "starting"
+        end_groups([self.process])
+        lane = paths.lane(self.lane.index)
+        events = EventWriter(lane.events(self.branch), lane.phases(self.branch))
+        events.emit(Event(at=time.time(), kind="phase", text=f"{fault}{_RESTARTED}"))
+        events.close()
+        self.process, self.phase, self.was_restarted = self.start(), "starting", True
         self.vitals = Vitals(self.process.pid)
         self.failed.clear()  # it tries unfinished trials again
 
@@ -180,14 +160,9 @@ def start_lane(
         prepares = prepares_table(paths, lane.index, branch)
         if not prepares and all(paths.trial(spec.name).done.exists() for spec in specs):
             continue
-        by_spark = prepares and plan.prepared_by == "spark"
-        needs_java = by_spark or any(ENGINES.find(spec.engine).needs_h2o for spec in specs)
-        # A catalog has a class path of its own, which the worker knows.
-        early = needs_java and not (by_spark and source is not None and source.needs_catalog)
         options = [
             "--run", str(paths.root), "--lane", str(lane.index), "--branch", branch,
             "--parent", str(os.getpid()),
-            *(["--heap", str(lane.heap_bytes), "--threads", str(lane.threads)] if early else []),
             *(["--source", source.model_dump_json()] if source else []),
         ]  # fmt: skip
         environment = partial(
@@ -223,7 +198,7 @@ def _start(
     try:
         with log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "sparkgpu.lanes.start", "--scratch", str(own), *options],
+                [sys.executable, "-m", "sparkgpu.lanes.worker", "--scratch", str(own), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -1,4 +1,11 @@
-"""What the processes of a run share, a lane's workers and the driver on a cluster: how they begin and end."""
+"""What the processes of a run share, a lane's workers and the driver on a cluster: how they begin and end.
+
+Before one of them starts a thread, its environment is complete, and all that threads use is imported. Two
+threads that import for the first time at the same time can wait for each other forever: an import locks its
+package, the package's C code may lock more, and Python detects only cycles of its own locks. So only the main
+thread imports anything new, while the JVM starts. Some packages import more when they are called; the lists
+include those imports. A test watches every import of every process of a run.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +19,66 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from sparkgpu.core.errors import described
-from sparkgpu.core.host.interpreter import importing
+from sparkgpu.core.host.interpreter import complete_environment, importing
 from sparkgpu.core.host.processes import die_with_parent
 from sparkgpu.core.host.watchdog import dump_stacks_on_signal
 from sparkgpu.core.rundir.files import write_json
-from sparkgpu.h2o.preload import prepare_environment
 
 ValueT = TypeVar("ValueT")
 
-_TABLE = ("sparkgpu.prepare.prepare", "sparkgpu.prepare.to_parquet")
-_H2O = ("sparkgpu.h2o.context", "sparkgpu.h2o.engine")
+# Spark's Python side sets these, also while other threads run.
+_VARIABLES = {
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_GATEWAY_PORT": "",
+    "PYSPARK_GATEWAY_SECRET": "",
+    "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+}
+_ROWS = (
+    "encodings.cp437",  # names in zip archives, such as the demo's
+    "encodings.utf_8_sig",  # CSV files may begin with a mark
+    "encodings.idna",  # names of hosts, such as that of Spark's Python worker
+    "pandas",  # pyarrow's C code imports it in the thread that makes the first array
+    "pyarrow.acero",
+    "pyarrow.csv",
+    "pyarrow.json",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "sparkgpu.prepare.prepare",
+    "sparkgpu.prepare.to_parquet",
+)
+_SPARK = (
+    "distutils.version",  # pyspark compares versions with it
+    "pyspark.ml.feature",
+    "pyspark.ml.pipeline",
+    "pyspark.sql.functions",
+    "pyspark.sql.pandas.functions",
+    "pyspark.sql.pandas.map_ops",
+)
+_H2O = (
+    "pkg_resources",  # Sparkling Water checks with it whether it runs on Databricks
+    "encodings.ascii",
+    "sparkling_water",
+    "h2o.estimators",
+    "ai.h2o.sparkling.H2OConf",
+    "ai.h2o.sparkling.H2OContext",
+    "sparkgpu.h2o.context",
+    "sparkgpu.h2o.engine",
+)
 
 
 def begin(parent: int) -> None:
     """Before any thread: end with the process `parent`, answer with stacks, complete the environment."""
     die_with_parent(parent)
     dump_stacks_on_signal()
-    prepare_environment()
+    complete_environment(_VARIABLES)
 
 
-def import_for_threads(*, h2o: bool) -> None:
+def import_for_threads(*, spark: bool, h2o: bool = False) -> None:
     """Import what other threads will use, before the first of them starts."""
-    from sparkgpu.h2o.preload import preload
-
     with importing():
-        preload(h2o=h2o)
-        for name in (*_TABLE, *(_H2O if h2o else ())):
-            import_module(name)
-
-
-def import_for_rows() -> None:
-    """Import what threads use that make the table without Spark."""
-    from sparkgpu.h2o.preload import preload_for_rows
-
-    with importing():
-        preload_for_rows()
-        for name in _TABLE:
+        for name in (*_ROWS, *(_SPARK if spark else ()), *(_H2O if h2o else ())):
             import_module(name)
 
 

@@ -14,7 +14,7 @@ from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.source import Source
-from sparkgpu.lanes.process import give_up, import_for_rows, in_background
+from sparkgpu.lanes.process import give_up, import_for_threads, in_background
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ class TableMaking:
         """Make the table without a JVM."""
         from sparkgpu.prepare.prepare import write_by_arrow
 
-        import_for_rows()
+        import_for_threads(spark=False)
         rows, found = self._find_out()
         write_by_arrow(rows, found, paths=self._paths, events=self._events)
         self._remove_copy(rows)

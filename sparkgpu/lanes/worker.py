@@ -1,4 +1,4 @@
-"""The work of one worker process of a lane, which `sparkgpu.lanes.start` begins and ends.
+"""One worker process of a lane: ``python -m sparkgpu.lanes.worker --run DIR --lane I --branch trees|neural``.
 
 A lane's two workers run at the same time. The tree worker of the first lane also prepares the table
 (`sparkgpu.lanes.table_making`), while H2O starts beside it; all others wait for ``table/schema.json``.
@@ -7,6 +7,7 @@ Every error is written to the trial's or the lane's ``error.json``; its tracebac
 
 from __future__ import annotations
 
+import argparse
 import re
 import time
 import traceback
@@ -20,19 +21,18 @@ from sparkgpu.core.config import toml
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
-from sparkgpu.core.errors import DeviceError, described
+from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.events import EventWriter
-from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.table.source import Source
-from sparkgpu.h2o.startup import StartingJvm
-from sparkgpu.lanes.process import end, import_for_threads
+from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.table_making import TableMaking
 from sparkgpu.trials.engine import Engine, Platform, Trial, make_engine
 from sparkgpu.trials.loop import TimeShares, run_trials
@@ -51,7 +51,7 @@ _GPU_MEMORY = re.compile("out of memory|cudaErrorMemoryAllocation|bad_alloc", re
 
 
 class Work:
-    """The state and the work of one worker process; `starting` is its JVM, if that starts already.
+    """The state and the work of one worker process.
 
     `scratch` must be private to the user (mode 0700): it holds the files of H2O and Spark, and the login.
     """
@@ -63,7 +63,6 @@ class Work:
         branch: Branch,
         scratch: Path,
         source: Source | None,
-        starting: StartingJvm | None = None,
     ) -> None:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
@@ -73,10 +72,8 @@ class Work:
         self.branch: Branch = branch
         self.scratch = scratch
         self.source = source
-        self.starting = starting
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
-        self.failed = False
         self._probed: str | None = None  # why H2O cannot use the GPU; empty if it can
         self.making: TableMaking | None = None
         if prepares_table(paths, lane, branch):
@@ -86,67 +83,55 @@ class Work:
                 error=paths.lane(lane).error(branch),
             )  # fmt: skip
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """Returns the exit status: 0 if all trials are done, 5 if one failed."""
         by_spark = self.making is not None and self.plan.prepared_by == "spark"
         if self.making is not None and not by_spark:
             self.making.by_arrow()
-        if any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials):
-            self._run_with_h2o(by_spark=by_spark)
-            return
-        if self.making is not None and by_spark:
-            with self._spark(h2o=False) as session:
-                self.making.by_spark(session)
-                self.making.finish()
-        self._run_trials(Platform())
-
-    def _run_with_h2o(self, *, by_spark: bool) -> None:
-        """In a Spark session with H2O in it."""
-        from sparkgpu.h2o.context import stopping
-        from sparkgpu.prepare.pyspark_internals import java_of
-
-        with self._spark(h2o=True) as session:
+        h2o = any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials)
+        if not (h2o or by_spark):
+            return self._run_trials(Platform())
+        with self._spark(h2o=h2o) as session:
             if self.making is not None and by_spark:
                 # Before H2O, since all lanes wait for the table: at the same time both would take longer.
                 self.making.by_spark(session)
             try:
-                with self.events.phase("starting H2O"):
-                    context = self.start_h2o(session)
-            except Exception as error:
-                self._go_on_without_h2o(error)
-                return
+                context = self._start_h2o(session) if h2o else None
             finally:
                 if self.making is not None:
                     self.making.finish()
-            with stopping(context):
-                self._run_trials(Platform(session=session, java=java_of(session)))
-                if not self._opens_catalog:
-                    # H2O and Spark end with this process: their files are in `scratch`, which goes, too.
-                    end(self.status)
+            if context is not None:
+                return self._run_with_h2o(session, context)
+        return self._run_trials(Platform())
+
+    def _start_h2o(self, session: SparkSession) -> H2OContext:
+        from sparkgpu.h2o.context import start_h2o
+
+        with self.events.phase("starting H2O"):
+            return start_h2o(
+                session,
+                name=f"{self.scratch.parent.name}-{self.lane.index}",
+                scratch=self.scratch,
+                port_base=self.lane.port_base,
+                threads=self.lane.threads,
+            )
+
+    def _run_with_h2o(self, session: SparkSession, context: H2OContext) -> int:
+        from sparkgpu.h2o.context import stopping
+        from sparkgpu.prepare.pyspark_internals import java_of
+
+        with stopping(context):
+            status = self._run_trials(Platform(session=session, java=java_of(session)))
+            if not self._opens_catalog:
+                # H2O and Spark end with this process: their files are in `scratch`, which goes, too.
+                end(status)
+        return status
 
     @property
     def _opens_catalog(self) -> bool:
         return self.making is not None and self.source is not None and self.source.needs_catalog
 
-    @property
-    def status(self) -> int:
-        """The exit status: 0 if all trials are done, 5 if one failed."""
-        return 5 if self.failed else 0
-
-    def _go_on_without_h2o(self, error: Exception) -> None:
-        """H2O did not start: its trials fail, and those of other engines run. Raises if there are none."""
-        others = tuple(spec for spec in self.trials if not ENGINES.find(spec.engine).needs_h2o)
-        if not others:
-            raise error
-        traceback.print_exc()
-        for spec in self.trials:
-            if spec not in others:
-                write_json(self.paths.trial(spec.name).error, described(error))
-                self.events.trial_failed(spec.name, described(error)["message"])
-        self.trials = others
-        self._run_trials(Platform())
-        self.failed = True
-
-    def _run_trials(self, platform: Platform) -> None:
+    def _run_trials(self, platform: Platform) -> int:
         # Made first, so that an engine imports its learner while another worker prepares the table.
         engines: dict[str, Engine[Any]] = {}
         for name in dict.fromkeys(spec.engine for spec in self.trials):
@@ -203,9 +188,10 @@ class Work:
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
         calibrates = self.config.calibrates(schema.task)
-        self.failed = not run_trials(
+        are_done = run_trials(
             self.plan, self.trials, self.paths, self.events, run_trial, shares.fits, calibrates=calibrates
         )
+        return 0 if are_done else 5
 
     def _run_with_room(self, engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
         """Run a trial; trees that found too little memory beside the network on a GPU grow again after it."""
@@ -257,7 +243,7 @@ class Work:
         by_spark = self.plan.prepared_by == "spark"
 
         def meanwhile() -> None:
-            import_for_threads(h2o=h2o)
+            import_for_threads(spark=True, h2o=h2o)
             if self.making is not None and by_spark:
                 self.making.find_out_beside()
 
@@ -274,22 +260,9 @@ class Work:
                         port_base=self.lane.port_base,
                         catalog=self._opens_catalog,
                         meanwhile=meanwhile,
-                        starting=self.starting,
                     )
                 )
             yield session
-
-    def start_h2o(self, session: SparkSession) -> H2OContext:
-        """Start H2O in the session and connect this process's client."""
-        from sparkgpu.h2o.context import start_h2o
-
-        return start_h2o(
-            session,
-            name=f"{self.scratch.parent.name}-{self.lane.index}",
-            scratch=self.scratch,
-            port_base=self.lane.port_base,
-            threads=self.lane.threads,
-        )
 
     def _wait_for_table(self) -> TableSchema:
         """Wait for the prepared table; the parent ends this process if the preparation fails."""
@@ -298,3 +271,26 @@ class Work:
                 while not self.paths.schema.exists():
                     time.sleep(_WAIT_S)
         return read_schema(self.paths)
+
+
+def main() -> None:
+    """Run one worker. Exit status 0: all its trials are done; 5: one failed; 1: a defect."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--lane", type=int, required=True)
+    parser.add_argument("--branch", choices=("trees", "neural"), required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--source", type=Source.model_validate_json, help="the table's, as JSON")
+    parser.add_argument("--parent", type=int, required=True)
+    options = parser.parse_args()
+    begin(options.parent)
+    paths = RunPaths(root=options.run)
+    try:
+        status = Work(paths, options.lane, options.branch, options.scratch, options.source).run()
+    except BaseException as error:
+        give_up(error, [paths.lane(options.lane).error(options.branch)])
+    end(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.results import CostInfo, DataInfo, Results, RunInfo, write_results
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.lanes.crew import Outcome
+from sparkgpu.lanes.lane_crew import Outcome
 from sparkgpu.runs.provenance import host, versions
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source, find_source
-from sparkgpu.lanes.cluster.crew import ClusterCrew, cluster_crew
+from sparkgpu.lanes.cluster.cluster_crew import ClusterCrew, cluster_crew
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
-from sparkgpu.lanes.crew import LaneCrew, lane_crew
+from sparkgpu.lanes.lane_crew import LaneCrew, lane_crew
 from sparkgpu.prepare.held_out import check_files, check_splits_of
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.background import import_for_the_end, save_networks
@@ -285,9 +285,6 @@ def _train(
             outcome = workers.follow(display.event, on_table, _beside(paths, workers.plan, display, monitor))
         except NoticeToStop:
             save_networks(paths, workers.plan)
-            raise
-        except KeyboardInterrupt:
-            workers.dump_stacks_of_silent()
             raise
         begin = time.perf_counter()
         # At the same time, the workers close Spark and H2O.

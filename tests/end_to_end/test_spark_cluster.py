@@ -214,7 +214,7 @@ def rank_of(run_dir: Path, rank: int) -> psutil.Process:
 
 
 def worker_of(run_dir: Path, lane: int, branch: str) -> psutil.Process:
-    for process in on_executors(run_dir, "sparkgpu.lanes.start"):
+    for process in on_executors(run_dir, "sparkgpu.lanes.worker"):
         if f"--lane {lane} --branch {branch}" in " ".join(process.info["cmdline"]):
             return process
     raise AssertionError(f"no {branch} worker of lane {lane}")

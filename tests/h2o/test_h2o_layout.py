@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.h2o.layout import Layout, choose_layout, write_pieces
+from sparkgpu.h2o.layout import CHUNKS_PER_NODE, why_one_node, write_pieces
 
 
 def home(chunk: int, nodes: int) -> int:
@@ -21,19 +21,9 @@ def home(chunk: int, nodes: int) -> int:
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 16])
-@pytest.mark.parametrize("threads", [1, 6, 32])
-def test_every_node_holds_as_many_chunks_of_every_split(nodes: int, threads: int) -> None:
-    layout = choose_layout(train_rows=3_000_000, least_rows=600_000, columns=10, nodes=nodes, threads=threads)
-    assert layout.pieces is not None
-    held = Counter(home(chunk, nodes) for chunk in range(layout.pieces))
-    assert set(held) == set(range(nodes))
-    assert len(set(held.values())) == 1
-    assert held[0] >= threads
-
-
-def test_chunks_that_would_be_small_are_fewer_than_threads() -> None:
-    layout = choose_layout(train_rows=34_000, least_rows=7_000, columns=14, nodes=2, threads=64)
-    assert layout == Layout(nodes=2, pieces=2 * 31)
+def test_every_node_holds_as_many_chunks_of_every_split(nodes: int) -> None:
+    held = Counter(home(chunk, nodes) for chunk in range(nodes * CHUNKS_PER_NODE))
+    assert held == dict.fromkeys(range(nodes), CHUNKS_PER_NODE)
 
 
 @pytest.mark.parametrize(
@@ -41,15 +31,13 @@ def test_chunks_that_would_be_small_are_fewer_than_threads() -> None:
     [(700, 150, "700 training rows"), (50_000, 40, "40 rows to train or validate on")],
 )
 def test_a_small_table_stays_on_one_node_and_says_so(train: int, least: int, few: str) -> None:
-    layout = choose_layout(train_rows=train, least_rows=least, columns=20, nodes=2, threads=1)
-    assert layout == Layout(nodes=1, note=f"trained on one of 2 H2O nodes: {few} are too few for more")
+    found = why_one_node(train_rows=train, least_rows=least, nodes=2)
+    assert found == f"trained on one of 2 H2O nodes: {few} are too few for more"
 
 
-def test_one_node_and_large_tables_are_handed_over_as_they_lie() -> None:
-    assert choose_layout(train_rows=700, least_rows=150, columns=20, nodes=1, threads=8) == Layout(nodes=1)
-    assert choose_layout(train_rows=10**8, least_rows=10**7, columns=30, nodes=4, threads=8) == Layout(
-        nodes=4
-    )
+def test_all_nodes_train_on_a_larger_table_and_one_node_needs_no_reason() -> None:
+    assert why_one_node(train_rows=34_000, least_rows=7_000, nodes=2) is None
+    assert why_one_node(train_rows=700, least_rows=150, nodes=1) is None
 
 
 def test_pieces_hold_all_rows_in_order_and_are_one_row_group_each(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
                     spark=settings["spark"],
                     scratch=arguments.scratch,
                     meanwhile=lambda: import_for_threads(
-                        h2o=ENGINES.find(config.trees.engine_name).needs_h2o
+                        spark=True, h2o=ENGINES.find(config.trees.engine_name).needs_h2o
                     ),
                 )
             )

@@ -18,7 +18,7 @@ from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.core.plan.plan import Plan, heap_bytes
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.lanes.crew import lane_crew
+from sparkgpu.lanes.lane_crew import lane_crew
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,15 +1,12 @@
 """Finds contradictions in a batch script, before a job waits for hours and then fails.
 
-Nothing here needs a cluster; Slurm's commands are asked as well if they exist. Each mismatch is a sentence
+Nothing here needs a cluster; sbatch is asked as well if its controller answers. Each mismatch is a sentence
 that names both places and the right value.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,25 +14,24 @@ from sparkgpu.core.config.keys import SlurmConfig
 from sparkgpu.core.errors import SparkgpuError
 from sparkgpu.core.host.devices import Machine, choose_devices
 from sparkgpu.core.host.gpus import Gpu
-from sparkgpu.core.host.rank_command import network_environment
 from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.words import counted
 from sparkgpu.lanes.slurm.queue import objection
 from sparkgpu.lanes.slurm.script_reader import Options, Script, read_script
 
 _MEMORY = 2**40  # of an unknown machine: enough for any plan
-_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def mismatches(file: Path) -> list[str]:
     """The faults of the script, one sentence each. Raises `ConfigError` if it cannot be read."""
     script = read_script(file)
-    found = [*_shell(file), *_times(script), *_log(script), *_variables(script)]
+    found = [*_times(script.directives)]
     try:
         plan = _plan(script)
     except SparkgpuError as error:
         return [*found, str(error)]
-    found += _several(script, plan) if script.torchrun is not None else _alone(script)
+    found += _counts(script, len(plan.lanes))
     if not found and (refused := objection(file)):
         found.append(f"Slurm would refuse the job: {refused}.")
     return found
@@ -55,128 +51,58 @@ def _plan(script: Script) -> Plan:
     return make_plan(config, machine, devices, tuple(range(20000, 20000 + 8 * len(devices), 8)))
 
 
-def _several(script: Script, plan: Plan) -> Iterator[str]:
-    """Check for one torchrun on each node, with a rank for each device."""
+def _counts(script: Script, lanes: int) -> Iterator[str]:
+    """Nodes, tasks, GPUs and ranks: what the script requests, what it starts, and what the run uses."""
     asked, srun, torchrun = script.directives, script.srun, script.torchrun
-    assert srun is not None and torchrun is not None
-    nodes = script.config.cluster.nodes
+    config = script.config
+    nodes, on_cpu = config.cluster.nodes, config.devices.cpu_lanes is not None
+    if nodes > 1 and not torchrun:
+        yield (
+            f"cluster.nodes = {nodes}, but the script exports no SPARKGPU_LAUNCHER to start ranks; add --set "
+            "cluster.nodes=1 to the run, or write network.sbatch."
+        )
     for place, options, name in (
         ("#SBATCH", asked, "nodes"), ("srun", srun, "nodes"), ("torchrun", torchrun, "nnodes")
     ):  # fmt: skip
-        if (value := _number(options, name)) is not None and value != nodes:
+        if (value := _number(options, name)) not in (None, nodes):
             yield f"{place} --{name}={value}, but the run has cluster.nodes = {nodes}; make them equal."
     for place, options in (("#SBATCH", asked), ("srun", srun)):
-        tasks = _number(options, "ntasks-per-node")
-        if tasks is not None and tasks != 1:
+        if (tasks := _number(options, "ntasks-per-node")) not in (None, 1):
             yield (
-                f"{place} --ntasks-per-node={tasks} would start {counted(tasks, 'torchrun')} on a node, and "
-                "each starts all ranks of it; set it to 1."
+                f"{place} --ntasks-per-node={tasks}, but the one task on a node starts all its processes; "
+                "set it to 1."
             )
-    lanes = len(plan.lanes)
-    ranks = _number(torchrun, "nproc-per-node")
-    gpus = _gpus(asked)
-    on_cpu = script.config.devices.cpu_lanes is not None
-    if ranks is None:
-        yield "torchrun has no --nproc-per-node, so it starts one rank; set it to the devices per node."
-    elif ranks != lanes:
+    gpus, listed = _gpus(asked), config.devices.gpus
+    used = 0 if on_cpu else max(gpus, 1) if listed == "all" else len(listed) if listed else gpus
+    if gpus != used:
+        yield (
+            f"#SBATCH asks for {counted(gpus, 'GPU')} on a node, but the run uses "
+            f"{counted(used, 'GPU')}; make them equal (--gpus-per-node, --gpus, --cpu-lanes)."
+        )
+    if torchrun and (ranks := _number(torchrun, "nproc-per-node")) != lanes:
         devices = f"--cpu-lanes {lanes}" if on_cpu else f"{counted(lanes, 'GPU')} on a node"
-        yield f"torchrun --nproc-per-node={ranks}, but the run has {devices}; make them equal."
-    elif gpus and not on_cpu and ranks > gpus:
-        yield f"{counted(ranks, 'rank')} on a node with {counted(gpus, 'GPU')}: each rank needs its own."
-    if (of_step := _gpus(srun)) and of_step != gpus:
-        asked_gpus = counted(gpus, "GPU")
-        yield f"srun --gpus-per-node={of_step}, but #SBATCH asks for {asked_gpus} a node; make them equal."
-    cpus = _number(asked, "cpus-per-task")
-    if cpus is not None and ranks is not None and cpus < ranks:
-        yield f"#SBATCH --cpus-per-task={cpus} gives {ranks} ranks less than one CPU each; ask for {ranks}."
-    if _number(torchrun, "max-restarts"):
-        yield "torchrun --max-restarts: the run starts lost ranks itself (neural.max_restarts); leave it out."
-    if torchrun.get("rdzv-backend", "") != "c10d":
-        yield "torchrun on several nodes needs --rdzv-backend=c10d and an endpoint on the first node."
-    if not torchrun.get("rdzv-endpoint"):
-        yield "torchrun has no --rdzv-endpoint, so its agents cannot meet; give it the first node's address."
-    if not any(trial.nodes > 1 for trial in plan.trials):
-        yield "the launcher is not used, since no network trains on several nodes; set cluster.nodes."
+        yield f"torchrun --nproc-per-node={ranks or 1}, but the run has {devices}; make them equal."
 
 
-def _alone(script: Script) -> Iterator[str]:
-    """Check for one process on one node, which starts all others itself."""
-    nodes, tasks = _number(script.directives, "nodes"), _number(script.directives, "ntasks-per-node")
-    if script.config.cluster.nodes > 1:
-        yield (
-            f"cluster.nodes = {script.config.cluster.nodes}, but the script exports no SPARKGPU_LAUNCHER "
-            "to start ranks; add --set cluster.nodes=1 to the run, or write network.sbatch."
-        )
-    elif nodes is not None and nodes != 1:
-        yield f"#SBATCH --nodes={nodes}, but this run uses only one; set it to 1."
-    tasks = tasks if tasks is not None else _number(script.directives, "ntasks")
-    if tasks is not None and tasks != 1:
-        yield f"#SBATCH asks for {tasks} tasks, but the run is one process that starts its own; set it to 1."
-    asked = script.config.devices.gpus
-    gpus = _gpus(script.directives)
-    if asked is not None and not gpus:
-        yield "the run asks for GPUs, but #SBATCH has no --gpus-per-node; add it, or run with --cpu-lanes."
-    elif asked is not None and asked != "all" and len(asked) != gpus:
-        yield f"--gpus {','.join(asked)}, but #SBATCH --gpus-per-node={gpus}; make them equal."
-    elif gpus and script.config.devices.cpu_lanes is not None:
-        yield f"#SBATCH --gpus-per-node={gpus}, but the run trains on CPU lanes; leave it out."
-
-
-def _times(script: Script) -> Iterator[str]:
-    """A job that can resume must get a signal before the time limit, and pass it to the run."""
-    time = script.directives.get("time", "")
-    limit = _seconds(time)
-    if time and limit is None and time.upper() not in ("UNLIMITED", "INFINITE"):
-        yield (
-            f"#SBATCH --time={time} is not a time limit; write minutes, HOURS:MINUTES:SECONDS or "
-            "DAYS-HOURS:MINUTES:SECONDS."
-        )
-    signal = script.directives.get("signal")
-    if "requeue" in script.directives and signal is None:
-        yield (
-            "#SBATCH --requeue without --signal: the time limit would end the run without a checkpoint; add "
-            f"--signal=B:USR1@{SlurmConfig().notice_s}."
-        )
+def _times(asked: Options) -> Iterator[str]:
+    """A job that can resume must get a signal before the time limit."""
+    signal = asked.get("signal")
     if signal is None:
+        if "requeue" in asked:
+            yield (
+                "#SBATCH --requeue without --signal: the time limit would end the run without a checkpoint; "
+                f"add --signal=B:USR1@{SlurmConfig().notice_s}."
+            )
         return
-    found = re.fullmatch(r"(?:[RB]+:)?(\w+)@(\d+)", signal)
-    if found is None or not signal.startswith("B:") or found[1] not in ("USR1", "SIGUSR1", "10"):
+    notice = re.fullmatch(r"B:(?:SIG)?USR1@(\d+)", signal)
+    limit = _seconds(asked.get("time", ""))
+    if notice is None:
         yield f"#SBATCH --signal={signal}: only B:USR1@SECONDS reaches the script; use that."
-        return
-    if not re.search(r"^\s*trap\s.*\bUSR1\b", script.text, re.MULTILINE):
-        yield f"#SBATCH --signal={signal}, but no trap in the script passes USR1 to the run; add it."
-    if "no-requeue" in script.directives and "scontrol requeue" in script.text:
-        yield "#SBATCH --no-requeue, but the script puts itself back into the queue; set it to --requeue."
-    if limit is not None and limit <= int(found[2]):
+    elif limit is not None and limit <= int(notice[1]):
         yield (
-            f"#SBATCH --time={time} is shorter than its notice of {found[2]} s; give the job more time or a "
-            "shorter notice."
+            f"#SBATCH --time={asked['time']} is shorter than its notice of {notice[1]} s; give the job more "
+            "time or a shorter notice."
         )
-
-
-def _shell(file: Path) -> Iterator[str]:
-    """Bash's own syntax check of the script, which is not run."""
-    bash = shutil.which("bash", path=f"{os.environ.get('PATH', '')}:/bin:/usr/bin")
-    if bash is None:
-        return
-    found = subprocess.run([bash, "-n", str(file)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if found.returncode:
-        lines = found.stderr.strip().splitlines() or ["no reason given"]
-        yield f"bash cannot read the script: {lines[0].removeprefix(f'{file}: ')}."
-
-
-def _log(script: Script) -> Iterator[str]:
-    output = script.directives.get("output")
-    if output and not (folder := Path(output).parent).is_dir():
-        yield f"#SBATCH --output={output}: there is no folder {folder}, and Slurm makes none; create it."
-
-
-def _variables(script: Script) -> Iterator[str]:
-    """The script's variables override the configuration, so they must agree with it."""
-    for name, value in network_environment(script.config.cluster).items():
-        found = script.variables.get(name, value)
-        if found != value:
-            yield f"the script exports {name}={found}, but [cluster] means {value}; make them equal."
 
 
 def _gpus(options: Options) -> int:
@@ -193,11 +119,11 @@ def _number(options: Options, name: str) -> int | None:
 
 def _seconds(limit: str) -> int | None:
     """Read a time limit of Slurm: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s."""
-    if _TIME.fullmatch(limit) is None:
+    found = _TIME.fullmatch(limit)
+    if found is None:
         return None
-    days, mark, clock = limit.rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    if not mark and len(parts) < 3:
-        parts = [0, *parts]
-    hours, minutes, seconds = (*parts, 0, 0)[:3]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    days, *parts = (int(part) if part else 0 for part in found.groups())
+    if found[1] is None and found[4] is None:
+        parts = [0, *parts[:2]]
+    hours, minutes, seconds = parts
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -18,7 +18,7 @@ _NO_CONTROLLER = re.compile(
 
 def submit(script: Path) -> str:
     """Submit a script with sbatch. Returns the job's number. Raises `ConfigError` with sbatch's message."""
-    found = _answer("sbatch", "--parsable", str(script))
+    found = _ask("sbatch", "--parsable", str(script))
     if found.returncode:
         raise ConfigError(f"{script}: sbatch refused it: {_last_line(found.stderr)}")
     return found.stdout.strip().partition(";")[0]
@@ -26,17 +26,16 @@ def submit(script: Path) -> str:
 
 def objection(script: Path) -> str | None:
     """Slurm's objection to a script, without submitting it; None without objection or without Slurm."""
-    if shutil.which("sbatch") is None:
+    try:
+        found = _ask("sbatch", "--test-only", str(script))
+    except DeviceError:
         return None
-    found = _ask("sbatch", "--test-only", str(script))
-    if found.returncode == 0 or _NO_CONTROLLER.search(found.stderr):
-        return None
-    return _last_line(found.stderr)
+    return _last_line(found.stderr) if found.returncode else None
 
 
 def own_jobs() -> list[str]:
     """The numbers of this user's waiting and running jobs that come from our scripts."""
-    found = _answer("squeue", "--me", "--noheader", "--format=%A %j")
+    found = _ask("squeue", "--me", "--noheader", "--format=%A %j")
     if found.returncode:
         raise DeviceError(f"squeue: {_last_line(found.stderr)}")
     lines = (line.split(maxsplit=1) for line in found.stdout.splitlines())
@@ -45,40 +44,40 @@ def own_jobs() -> list[str]:
 
 def state_of(number: str) -> str:
     """A job's state in one line. Raises `ConfigError` for a job that Slurm does not know (any more)."""
-    answer = _answer("scontrol", "show", "job", "--oneliner", number)
-    if answer.returncode:
+    found = _ask("scontrol", "show", "job", "--oneliner", number)
+    if found.returncode:
         raise ConfigError(
-            f"job {number}: {_last_line(answer.stderr)}. Slurm forgets a job some minutes after its end; "
+            f"job {number}: {_last_line(found.stderr)}. Slurm forgets a job some minutes after its end; "
             "its log and its run directory remain."
         )
-    job = dict(_FIELD.findall(answer.stdout))
-    why = f" ({job['Reason']})" if job.get("Reason") not in (None, "", "None") else ""
-    where = f" on {job['NodeList']}" if job.get("NodeList") not in (None, "", "(null)") else ""
-    has_ended = job["JobState"] not in ("PENDING", "RUNNING")
-    ended = f", exit code {job['ExitCode'].partition(':')[0]}" if has_ended else ""
-    again = f", started again {job['Restarts']} times" if job["Restarts"] != "0" else ""
-    state = f"{job['JobState']}{why}{where}, {job['RunTime']}{ended}{again}"
-    return f"{job['JobId']} {job['JobName']}: {state}; log {job.get('StdOut', '')}"
+    job = dict(_FIELD.findall(found.stdout))
+    parts = [f"{job['JobId']} {job['JobName']}: {job['JobState']}"]
+    if job.get("NodeList") not in (None, "", "(null)"):
+        parts[0] += f" on {job['NodeList']}"
+    parts.append(job["RunTime"])
+    if job["JobState"] == "PENDING":
+        parts.append(f"waits for {job.get('Reason')}")
+    elif job["JobState"] != "RUNNING":
+        parts.append(f"exit code {job['ExitCode'].partition(':')[0]}")
+    if job["Restarts"] != "0":
+        parts.append(f"started again {job['Restarts']} times")
+    return f"{', '.join(parts)}; log {job.get('StdOut', '')}"
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    """The answer of Slurm's controller. Raises `DeviceError` if there is none."""
     if shutil.which(command[0]) is None:
         raise DeviceError(
             f"{command[0]}: not found here. Run this on a login node, where Slurm's commands are."
         )
     try:
-        return subprocess.run(
+        found = subprocess.run(
             command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_S
         )
     except subprocess.TimeoutExpired:
         raise DeviceError(
             f"{command[0]}: no answer within {_ANSWER_S:.0f} s. Check that Slurm is up, then try again."
         ) from None
-
-
-def _answer(*command: str) -> subprocess.CompletedProcess[str]:
-    """The answer of Slurm's controller. Raises `DeviceError` if there is none."""
-    found = _ask(*command)
     if found.returncode and _NO_CONTROLLER.search(found.stderr):
         raise DeviceError(
             f"{command[0]}: no Slurm controller answers here ({_last_line(found.stderr)}). Run this on a "

@@ -10,6 +10,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.config.keys import RunConfig
@@ -23,20 +24,16 @@ _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-[^\s=]+)(?:=|[ \t]+)?(\S+)?", re.MULTI
 _ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*|'[^'\n]*')\s*$", re.MULTILINE)
 _RUN = re.compile(r"^\s*(?:srun\s.*)?sparkgpu run\s+(.*--config\s.*)$", re.MULTILINE)
 _TORCHRUN = ("torchrun", "torch.distributed.run")
-_SHORT = {
-    "-N": "nodes", "-n": "ntasks", "-c": "cpus-per-task", "-t": "time", "-o": "output", "-p": "partition",
-}  # fmt: skip
+_SHORT = {"-N": "nodes", "-t": "time"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """The parts of a batch script. `srun` and `torchrun` are the launcher's options; None without one."""
+    """The parts of a batch script. `srun` and `torchrun` are the launcher's options; empty without one."""
 
-    text: str
     directives: Options
-    variables: Options
-    srun: Options | None
-    torchrun: Options | None
+    srun: Options
+    torchrun: Options
     config: RunConfig
 
 
@@ -46,17 +43,11 @@ def read_script(file: Path) -> Script:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}). Give the path of a batch script.") from None
-    joined = text.replace("\\\n", "")
-    variables = {name: value.strip("'\"") for name, value in _ASSIGNMENT.findall(joined)}
     directives = {_SHORT.get(option, option.lstrip("-")): value for option, value in _DIRECTIVE.findall(text)}
-    srun = torchrun = None
-    found = re.search(rf'{LAUNCHER}="([^"]*)"', joined)
-    if found:
-        srun, torchrun = _launcher(file, found[1])
-    return Script(
-        text=text, directives=directives, variables=variables, srun=srun, torchrun=torchrun,
-        config=_config(file, joined, variables),
-    )  # fmt: skip
+    joined = text.replace("\\\n", "")
+    launcher = re.search(rf'{LAUNCHER}="([^"]*)"', joined)
+    srun, torchrun = _launcher(file, launcher[1]) if launcher else ({}, {})
+    return Script(directives=directives, srun=srun, torchrun=torchrun, config=_config(file, joined))
 
 
 def _launcher(file: Path, line: str) -> tuple[Options, Options]:
@@ -82,7 +73,7 @@ def _options(words: list[str]) -> list[tuple[str, str]]:
     return found
 
 
-def _config(file: Path, text: str, variables: Options) -> RunConfig:
+def _config(file: Path, text: str) -> RunConfig:
     """The configuration of the run, from its command line."""
     found = _RUN.search(text)
     if found is None:
@@ -90,9 +81,8 @@ def _config(file: Path, text: str, variables: Options) -> RunConfig:
             f"{file}: no line in it starts `sparkgpu run --config FILE`; write the scripts again with "
             "`sparkgpu slurm write`."
         )
-    line = found[1]
-    for name, value in variables.items():
-        line = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", lambda _, value=value: value, line)
+    variables = {name: value.strip("'\"") for name, value in _ASSIGNMENT.findall(text)}
+    line = Template(found[1]).safe_substitute(variables)
     options: dict[str, object] = {}
     assignments: list[str] = []
     config: Path | None = None

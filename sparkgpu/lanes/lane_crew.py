@@ -26,7 +26,6 @@ from sparkgpu.lanes.launch import Worker, start_lane
 
 _POLL_S = 0.05
 _CLOSING_S = 5.0
-_WORTH_STACKS_S = 10.0  # after this much silence, an interruption writes stacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,20 +76,16 @@ class LaneCrew:
             if not table_seen and self._paths.schema.exists():
                 table_seen = True
                 on_table()
-            for worker in ended:
-                if self._undone(worker) and worker.has_crashed() and self._started_again(worker):
-                    continue
-                running.remove(worker)
-                self._settle(worker, table_seen)
-            for worker in running:
-                if not table_seen and not worker.prepares:
-                    # It waits for the table; the worker that makes it is watched instead.
-                    if worker.start is not None:
-                        worker.vitals.made_progress()
-                elif worker.phase in (WAITING_FOR_TREES, WAITING_FOR_NETWORK):
+            for worker in tuple(running):
+                if worker in ended:
+                    fault = worker.crash()
+                    if not (fault and self._undone(worker) and self._started_again(worker, fault)):
+                        running.remove(worker)
+                        self._settle(worker, table_seen)
+                elif self._has_to_wait(worker, table_seen):
                     worker.vitals.made_progress()
-                elif worker.look():
-                    self._mend(worker)
+                elif fault := worker.hang():
+                    self._mend(worker, fault)
             next(beside, None)
             time.sleep(_POLL_S)
         failed = {name: reason for worker in self._workers for name, reason in worker.failed.items()}
@@ -101,39 +96,37 @@ class LaneCrew:
         names = [trial.name for trial in self.plan.of(worker.lane.index, worker.branch)]
         return [name for name in names if name not in worker.over | worker.failed.keys()]
 
-    def dump_stacks_of_silent(self) -> None:
-        """Before an interruption: let workers that may hang write their stacks."""
-        for worker in self._workers:
-            if worker.process.poll() is None and worker.vitals.idle_s >= _WORTH_STACKS_S:
-                worker.end_hung()
+    def _has_to_wait(self, worker: Worker, table_seen: bool) -> bool:
+        """Whether its silence means nothing: it waits for another worker, which is watched instead."""
+        if not table_seen and not worker.prepares:
+            return worker.start is not None
+        return worker.phase in (WAITING_FOR_TREES, WAITING_FOR_NETWORK)
 
-    def _mend(self, worker: Worker) -> None:
-        """End a worker that hangs, and start it once more unless that was done before."""
-        lane = self._paths.lane(worker.lane.index)
-        what = worker.faults[-1]
-        worker.end_hung()
+    def _mend(self, worker: Worker, fault: str) -> None:
+        """Start a worker that hung once more unless that was done before."""
         if not self._undone(worker):
             return  # its trials are done: it hung while it closed Spark and H2O
+        lane = self._paths.lane(worker.lane.index)
         if worker.start is None:
-            raise ExecutorLostError(f"the driver {what}; the stacks of its threads are in {lane.log}")
-        if not self._started_again(worker):  # it is handled as a worker that has ended
-            write_json(
-                lane.error(worker.branch), {"kind": TrialError.kind, "message": worker.given_up(self._paths)}
+            raise ExecutorLostError(f"the driver {fault}; the stacks of its threads are in {lane.log}")
+        if not self._started_again(worker, fault):  # it is handled as a worker that has ended
+            message = (
+                f"lane {worker.lane.index}: the {worker.branch} worker failed 2 times, at last it {fault}; "
+                f"the stacks of its threads are in {lane.log}."
             )
+            write_json(lane.error(worker.branch), {"kind": TrialError.kind, "message": message})
 
-    def _started_again(self, worker: Worker) -> bool:
-        """Start a worker once more after its last fault, unless it had one before; whether that was done."""
-        if not worker.may_restart:
+    def _started_again(self, worker: Worker, fault: str) -> bool:
+        """Start a worker once more after a fault, unless that was done before; whether it was done."""
+        if worker.start is None or worker.was_restarted:
             return False
-        end_groups([worker.process])
         for spec in self.plan.of(worker.lane.index, worker.branch):
             trial = self._paths.trial(spec.name)
             if not trial.done.exists():
                 trial.error.unlink(missing_ok=True)
-                what = worker.faults[-1].replace("hung: ", "hung, ")
+                what = fault.replace("hung: ", "hung, ")
                 self._notes[spec.name] = f"its worker {what}, and was started once more"
-        worker.say_restarted(self._paths)
-        worker.restart()
+        worker.restart(fault, self._paths)
         return True
 
     def _settle(self, worker: Worker, table_is_there: bool) -> None:

@@ -28,7 +28,7 @@ from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished
 from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.cluster.settings import ClusterSettings
-from sparkgpu.lanes.crew import LaneCrew, Outcome, wait_closed
+from sparkgpu.lanes.lane_crew import LaneCrew, Outcome, wait_closed
 from sparkgpu.lanes.launch import FAR, Worker, outside_environment
 
 _POLL_S = 0.1
@@ -60,7 +60,6 @@ class ClusterCrew:
         self._command = command
         self._environment = environment
         self._drivers: list[subprocess.Popen[bytes]] = []
-        self._followed: LaneCrew | None = None
 
     def processes(self) -> dict[int, str]:
         """The driver's process id while it is alive."""
@@ -76,8 +75,7 @@ class ClusterCrew:
         lost: list[str] = []
         while True:
             try:
-                self._followed = self._crew()
-                return self._followed.follow(on_event, on_table, beside)
+                return self._crew().follow(on_event, on_table, beside)
             except ExecutorLostError as error:
                 lost.append(str(error))
             end_groups(self._drivers)
@@ -92,11 +90,6 @@ class ClusterCrew:
             except SparkgpuError as error:
                 write_json(self._paths.plan, self.plan)  # what finished is scored and reported by it
                 return self._given_up(f"{lost[-1]}; then {error}")
-
-    def dump_stacks_of_silent(self) -> None:
-        """Before an interruption: let a driver that may hang write its stacks."""
-        if self._followed is not None:
-            self._followed.dump_stacks_of_silent()
 
     @contextmanager
     def started(self) -> Iterator[None]:
