@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from sparkgpu.core.errors import DeviceError
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OConf import H2OConf
@@ -23,7 +19,6 @@ _USER = "sparkgpu"
 # What those with the login must not read: H2O's default list without its last entry, paths with a hidden
 # folder, since a run may be in one.
 _DENIED_FILES = "{/bin/*,/etc/*,/var/*,/usr/*,/proc/*}"
-_NEWEST = "3.46.0.6"  # inside Sparkling Water's last release
 
 
 def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int, threads: int) -> H2OContext:
@@ -79,23 +74,11 @@ def start_cloud(
     return _connected(conf)
 
 
-def check_version(found: str) -> None:
-    """Raise `DeviceError` if h2o is newer than Sparkling Water's last release."""
-    numbers = [[int(digits) for digits in re.findall(r"\d+", name)] for name in (found, _NEWEST)]
-    if numbers[0] > numbers[1]:
-        raise DeviceError(
-            f"h2o {_NEWEST} was asked for, the last in Sparkling Water, but h2o {found} is installed; "
-            f"from 3.46.0.12 on H2O exports no MOJO. Run `pip install h2o=={_NEWEST}`, or train without H2O: "
-            'trees.engine = "xgboost" (docs/horizon.md).'
-        )
-
-
 def _guarded(name: str, scratch: Path) -> H2OConf:
     """The settings of every H2O that we start: no REPL, and a login in a file that only its owner reads."""
     # Not through the package `pysparkling`: its import starts another Python to compare versions.
     from ai.h2o.sparkling.H2OConf import H2OConf
 
-    check_version(version("h2o"))
     password, login = secrets.token_urlsafe(32), scratch / "h2o-login"
     with os.fdopen(os.open(login, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"{_USER}: {password}\n")

@@ -31,11 +31,10 @@ from sparkgpu.core.table.predictions import write_predictions
 from sparkgpu.core.table.rows import RowGroups
 from sparkgpu.core.table.schema import LABEL, SplitName, TableSchema
 from sparkgpu.h2o.client_internals import job_of, output_of
-from sparkgpu.h2o.cloud import Cloud
 from sparkgpu.h2o.cloud_frames import H2OTables
 from sparkgpu.h2o.frames import LocalTables
 from sparkgpu.h2o.history import WatchedHistory, learning_curve, native_parameters, num_trees
-from sparkgpu.h2o.jobs import H2OJob, StalledError, refusals_of
+from sparkgpu.h2o.jobs import Cloud, H2OJob, StalledError, refusals_of
 from sparkgpu.h2o.mojo import MOJO, MojoModel, load_mojo
 from sparkgpu.h2o.mojo_file import complete
 from sparkgpu.h2o.parameters import estimator_parameters, level_order

@@ -1,12 +1,14 @@
 """Follows a job inside H2O: its progress, why it failed and, in a cloud, whether it is stuck.
 
-A job is stuck if it makes no progress and the stacks of all nodes only wait, at several looks one after the
-other. A slow tree is never taken for stuck.
+H2O 3.46 waits forever, and logs nothing, if XGBoost's set-up fails on one of several nodes: all others, and
+the driver of the training, wait for the failed one. Only the nodes' stacks show this. A job is stuck if it
+makes no progress and these only wait, at several looks. A slow tree is never taken for stuck.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +17,12 @@ import h2o
 from h2o.exceptions import H2OError
 
 from sparkgpu.core.errors import TrialError
-from sparkgpu.h2o.cloud import Cloud
 
 _CANCEL_S = 0.1
-STUCK_S = 60.0  # several looks at the stacks (`cloud.LOOK_EVERY_S`)
+LOOK_EVERY_S = 20.0  # H2O writes the stacks that we ask for to its logs
+STUCK_S = 60.0
+# Threads in native code that wait nevertheless: for other nodes, or for the reader of the stacks.
+_NATIVE_WAITS = ("Rabit.init", "JStackCollectorTask", "ServerSocketChannelImpl.accept", "EPoll.wait")
 _MOST_LETTERS = 400
 
 _CLASS = r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error|Throwable)[\w$]*"
@@ -28,6 +32,47 @@ _ON_NODE = re.compile(r"DistributedException from (?:[^/\s]*/)?([^\s:]+:\d+)")
 
 class StalledError(TrialError):
     """H2O waits forever; its cloud is useless for further trials."""
+
+
+class Cloud:
+    """The cloud that this process's H2O client is connected to. Safe to use from several threads.
+
+    `nodes` are their addresses with ports, and each has `threads` threads.
+    """
+
+    def __init__(self) -> None:
+        nodes = h2o.api("GET /3/Cloud", data={"skip_ticks": True}).nodes
+        self.nodes = frozenset(str(node["ip_port"]) for node in nodes)
+        self.threads = max(int(node["nthreads"]) for node in nodes)
+        self._lock = threading.Lock()
+        self._looked = float("-inf")
+        self._works = True
+
+    def works(self) -> bool:
+        """Whether a thread of any node worked when their stacks were last read, at most seconds ago."""
+        with self._lock:
+            if time.monotonic() - self._looked >= LOOK_EVERY_S:
+                traces = h2o.api("GET /3/JStack")["traces"]
+                self._works = any(is_working(text) for node in traces for text in node["thread_traces"])
+                self._looked = time.monotonic()
+            return self._works
+
+    def made_progress(self) -> bool:
+        """As `works`; False if no node answers."""
+        try:
+            return self.works()
+        except (OSError, H2OError):
+            return False
+
+
+def is_working(trace: str) -> bool:
+    """Whether this is a running thread of H2O or XGBoost."""
+    head, _, frames = trace.partition("\n")
+    return (
+        head.startswith(('"FJ-', '"XGBoostUpdater'))
+        and head.rstrip().endswith("RUNNABLE")
+        and not any(wait in frames for wait in _NATIVE_WAITS)
+    )
 
 
 class H2OJob:
@@ -65,10 +110,9 @@ class H2OJob:
         if works:
             self._progress, self._worked = progress, now
         elif now - self._worked > STUCK_S:
-            said = _last_error(len(cloud.nodes))
             raise StalledError(
-                f"{self._trial}: H2O is stuck: no thread of {', '.join(sorted(cloud.nodes))} works. "
-                + (f"Its last error: {said}" if said else "Its logs in the executors' folders hold no error.")
+                f"{self._trial}: H2O is stuck: no thread of {', '.join(sorted(cloud.nodes))} works; its logs "
+                "are in the executors' folders."
             )
 
 
@@ -83,30 +127,13 @@ def refusals_of(trial: str) -> Iterator[None]:
 
 def cause_of(text: str) -> str:
     """The cause in an error of H2O's client: for a Java exception the deepest cause, and its node."""
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("at ")]
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("at ")]
     first = _without_classes(lines[0].partition("failed with an exception: ")[2] or lines[0]) if lines else ""
-    causes = [message or name for name, message in _CAUSED_BY.findall(text)]
-    if not causes:
-        return (first or "no reason given")[:_MOST_LETTERS]
-    cause = _without_classes(causes[-1])
-    found = _ON_NODE.search(text)
-    node = f" (on node {found.group(1)})" if found else ""
-    said = cause if first == cause or not first else f"{first}: {cause}"
-    return said[:_MOST_LETTERS] + node
+    causes = [_without_classes(message or name) for name, message in _CAUSED_BY.findall(text)]
+    said = ": ".join(dict.fromkeys(filter(None, [first, *causes[-1:]]))) or "no reason given"
+    node = _ON_NODE.search(text) if causes else None
+    return said[:_MOST_LETTERS] + (f" (on node {node[1]})" if node else "")
 
 
 def _without_classes(text: str) -> str:
     return re.sub(rf"^(?:{_CLASS}: )+", "", text).strip().rstrip(".")
-
-
-def _last_error(num_nodes: int) -> str:
-    """The last line of a node's error log, if there is one."""
-    for node in range(num_nodes):
-        try:
-            lines = h2o.api(f"GET /3/Logs/nodes/{node}/files/error")["log"].strip().splitlines()
-        except (OSError, H2OError, KeyError):
-            continue  # the message works without it
-        if lines:
-            return str(lines[-1])[:_MOST_LETTERS]
-    return ""

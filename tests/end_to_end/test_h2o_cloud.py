@@ -23,12 +23,12 @@ TREES = ("--set", 'models=["trees"]', "--set", "trees.ntrees=20")
 # H2O itself would cut more than 1,000 rows again, and fails only with categories.
 IN_ONE_PIECE = ("--set", "split.valid=0.03", "--set", 'trees.categorical_encoding="one_hot_internal"')
 ONE_PIECE = """
-from sparkgpu.h2o import layout
-write = layout.write_pieces
-layout.write_pieces = lambda files, folder, pieces: write(
+from sparkgpu.h2o import cloud_frames
+write = cloud_frames.write_pieces
+cloud_frames.write_pieces = lambda files, folder, pieces: write(
     files, folder, 1 if folder.name == "pieces-valid" else pieces
 )
-layout.one_node_note = lambda nodes, reason: None
+cloud_frames.one_node_note = lambda nodes, reason: None
 """
 
 
@@ -72,7 +72,7 @@ def test_every_node_has_rows_of_every_split_and_fold(
     assert "alive" in kinds
 
 
-def test_a_failure_on_one_node_that_h2o_waits_for_ends_the_run_with_its_reason(
+def test_a_failure_on_one_node_for_which_h2o_waits_forever_ends_the_trial(
     cluster: Cluster, flights: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "patch").mkdir()
@@ -88,7 +88,6 @@ def test_a_failure_on_one_node_that_h2o_waits_for_ends_the_run_with_its_reason(
     began = next(event.at for event in events if event.text == "training")
     failed = next(event for event in events if event.kind == "trial_failed")
     assert failed.text.startswith("trees-s7: H2O is stuck: no thread of 127.0.0.1:")
-    assert "nthreads must be positive" in failed.text
     assert failed.at - began < 100
     assert failed.text in run.stdout
     assert "Traceback" not in run.stdout + run.stderr

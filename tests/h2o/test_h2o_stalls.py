@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import h2o
 import pytest
 
-from sparkgpu.h2o import cloud, jobs
+from sparkgpu.h2o import jobs
 
 # Of a cloud in which XGBoost's set-up failed on one node.
 STUCK = (
@@ -39,15 +39,13 @@ def watched_job(monkeypatch: pytest.MonkeyPatch, *traces: str, tree_s: float = 1
             return Mock(nodes=nodes)
         if question == "GET /3/JStack":
             return {"traces": [{"thread_traces": []}, {"thread_traces": list(traces)}]}
-        if "error" in question:
-            return {"log": "nthreads must be positive\n"}
         trees = (time.monotonic() - began) // tree_s
         return {"jobs": [{"status": "RUNNING", "progress": 0.5, "progress_msg": f"{trees} trees"}]}
 
     monkeypatch.setattr(h2o, "api", answer)
-    monkeypatch.setattr(cloud, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(jobs, "LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(jobs, "STUCK_S", 0.2)
-    return jobs.H2OJob("job", "trees-s7", cloud.Cloud())
+    return jobs.H2OJob("job", "trees-s7", jobs.Cloud())
 
 
 def followed(job: jobs.H2OJob) -> None:
@@ -62,8 +60,8 @@ def test_a_job_whose_nodes_only_wait_is_stuck(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(jobs.StalledError) as stalled:
         followed(job)
     assert str(stalled.value) == (
-        "trees-s7: H2O is stuck: no thread of 127.0.0.1:21000, 127.0.0.1:21004 works. "
-        "Its last error: nthreads must be positive"
+        "trees-s7: H2O is stuck: no thread of 127.0.0.1:21000, 127.0.0.1:21004 works; its logs are in the "
+        "executors' folders."
     )
 
 

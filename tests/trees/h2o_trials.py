@@ -38,9 +38,9 @@ def main() -> None:
         ) as session,
         stopping(start_h2o(session, name="tests", scratch=scratch, port_base=port_base, threads=1)),
     ):
-        from sparkgpu.h2o.cloud import Cloud
         from sparkgpu.h2o.cloud_frames import H2OTables
         from sparkgpu.h2o.engine import H2OXGBoost
+        from sparkgpu.h2o.jobs import Cloud
         from sparkgpu.h2o.mojo import MOJO, MojoModel
         from sparkgpu.h2o.parameters import level_order
 

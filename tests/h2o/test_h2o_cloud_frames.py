@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.h2o.layout import CHUNKS_PER_NODE, why_one_node, write_pieces
+from sparkgpu.h2o.cloud_frames import CHUNKS_PER_NODE, why_one_node, write_pieces
 
 
 def home(chunk: int, nodes: int) -> int:

@@ -14,8 +14,8 @@ import pytest
 from sparkgpu.core.errors import DataError, DeviceError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import SplitName
-from sparkgpu.h2o import column_file
-from sparkgpu.h2o.column_file import WantedColumn, write_columns
+from sparkgpu.h2o import frames
+from sparkgpu.h2o.frames import WantedColumn, write_columns
 
 WANTED = (
     WantedColumn(name="label", kind="float32", levels=("0", "1")),
@@ -57,7 +57,7 @@ def columns_of(file: Path, rows: int) -> dict[str, np.ndarray]:
 def test_columns_hold_the_rows_of_the_table_or_of_a_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: SplitName, fold: int | None, ids: Sequence[int]
 ) -> None:
-    monkeypatch.setattr(column_file, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(frames, "_BATCH_ROWS", 2)
     paths = written(tmp_path, [0, 1, 2, 3], [4, 5, 6, 7, 8])
     assert write_columns(paths, split, fold, WANTED, tmp_path / "columns") == len(ids)
     found = columns_of(tmp_path / "columns", len(ids))
