@@ -140,25 +140,20 @@ def _tree(booster: bytes, found: _Layout, tree: int, num_features: int) -> dict[
 
 
 def _layout(booster: bytes) -> _Layout:
+    learner = len(_MARK) if booster.startswith(_MARK) else 0
     try:
-        return _found_layout(booster)
+        objective, place = _text(booster, learner + _LEARNER_BYTES)
+        kind, model = _text(booster, place)
+        if kind != _BOOSTER:
+            raise ValueError(f"a booster of kind {kind!r} cannot be read; only {_BOOSTER!r} can.")
+        (held,) = struct.unpack_from("<i", booster, model)
+        starts = [model + _MODEL_BYTES]
+        for _ in range(held):
+            _, num_nodes = struct.unpack_from("<ii", booster, starts[-1])
+            starts.append(starts[-1] + _TREE_BYTES + num_nodes * (_NODE.itemsize + _STATISTICS.itemsize))
+        struct.unpack_from(f"<{held}i", booster, starts[-1])  # the classes of the trees
     except struct.error:
         raise ValueError("the booster ends within its records.") from None
-
-
-def _found_layout(booster: bytes) -> _Layout:
-    learner = len(_MARK) if booster.startswith(_MARK) else 0
-    objective, place = _text(booster, learner + _LEARNER_BYTES)
-    kind, model = _text(booster, place)
-    if kind != _BOOSTER:
-        raise ValueError(f"a booster of kind {kind!r} cannot be read; only {_BOOSTER!r} can.")
-    (held,) = struct.unpack_from("<i", booster, model)
-    starts = [model + _MODEL_BYTES]
-    for _ in range(held):
-        _, num_nodes = struct.unpack_from("<ii", booster, starts[-1])
-        starts.append(starts[-1] + _TREE_BYTES + num_nodes * (_NODE.itemsize + _STATISTICS.itemsize))
-    if starts[-1] + 4 * held > len(booster):
-        raise ValueError("the booster ends within its trees.")
     return _Layout(
         learner=learner, objective=objective.decode("ascii"), model=model, tree_starts=tuple(starts)
     )

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,7 +36,8 @@ def build() -> Path:
     java_home = find_java()
     archive = archive_path(java_home)
     archive.parent.mkdir(parents=True, exist_ok=True)
-    _unpack(native_library())
+    if not native_library().exists():
+        _unpack(native_library())
     if archive.exists():
         return archive
     with tempfile.TemporaryDirectory(dir=archive.parent) as name:
@@ -71,18 +71,11 @@ def build() -> Path:
 
 
 def _unpack(target: Path) -> None:
-    """Put H2O's XGBoost library there, unless it is there."""
-    if target.exists():
-        return
     target.parent.mkdir(parents=True, exist_ok=True)
     own = target.with_name(f".{target.name}-{os.getpid()}")
     try:
-        with (
-            zipfile.ZipFile(assembly_jar()) as packed,
-            packed.open(f"lib/linux_64/{NATIVE_LIBRARY}") as source,
-            own.open("wb") as file,
-        ):
-            shutil.copyfileobj(source, file, 2**20)
+        with zipfile.ZipFile(assembly_jar()) as packed, own.open("wb") as file:
+            shutil.copyfileobj(packed.open(f"lib/linux_64/{NATIVE_LIBRARY}"), file)
         own.replace(target)
     finally:
         own.unlink(missing_ok=True)
@@ -112,26 +105,19 @@ def _run(command: list[str], environ: dict[str, str]) -> None:
     )  # fmt: skip
     if done.returncode:
         lines = (done.stdout + done.stderr).strip().splitlines() or ["nothing printed"]
-        reasons = [line for line in lines if " failed: " in line]
-        raise RuntimeError(f"status {done.returncode}: {(reasons or lines)[-1]}")
+        raise RuntimeError(f"status {done.returncode}: {lines[-1]}")
 
 
 def main() -> None:
     """Build the archive and report success or failure in one line."""
-    start = time.monotonic()
     try:
-        before = archive_path(find_java()).exists()
         archive = build()
     except (
         RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile, subprocess.TimeoutExpired,
     ) as error:  # fmt: skip
         print(f"sparkgpu: no class archive was built, so runs start a few seconds later ({error})")
         sys.exit(1)
-    if before:
-        print(f"sparkgpu: the class archive exists ({archive.stat().st_size / 2**20:.0f} MiB)")
-    else:
-        seconds = time.monotonic() - start
-        print(f"sparkgpu: class archive built in {seconds:.0f} s ({archive.stat().st_size / 2**20:.0f} MiB)")
+    print(f"sparkgpu: the class archive is ready ({archive.stat().st_size / 2**20:.0f} MiB)")
 
 
 if __name__ == "__main__":

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from h2o import H2OFrame
     from py4j.java_gateway import JVMView
 
-_POLL_S = 0.15
-_MOST_POLL_S = 1.0
+_POLL_S = 0.3
 _LEAST_S = 0.5
 _PREDICTED: tuple[SplitName, ...] = ("valid", "test")
 _VERIFIED_ROWS = 1_000
@@ -199,7 +198,7 @@ def _import_for_the_end(schema: TableSchema) -> None:
 
 def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedHistory) -> None:
     """Report the number of trees until all are grown and H2O has stored them; it scores no row then."""
-    told, grown = -1.0, time.monotonic()
+    told = -1.0
     while (done := job.done()) is not None:
         try:
             watched.look()
@@ -211,9 +210,8 @@ def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedH
             step = round(done * trial.parameters.ntrees) if until is None else None
             metric = ("log_loss" if trial.schema.classes else "rmse") if watched.newest is not None else None
             trial.events.progress(trial.name, done, step=step, metric=metric, value=watched.newest)
-            told, grown = done, time.monotonic()
-        # Ask less often about slow trees: each question is work for the node that trains.
-        time.sleep(max(_POLL_S, min(_MOST_POLL_S, (time.monotonic() - grown) / 10)))
+            told = done
+        time.sleep(_POLL_S)
 
 
 def _predicted(trial: TreesTrial, java: JVMView) -> dict[SplitName, _Values]:

@@ -6,6 +6,7 @@ A refused table ends the process; its reason goes to the lane's ``error.json``.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,69 +24,55 @@ if TYPE_CHECKING:
     from sparkgpu.prepare.prepare import Found
 
 
+@dataclass(kw_only=True)
 class TableMaking:
     """The table of one run; `error` is the file for the reason of a refusal."""
 
-    def __init__(
-        self,
-        *,
-        config: RunConfig,
-        source: Source,
-        scratch: Path,
-        paths: RunPaths,
-        events: EventWriter,
-        error: Path,
-    ) -> None:
-        self._config = config
-        self._source = source
-        self._scratch = scratch
-        self._paths = paths
-        self._events = events
-        self._error = error
-        self._found: Future[tuple[LocalRows, Found]] | None = None
-        self._saving: Future[None] | None = None
+    config: RunConfig
+    source: Source
+    scratch: Path
+    paths: RunPaths
+    events: EventWriter
+    error: Path
+    _found: Future[tuple[LocalRows, Found]] | None = None
+    _saving: Future[None] | None = None
 
     def by_arrow(self) -> None:
         """Make the table without a JVM."""
         from sparkgpu.prepare.prepare import write_by_arrow
 
         import_for_threads(spark=False)
+        self.source = resolve_demo(self.source, self.scratch)
         rows, found = self._find_out()
-        write_by_arrow(rows, found, paths=self._paths, events=self._events)
-        self._remove_copy(rows)
+        write_by_arrow(rows, found, paths=self.paths, events=self.events)
 
     def find_out_beside(self) -> None:
         """Find out about a table of this machine in the background, while Spark starts."""
-        source = resolve_demo(self._source, self._scratch)
-        self._source = source
-        if not source.is_opened_by_spark:
+        self.source = resolve_demo(self.source, self.scratch)
+        if not self.source.is_opened_by_spark:
             self._found = in_background(self._find_out)
 
     def by_spark(self, session: SparkSession) -> None:
         """Make the table in the session."""
         from sparkgpu.prepare.prepare import prepare_in_session, write_by_spark
-        from sparkgpu.prepare.spark_rows import open_local, warm_up
+        from sparkgpu.prepare.spark_rows import open_local
         from sparkgpu.prepare.spark_source import refusing_unreadable
-        from sparkgpu.prepare.table_rows import writes_here
 
-        config, paths, events = self._config, self._paths, self._events
+        paths, events = self.paths, self.events
         try:
             if self._found is None:
                 prepare_in_session(
-                    session, self._source, config=config, scratch=self._scratch, paths=paths, events=events
+                    session, self.source, config=self.config, scratch=self.scratch, paths=paths, events=events
                 )
             else:
                 rows, found = self._found.result()
-                if not writes_here(found.schema):
-                    in_background(lambda: warm_up(session))  # the Python workers that will write the table
-                with refusing_unreadable(self._source):
+                with refusing_unreadable(self.source):
                     table = open_local(session, rows)
                     _, save = write_by_spark(session, table, found, paths=paths, events=events)
                 self._saving = in_background(save)
-                self._remove_copy(rows)
         except Exception as error:
             # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
-            give_up(error, [self._error])
+            give_up(error, [self.error])
 
     def finish(self) -> None:
         """Wait until the pipeline is saved."""
@@ -97,15 +84,9 @@ class TableMaking:
         from sparkgpu.prepare.prepare import find_out
         from sparkgpu.prepare.to_parquet import to_parquet
 
-        with self._events.phase("reading the source"):
-            source = resolve_demo(self._source, self._scratch)
-            rows = LocalRows(to_parquet(source, self._scratch, ignore=self._config.data.ignore), source)
+        with self.events.phase("reading the source"):
+            files = to_parquet(self.source, self.scratch, ignore=self.config.data.ignore)
+            rows = LocalRows(files, self.source)
         return rows, find_out(
-            rows, source=self._source, config=self._config, paths=self._paths, events=self._events
+            rows, source=self.source, config=self.config, paths=self.paths, events=self.events
         )
-
-    def _remove_copy(self, rows: LocalRows) -> None:
-        """Free the disk of a copy in Parquet, which nobody reads again."""
-        for file in rows.files:
-            if file.is_relative_to(self._scratch):
-                file.unlink(missing_ok=True)

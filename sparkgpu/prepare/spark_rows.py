@@ -133,14 +133,3 @@ def _pickling(
         )
 
     return run
-
-
-def warm_up(session: SparkSession) -> None:
-    """Start Spark's Python worker and load its imports, so that the first task finds it ready."""
-    session.range(1).mapInArrow(_unchanged, "id long").collect()
-
-
-def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import sparkgpu.prepare.table_rows  # noqa: F401  what the tasks import that write the table
-
-    yield from batches

@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sparkgpu.core.config.keys import RunConfig
@@ -23,6 +23,7 @@ from sparkgpu.core.errors import ExecutorLostError, SparkgpuError, TrialError, e
 from sparkgpu.core.host.processes import end_groups
 from sparkgpu.core.host.watchdog import Vitals, dump_stacks
 from sparkgpu.core.plan.plan import Plan, prepares_table
+from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.events import Event, EventReader
 from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished
@@ -36,34 +37,25 @@ _CLOSING_S = 15.0
 _MOST_STARTS = 2
 
 
+@dataclass(kw_only=True)
 class ClusterCrew:
     """The Spark application of a run; `plan` is its layout over the executors that it got.
 
     `wanted` is the file with what the driver asks of the cluster.
     """
 
-    plan: Plan
-
-    def __init__(
-        self,
-        paths: RunPaths,
-        settings: ClusterSettings,
-        patience_s: float,
-        command: list[str],
-        environment: dict[str, str],
-        wanted: Path,
-    ) -> None:
-        self._paths = paths
-        self._wanted = wanted
-        self._patience_s = patience_s
-        self._master = settings.master
-        self._command = command
-        self._environment = environment
-        self._drivers: list[subprocess.Popen[bytes]] = []
+    paths: RunPaths
+    master: str
+    patience_s: float
+    command: list[str]
+    environment: dict[str, str]
+    wanted: Path
+    plan: Plan = field(init=False)
+    drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def processes(self) -> dict[int, str]:
         """The driver's process id while it is alive."""
-        return {driver.pid: "driver" for driver in self._drivers if driver.poll() is None}
+        return {driver.pid: "driver" for driver in self.drivers if driver.poll() is None}
 
     def follow(
         self,
@@ -78,17 +70,17 @@ class ClusterCrew:
                 return self._crew().follow(on_event, on_table, beside)
             except ExecutorLostError as error:
                 lost.append(str(error))
-            end_groups(self._drivers)
+            end_groups(self.drivers)
             if len(lost) == _MOST_STARTS:
                 return self._given_up("; then ".join(lost))
             on_event(0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; once more"))
-            clear_unfinished(self._paths)
+            clear_unfinished(self.paths)
             # With one lost there may be fewer than were asked for: take those that come.
-            write_json(self._wanted, {**read_json(self._wanted), "executors": None})
+            write_json(self.wanted, {**read_json(self.wanted), "executors": None})
             try:
                 self._start()
             except SparkgpuError as error:
-                write_json(self._paths.plan, self.plan)  # what finished is scored and reported by it
+                write_json(self.paths.plan, self.plan)  # what finished is scored and reported by it
                 return self._given_up(f"{lost[-1]}; then {error}")
 
     @contextmanager
@@ -97,34 +89,34 @@ class ClusterCrew:
         try:
             self._start()
             yield
-            wait_closed(self._drivers, _CLOSING_S)  # give the driver time to stop Spark cleanly
+            wait_closed(self.drivers, _CLOSING_S)  # give the driver time to stop Spark cleanly
         finally:
-            end_groups(self._drivers)
+            end_groups(self.drivers)
 
     def _start(self) -> None:
         """Start a driver and wait for its plan. Raises the driver's error if it ends without one."""
-        self._paths.plan.unlink(missing_ok=True)
-        lane = self._paths.lane(0)
+        self.paths.plan.unlink(missing_ok=True)
+        lane = self.paths.lane(0)
         lane.root.mkdir(parents=True, exist_ok=True)
-        scratch = Path(self._environment["TMPDIR"])
+        scratch = Path(self.environment["TMPDIR"])
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
         with lane.log.open("ab") as log:
             driver = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environment,
+                env=self.environment,
                 start_new_session=True,  # Ctrl-C reaches only the parent, and the whole group can be ended
             )
-        self._drivers = [driver]
+        self.drivers = [driver]
         vitals = Vitals(driver.pid)
-        while not self._paths.plan.exists():
-            if vitals.look() >= self._patience_s:
+        while not self.paths.plan.exists():
+            if vitals.look() >= self.patience_s:
                 dump_stacks(driver.pid)
                 raise TrialError(
-                    f"{self._master}: the driver hung before it had executors, nothing done for "
+                    f"{self.master}: the driver hung before it had executors, nothing done for "
                     f"{vitals.idle_s:.0f} s; the stacks of its threads are in {lane.log}."
                 )
             if driver.poll() is not None:
@@ -132,41 +124,40 @@ class ClusterCrew:
                     lines = lane.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
                     last = f"its last output: {lines[-1].strip()!r}" if lines else "it wrote nothing"
                     raise TrialError(
-                        f"{self._master}: the driver ended with status {driver.returncode} before it "
+                        f"{self.master}: the driver ended with status {driver.returncode} before it "
                         f"had executors; {last}."
                     )
                 found = read_json(lane.error("trees"))
                 raise error_of_kind(found["kind"], found["message"])
             time.sleep(_POLL_S)
-        self.plan = Plan.model_validate(read_json(self._paths.plan))
+        self.plan = Plan.model_validate(read_json(self.paths.plan))
 
     def _crew(self) -> LaneCrew:
-        (driver,) = self._drivers
+        (driver,) = self.drivers
         vitals = Vitals(driver.pid)
         workers = [
             Worker(
                 lane=lane,
                 branch=branch,
                 process=driver,
-                reader=EventReader(self._paths.lane(lane.index).events(branch)),
-                prepares=prepares_table(self._paths, lane.index, branch),
+                reader=EventReader(self.paths.lane(lane.index).events(branch)),
+                prepares=prepares_table(self.paths, lane.index, branch),
                 vitals=vitals,
-                patience_s=self._patience_s,
+                patience_s=self.patience_s,
             )
             for lane in self.plan.lanes
             for branch in BRANCHES
-            if prepares_table(self._paths, lane.index, branch) or self._is_left(lane.index, branch)
+            if prepares_table(self.paths, lane.index, branch) or self._left(self.plan.of(lane.index, branch))
         ]
-        return LaneCrew(self._paths, self.plan, workers)
+        return LaneCrew(self.paths, self.plan, workers)
 
-    def _is_left(self, lane: int, branch: Branch) -> bool:
-        return any(not self._paths.trial(spec.name).done.exists() for spec in self.plan.of(lane, branch))
+    def _left(self, trials: Iterable[TrialSpec]) -> list[str]:
+        return [spec.name for spec in trials if not self.paths.trial(spec.name).done.exists()]
 
     def _given_up(self, reason: str) -> Outcome:
-        if not self._paths.schema.exists():
+        if not self.paths.schema.exists():
             raise TrialError(f"{reason}. Nothing had been trained yet.")
-        left = (spec for spec in self.plan.trials if not self._paths.trial(spec.name).done.exists())
-        return Outcome(failed={spec.name: reason for spec in left})
+        return Outcome(failed=dict.fromkeys(self._left(self.plan.trials), reason))
 
 
 @contextmanager
@@ -199,9 +190,11 @@ def cluster_crew(
         "--scratch", str(own), "--shared", str(shared), "--source", source.model_dump_json(),
         "--parent", str(os.getpid()), *(["--plan-only"] if dry_run else []),
     ]  # fmt: skip
-    environment = {**outside_environment(environ), "TMPDIR": str(own), "PYTHONUNBUFFERED": "1"}
-    patience_s = config.hang_after_s * FAR or math.inf
-    crew = ClusterCrew(paths, settings, patience_s, command, environment, wanted=file)
+    crew = ClusterCrew(
+        paths=paths, master=settings.master, command=command, wanted=file,
+        patience_s=config.hang_after_s * FAR or math.inf,
+        environment={**outside_environment(environ), "TMPDIR": str(own), "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
     try:
         with crew.started():
             yield crew

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,35 +52,27 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.5
 
 
+@dataclass(kw_only=True)
 class _Application:
-    """The state and the work of the driver."""
+    """The work of the driver; `progress` are the sources of signs of life."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        arguments: argparse.Namespace,
-        config: RunConfig,
-        events: Mapping[Branch, EventWriter],
-    ) -> None:
-        self.session = session
-        self.paths = RunPaths(root=arguments.run)
-        self.config = config
-        self.source: Source = arguments.source
-        self.scratch: Path = arguments.scratch
-        self.shared: Path = arguments.shared
-        self.events = events
-        self.progress: list[MadeProgress] = [ExecutorWork(session).made_progress]
-        self.failed = False
+    session: SparkSession
+    paths: RunPaths
+    config: RunConfig
+    source: Source
+    scratch: Path
+    shared: Path
+    events: Mapping[Branch, EventWriter]
+    progress: list[MadeProgress]
 
-    def run(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
-        """Prepare the table if it does not exist yet, then train the unfinished trials."""
-        if self.config.cluster.lanes == "executors":
-            self._table()
-            self.failed = not run_lanes(self.session, self.paths, [found.host for found in executors])
-        else:
-            self._run_cloud(plan, executors)
+    def run(self, plan: Plan, executors: tuple[Executor, ...]) -> bool:
+        """Prepare the table if there is none, then train the unfinished trials; whether all are done."""
+        if self.config.cluster.lanes == "cloud":
+            return self._run_cloud(plan, executors)
+        self._table()
+        return run_lanes(self.session, self.paths, [found.host for found in executors])
 
-    def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> None:
+    def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> bool:
         """One model over all executors: trees and, at the same time, a gang of ranks."""
         trials = {branch: plan.of(0, branch) for branch in BRANCHES}
         trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
@@ -98,6 +91,7 @@ class _Application:
                 context = cloud.result()
         launch = partial(ranks.train_in_slots, distributor)
         networks = in_background(lambda: self._run_trials("neural", plan, schema, resolved, launch))
+        trees_done = True
         if trees_left:
             with ExitStack() as stack:
                 if context is not None:
@@ -113,14 +107,11 @@ class _Application:
                 for engine in engines.values():
                     self.progress.append(engine.made_progress)
                     stack.callback(self.progress.remove, engine.made_progress)
-                self._run_trials(
-                    "trees",
-                    plan,
-                    schema,
-                    resolved,
+                trees_done = self._run_trials(
+                    "trees", plan, schema, resolved,
                     lambda trial: run_sizes(engines[trial.spec.engine], trial),
-                )
-        networks.result()
+                )  # fmt: skip
+        return networks.result() and trees_done
 
     def _table(self) -> TableSchema:
         if self.paths.schema.exists():
@@ -153,7 +144,7 @@ class _Application:
         schema: TableSchema,
         resolved: Resolved,
         run: Callable[[Trial[Any]], FitRecord],
-    ) -> None:
+    ) -> bool:
         def run_unless_lost(spec: TrialSpec) -> FitRecord:
             trial: Trial[Any] = Trial(
                 spec=spec,
@@ -172,31 +163,24 @@ class _Application:
                 time.sleep(ranks.RESTART_S)
                 raise
 
-        if not run_trials(
+        return run_trials(
             plan, plan.of(0, branch), self.paths, self.events[branch], run_unless_lost,
             calibrates=self.config.calibrates(schema.task),
-        ):  # fmt: skip
-            self.failed = True
+        )  # fmt: skip
 
 
 def _watch(
-    session: SparkSession,
-    executors: tuple[Executor, ...],
-    ended: threading.Event,
-    give_up: Callable[[Exception], Any],
+    session: SparkSession, executors: tuple[Executor, ...], ended: threading.Event, errors: list[Path]
 ) -> None:
-    """Call `give_up` when an executor is lost: the H2O cloud would hang, and Spark may hang, too."""
+    """End this process when an executor is lost: the H2O cloud would hang, and Spark may hang, too."""
     from sparkgpu.lanes.cluster.session import executors_of
 
     known = {executor.id: executor for executor in executors}
     while not ended.wait(_LOOK_EVERY_S):
         if lost := known.keys() - {executor.id for executor in executors_of(session)}:
-            first = known[min(lost)]
-            give_up(
-                ExecutorLostError(
-                    f"executor {first.id} on {first.host} was lost, one of {counted(len(known), 'executor')}"
-                )
-            )
+            first, count = known[min(lost)], counted(len(known), "executor")
+            reason = f"executor {first.id} on {first.host} was lost, one of {count}"
+            give_up(ExecutorLostError(reason), errors)
 
 
 def main() -> None:
@@ -213,19 +197,15 @@ def main() -> None:
     arguments = parser.parse_args()
     begin(arguments.parent)
     paths = RunPaths(root=arguments.run)
+    errors = [paths.lane(0).error(branch) for branch in BRANCHES]  # both fail with the driver
     try:
-        status = _main(arguments, paths)
+        status = _run(arguments, paths, errors)
     except BaseException as error:
-        give_up(error, _error_files(paths))
+        give_up(error, errors)
     end(status)
 
 
-def _error_files(paths: RunPaths) -> list[Path]:
-    """Both branches fail with the driver."""
-    return [paths.lane(0).error(branch) for branch in BRANCHES]
-
-
-def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
+def _run(arguments: argparse.Namespace, paths: RunPaths, errors: list[Path]) -> int:
     from py4j.protocol import Py4JError
 
     from sparkgpu.lanes.cluster.session import await_executors, check_executors, cluster_session
@@ -254,23 +234,22 @@ def _main(arguments: argparse.Namespace, paths: RunPaths) -> int:
         if arguments.plan_only:
             return 0
         ended = threading.Event()
-        watcher = threading.Thread(
-            target=_watch,
-            args=(session, executors, ended, lambda error: give_up(error, _error_files(paths))),
-            daemon=True,
-        )
+        watcher = threading.Thread(target=_watch, args=(session, executors, ended, errors), daemon=True)
         watcher.start()
-        application = _Application(session, arguments, config, events)
+        application = _Application(
+            session=session, paths=paths, config=config, source=arguments.source, scratch=arguments.scratch,
+            shared=arguments.shared, events=events, progress=[ExecutorWork(session).made_progress],
+        )  # fmt: skip
         try:
             with signs_of_life(events.values(), application.progress):
-                application.run(plan, executors)
+                are_done = application.run(plan, executors)
         except Py4JError as error:  # while the JVM can still describe the error
             traceback.print_exc()
             raise TrialError(described(error)["message"]) from None
         finally:
             ended.set()
         watcher.join()
-        return 5 if application.failed else 0
+        return 0 if are_done else 5
 
 
 if __name__ == "__main__":
