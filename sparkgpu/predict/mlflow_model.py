@@ -27,7 +27,7 @@ from sparkgpu.core.table.schema import Feature
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.members import BEST
 from sparkgpu.predict.output import predictions
-from sparkgpu.prepare.column_types import WHOLE_TYPES
+from sparkgpu.prepare.columns import WHOLE_TYPES
 from sparkgpu.prepare.level_means import FOLDER as MEANS_FOLDER
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import listed
-from sparkgpu.prepare.column_types import BROKEN_TYPES, WHOLE_TYPES
+from sparkgpu.prepare.columns import BROKEN_TYPES, WHOLE_TYPES
 
 PREDICTION = "prediction"
 _ENDINGS = (".parquet", ".csv")

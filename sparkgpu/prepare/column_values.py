@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparkgpu.core.table.rows import as_numpy
-from sparkgpu.prepare.column_types import WHOLE_TYPES, is_number
+from sparkgpu.prepare.columns import WHOLE_TYPES, is_number
 
 MISSING_TEXTS = ("", "NA", "N/A", "na", "n/a", "NaN", "nan", "NULL", "null", "?", "-")
 """Texts that stand for a missing number or timestamp; a category of a format with types keeps them."""

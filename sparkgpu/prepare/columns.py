@@ -1,15 +1,57 @@
-"""The column that preparation adds to the user's own, under a name that no table is likely to contain."""
+"""The columns of a table: their types in Spark's spelling, and the one that preparation adds, the row id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+import pyarrow as pa
 
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.words import listed
 
 RESERVED = "__sparkgpu_"
 ROW_ID = f"{RESERVED}row_id"
+"""Names that no table is likely to contain."""
 _TABLE = "__THIS__"  # in whose place a SQLTransformer puts the table
+
+WHOLE_TYPES = ("tinyint", "smallint", "int", "bigint")
+BROKEN_TYPES = ("float", "double")
+TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
+
+_PLAIN = {
+    pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
+    pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)",
+    pa.float32(): "float", pa.float64(): "double", pa.bool_(): "boolean", pa.null(): "void",
+    pa.string(): "string", pa.large_string(): "string", pa.string_view(): "string",
+    pa.binary(): "binary", pa.large_binary(): "binary", pa.date32(): "date", pa.date64(): "date",
+}  # fmt: skip
+
+
+def is_number(kind: str) -> bool:
+    """Whether a type in Spark's spelling is a number type (``interval ...`` is not an ``int``)."""
+    return kind in (*WHOLE_TYPES, *BROKEN_TYPES) or kind.startswith("decimal")
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """The type as Spark's SQL spells it; for one that Spark does not have, Arrow's own name."""
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return f"array<{spark_type(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{spark_type(kind.key_type)},{spark_type(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{spark_type(field.type)}' for field in kind)}>"
+    return _PLAIN.get(kind, str(kind))
+
+
+def is_nanosecond(kind: pa.DataType) -> bool:
+    """Whether it is a timestamp in nanoseconds, which Spark does not have."""
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 def own_columns(names: Iterable[str]) -> list[str]:
@@ -25,3 +67,8 @@ def refuse_reserved(source: str, names: Iterable[str]) -> None:
             f"{source}: {listed(taken)}: names that begin with {RESERVED} or hold {_TABLE} are reserved. "
             "Rename them."
         )
+
+
+def quoted(name: str) -> str:
+    """A column name in the syntax of Spark's SQL; it may contain any characters."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,128 +1,96 @@
-"""What the columns are used for and the schema that follows, from figures alone: no row is read here."""
+"""What configuration and figures decide: the columns in use, refusals, and the notes for the user."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
 
-from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.keys import DataConfig, RunConfig
+from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
-from sparkgpu.core.table.schema import DroppedColumn, Feature, SplitName, TableSchema
-from sparkgpu.core.table.source import Source
-from sparkgpu.core.words import listed
+from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.core.words import listed, nearest
+from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.columns import refuse_reserved
-from sparkgpu.prepare.labels import class_weights
 from sparkgpu.prepare.levels import Levels
-from sparkgpu.prepare.notes import notes_on
-from sparkgpu.prepare.roles import ColumnRole, TableStatistics, check_columns, decide_roles
+from sparkgpu.prepare.roles import ColumnRole, ColumnStatistics, decide_roles
 from sparkgpu.prepare.target import Target
 
+_FITTING: Mapping[Role, tuple[str, ...]] = {
+    "numeric": ("number", "boolean", "text"),
+    "boolean": ("number", "boolean", "text"),
+    "timestamp": ("number", "text", "time"),
+    "categorical": ("number", "boolean", "text", "time"),
+}
+"""The families of columns that can be read in each role."""
 
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """The columns in use, and those left out with the reasons."""
-
-    roles: list[ColumnRole]
-    dropped: list[DroppedColumn]
-
-    def without(self, dropped: list[DroppedColumn]) -> Columns:
-        """A copy with more columns left out."""
-        unused = {item.column for item in dropped}
-        roles = [role for role in self.roles if role.column not in unused]
-        return Columns(roles=roles, dropped=[*self.dropped, *dropped])
+_UNREAD = (
+    (r"[+-]?[0-9.]*[0-9],[0-9]+", "numbers; write them with a decimal point and no other separator"),
+    (r"[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{4}( .*)?", "timestamps; write them as 2024-12-31"),
+)
+"""Forms in which people write numbers and dates, and as what their texts are not read."""
 
 
 def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> str:
-    """The target, after every column that the configuration names was found. Raises `DataError`."""
-    named = (("data.weight", config.data.weight), ("split.column", config.split.column))
-    target = check_columns(
-        types,
-        target=config.data.target,
-        roles=config.data.roles,
-        others=[
-            *((key, name) for key, name in named if name),
-            *(("data.ignore", name) for name in config.data.ignore),
-        ],
-    )
-    _check_uses(config)
-    refuse_reserved(source, types)
-    return target
+    """The target, after every column that the configuration names was found; `types` are Spark's.
 
-
-def _check_uses(config: RunConfig) -> None:
-    """Refuse a target that is also used for something else."""
+    Raises `DataError`, with the nearest name if there is no such column.
+    """
     data, split = config.data, config.split
+    if data.target is None:
+        raise DataError(f"no target is named. Choose the column to predict with --target: {listed(types)}.")
+    named = [
+        ("target", data.target),
+        ("data.weight", data.weight),
+        ("split.column", split.column),
+        *(("data.ignore", name) for name in data.ignore),
+        *((f"data.roles ({role})", name) for name, role in data.roles.items()),
+    ]
+    for key, name in named:
+        if name and name not in types:
+            raise DataError(
+                f"{key} {name!r}: no such column.{nearest(name, types)} Columns: {listed(types)}."
+            )
+    for name, role in data.roles.items():
+        _check_role(name, types[name], role)
     uses = {"data.weight": data.weight, "split.column": split.column if split.kind != "time" else None}
     for key, name in uses.items():
-        if name is not None and name == data.target:
+        if name == data.target:
             raise DataError(f"{key} {name!r} is the target. Choose another column, or another target.")
+    refuse_reserved(source, types)
+    return data.target
 
 
-def columns_of(statistics: TableStatistics, config: RunConfig) -> Columns:
+def _check_role(name: str, kind: str, role: Role) -> None:
+    family = ColumnStatistics(name=name, type=kind, rows=0, values=0).family
+    if role in _FITTING and family not in _FITTING[role]:
+        others = [other for other, families in _FITTING.items() if family in families]
+        raise DataError(
+            f"data.roles: {name!r} is of type {kind} and cannot be read as {role}. "
+            f"Choose {', '.join([*others, 'ignore'])}."
+        )
+
+
+def roles_of(
+    statistics: Mapping[str, ColumnStatistics], config: RunConfig
+) -> tuple[list[ColumnRole], list[DroppedColumn]]:
+    """The roles of the columns in use, and the columns left out. Raises `DataError` if none is in use."""
     special = {config.data.target, config.data.weight}
     if config.split.kind in ("group", "column"):
         special.add(config.split.column)
-    candidates = [column for name, column in statistics.columns.items() if name not in special]
+    candidates = [column for name, column in statistics.items() if name not in special]
     roles, dropped = decide_roles(candidates, roles=config.data.roles, ignore=config.data.ignore)
-    columns = Columns(roles=roles, dropped=dropped)
-    check_features(columns)
-    return columns
+    check_features(roles, dropped)
+    return roles, dropped
 
 
-def check_features(columns: Columns) -> None:
-    if not columns.roles:
-        reasons = listed(f"{item.column} ({item.reason})" for item in columns.dropped)
+def check_features(roles: Sequence[ColumnRole], dropped: Sequence[DroppedColumn]) -> None:
+    if not roles:
+        reasons = listed(f"{item.column} ({item.reason})" for item in dropped)
         raise DataError(
             f"no usable features: {reasons or 'the target is the only column'}. "
             "Give a table with columns to learn from."
         )
-
-
-def schema_of(
-    config: RunConfig,
-    source: str,
-    statistics: TableStatistics,
-    target: Target,
-    columns: Columns,
-    features: tuple[Feature, ...],
-    *,
-    levels: Mapping[str, Levels],
-    absent: Mapping[str, int],
-    num_files: int,
-    fingerprint: str,
-    held_out: Mapping[SplitName, Source],
-) -> TableSchema:
-    balance = class_weights(config.data, target)
-    notes = notes_on(
-        config.data,
-        statistics=statistics,
-        target=target,
-        roles=columns.roles,
-        features=features,
-        levels=levels,
-        absent=absent,
-        num_files=num_files,
-    )
-    notes += tuple(f"the {split} rows are those of {table.name}" for split, table in held_out.items())
-    return TableSchema(
-        source=source,
-        target=target.column,
-        target_type=target.type,
-        task=target.task,
-        classes=target.classes,
-        features=features,
-        dropped=tuple(columns.dropped),
-        notes=notes,
-        weighted=bool(config.data.weight or balance),
-        weight=config.data.weight,
-        class_weights=balance,
-        folds=config.split.folds,
-        rows=target.rows,
-        rows_refused=target.rows_refused,
-        splits={},
-        fingerprint=fingerprint,
-        metric=config.metric,
-    )
 
 
 def check_splits(schema: TableSchema) -> None:
@@ -133,3 +101,69 @@ def check_splits(schema: TableSchema) -> None:
             f"{schema.source}: {schema.rows:,} usable rows leave none for {listed(empty)}. "
             "Give more rows, or other shares in [split]."
         )
+
+
+def notes_on(
+    config: DataConfig,
+    *,
+    statistics: Mapping[str, ColumnStatistics],
+    target: Target,
+    roles: Sequence[ColumnRole],
+    features: Sequence[Feature],
+    levels: Mapping[str, Levels],
+    absent: Mapping[str, int],
+    num_files: int,
+) -> tuple[str, ...]:
+    """The notes for the user, one sentence each: what counts as missing, what texts are read as, and more."""
+    notes = []
+    for column in (statistics[role.column] for role in roles):
+        if column.infinite:
+            notes.append(f"{column.infinite:,} infinite values in {column.name!r} count as missing")
+        if column.too_large:
+            notes.append(f"{column.too_large:,} values beyond 3.4e38 in {column.name!r} count as missing")
+    for held in ("numbers", "timestamps"):
+        names = [role.column for role in roles if not role.asked and statistics[role.column].held == held]
+        if held == "numbers" and statistics[target.column].held == held:
+            names.append(target.column)
+        if names:
+            are = "is text that holds" if len(names) == 1 else "are texts that hold"
+            read = "is read" if len(names) == 1 else "are read"
+            notes.append(f"{listed(map(repr, names))} {are} {held} and {read} as such")
+    notes += [*_unread_notes(levels), *_absent_notes(absent, num_files)]
+    pairs = zip(target.classes, target.class_rows, strict=True)
+    if few := [name for name, rows in pairs if rows == 2]:
+        have = "class {} has only two rows" if len(few) == 1 else "classes {} have only two rows each"
+        names_of = have.format(listed(map(repr, few)))
+        notes.append(f"{names_of}, too few to learn it or to measure how well it is predicted")
+    if config.class_weights == "balanced" and not target.classes:
+        notes.append("class_weights = balanced has no meaning for a regression and was not applied")
+    most = config.max_categories
+    if capped := [feature.title for feature in features if len(feature.levels) > most]:
+        notes.append(f"{listed(capped)}: more than {most:,} levels; the rarer ones became one level")
+    if with_mean := dict.fromkeys(feature.source for feature in features if feature.means_of):
+        notes.append(f"{listed(with_mean)}: the mean target of each level is a feature as well")
+    return tuple(notes)
+
+
+def _unread_notes(levels: Mapping[str, Levels]) -> list[str]:
+    """The notes on text columns that plainly hold numbers or dates, by the levels of the training rows."""
+    notes = []
+    for column, found in levels.items():
+        texts = [text for text in found.levels if text not in MISSING_TEXTS]
+        notes += [
+            f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}"
+            for form, what in _UNREAD
+            if texts and all(re.fullmatch(form, text) for text in texts)
+        ]
+    return notes
+
+
+def _absent_notes(absent: Mapping[str, int], num_files: int) -> list[str]:
+    by_number: dict[int, list[str]] = {}
+    for name, files in absent.items():
+        by_number.setdefault(files, []).append(repr(name))
+    return [
+        f"{'column' if len(names) == 1 else 'columns'} {listed(names)} {'is' if len(names) == 1 else 'are'} "
+        f"absent in {files:,} of {num_files:,} files and null there"
+        for files, names in by_number.items()
+    ]

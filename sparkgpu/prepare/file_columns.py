@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.source import Source, table_files
 from sparkgpu.core.words import listed
-from sparkgpu.prepare.column_types import is_nanosecond, spark_type
+from sparkgpu.prepare.columns import is_nanosecond, spark_type
 
 
 @dataclass(frozen=True, kw_only=True)

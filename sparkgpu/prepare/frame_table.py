@@ -19,8 +19,8 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import Feature, SplitName, TableSchema
 from sparkgpu.core.table.writer import SplitFile, slots, table_rows
-from sparkgpu.prepare.column_types import spark_type
 from sparkgpu.prepare.column_values import is_text
+from sparkgpu.prepare.columns import spark_type
 from sparkgpu.prepare.features import features_of
 from sparkgpu.prepare.levels import LevelCounts, categories
 from sparkgpu.prepare.roles import ColumnRole

@@ -15,7 +15,6 @@ N rows of a batch, D different texts of a batch.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkgpu.core.config.values import Role
-from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.column_values import (
     BLANKS,
     MISSING_TEXTS,
@@ -39,6 +37,7 @@ from sparkgpu.prepare.column_values import (
     numbers,
     timestamps,
 )
+from sparkgpu.prepare.columns import TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.hashes import row_hashes
 from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, Held
 from sparkgpu.prepare.timestamps import varying_parts
@@ -48,7 +47,6 @@ _MEASURED = r"[.]|[eE][+-]"
 """Found in some text of numbers that are not codes (``12E3`` may be the number of a seat)."""
 _LEADING_ZERO = r"^[+-]?0[0-9]"
 """A beginning that only codes have; people do not write numbers like this."""
-_FORMS: Mapping[Held, str] = {"numbers": NUMBER, "timestamps": TIMESTAMP}
 
 
 @dataclass(kw_only=True)
@@ -67,7 +65,7 @@ class Figures:
                 ("infinite", pc.is_inf(number_N)),
                 ("too large", pc.and_(pc.is_finite(number_N), pc.invert(fits_N))),
             ):
-                self.rows[name] += pc.sum(which_N if rows_N is None else rows_N.filter(which_N)).as_py() or 0
+                self.rows[name] += _sum(which_N if rows_N is None else rows_N.filter(which_N))
             number_N = number_N.filter(fits_N)
         self.add("number", number_N)
         return number_N
@@ -95,37 +93,34 @@ class Figures:
 
 @dataclass(kw_only=True)
 class TextFindings:
-    """Whether the texts of a column are all numbers, or all timestamps, and their figures.
+    """Whether the texts of a column are all numbers, or all timestamps, and their figures."""
 
-    The first texts show that most columns are plainly neither, and these cost nothing more.
-    """
-
-    may_hold: frozenset[Held] | None = None
+    may_hold: frozenset[Held] = frozenset(("numbers", "timestamps"))
     numbers: Figures = field(default_factory=Figures)
     timestamps: Figures = field(default_factory=Figures)
 
     def add(self, texts: pa.Array) -> None:
         """Add the texts of a batch, without nulls."""
-        if self.may_hold is None and len(texts):
-            self.may_hold = _may_hold(texts[:_SAMPLE].to_pylist())
-        if not self.may_hold:
-            return
-        counted = pc.value_counts(texts)  # each different text is looked at once
-        text_D = pc.utf8_trim(counted.field("values"), BLANKS)
-        is_there_D = pc.invert(pc.is_in(text_D, value_set=pa.array(MISSING_TEXTS, text_D.type)))
-        text_D, rows_D = text_D.filter(is_there_D), counted.field("counts").filter(is_there_D)
-        for held, add in (("numbers", self._add_numbers), ("timestamps", self._add_timestamps)):
-            if held in self.may_hold and not add(text_D, rows_D):
-                self.may_hold -= {held}
+        # The first texts show that most columns are plainly neither; the others then cost nothing more.
+        for some in (texts[:_SAMPLE], texts[_SAMPLE:]):
+            if not self.may_hold:
+                return
+            counted = pc.value_counts(some)  # each different text is looked at once
+            text_D = pc.utf8_trim(counted.field("values"), BLANKS)
+            is_there_D = pc.invert(pc.is_in(text_D, value_set=pa.array(MISSING_TEXTS, text_D.type)))
+            text_D, rows_D = text_D.filter(is_there_D), counted.field("counts").filter(is_there_D)
+            for held, add in (("numbers", self._add_numbers), ("timestamps", self._add_timestamps)):
+                if held in self.may_hold and not add(text_D, rows_D):
+                    self.may_hold -= {held}
 
     def _add_numbers(self, text_D: pa.Array, rows_D: pa.Array) -> bool:
         """False if one of these texts is not a number."""
         if not _all(pc.match_substring_regex(text_D, f"^({NUMBER})$")):
             return False
         found = self.numbers.rows
-        found["values"] += pc.sum(rows_D).as_py() or 0
+        found["values"] += _sum(rows_D)
         for figure, form in (("measured", _MEASURED), ("leading zeros", _LEADING_ZERO)):
-            found[figure] += pc.sum(rows_D.filter(pc.match_substring_regex(text_D, form))).as_py() or 0
+            found[figure] += _sum(rows_D.filter(pc.match_substring_regex(text_D, form)))
         self.numbers.add_numbers(pc.utf8_ltrim(text_D, "+").cast(pa.float64()), rows_D)
         return True
 
@@ -137,22 +132,21 @@ class TextFindings:
         if timestamp_D.null_count:  # such as the 30th of February
             return False
         self.timestamps.add_timestamps(timestamp_D)
-        self.timestamps.rows["values"] += pc.sum(rows_D).as_py() or 0
+        self.timestamps.rows["values"] += _sum(rows_D)
         return True
 
     def merge(self, other: TextFindings) -> None:
-        known = [found for found in (self.may_hold, other.may_hold) if found is not None]
-        self.may_hold = frozenset.intersection(*known) if known else None
+        self.may_hold &= other.may_hold
         self.numbers.merge(other.numbers)
         self.timestamps.merge(other.timestamps)
 
     def holds(self, asked: Role | None) -> Held:
         """What the texts are; numbers are codes unless some were measured, or the user asked for numbers."""
-        may_hold, found = self.may_hold or (), self.numbers.rows
-        if "numbers" in may_hold and found["values"]:
+        found = self.numbers.rows
+        if "numbers" in self.may_hold and found["values"]:
             is_code = found["leading zeros"] or not found["measured"]
             return "codes" if is_code and asked != "numeric" else "numbers"
-        return "timestamps" if "timestamps" in may_hold and self.timestamps.rows["values"] else "text"
+        return "timestamps" if "timestamps" in self.may_hold and self.timestamps.rows["values"] else "text"
 
 
 @dataclass(kw_only=True)
@@ -184,12 +178,9 @@ class ColumnFindings:
         if self.is_target and len(self.counts) <= MANY_CLASSES and not pa.types.is_nested(kind):
             for found in pc.value_counts(values)[: MANY_CLASSES + 1].to_pylist():
                 self.counts[found["values"]] += found["counts"]  # 0.0 and -0.0 are equal in Python
-        if spark_type(kind) in TIME_TYPES or (self.asked == "timestamp" and self._is_readable(kind)):
+        is_readable = is_text(kind) or is_number(spark_type(kind))
+        if spark_type(kind) in TIME_TYPES or (self.asked == "timestamp" and is_readable):
             self.figures.add_timestamps(timestamps(values).drop_null())
-
-    @staticmethod
-    def _is_readable(kind: pa.DataType) -> bool:
-        return is_text(kind) or is_number(spark_type(kind))
 
     def merge(self, other: ColumnFindings) -> None:
         self.figures.merge(other.figures)
@@ -289,15 +280,12 @@ def merged(parts: Sequence[FoundT]) -> FoundT:
     return whole
 
 
-def _may_hold(texts: Sequence[str]) -> frozenset[Held]:
-    """What a column with these sample texts may hold."""
-    stripped = [text.strip(BLANKS) for text in texts]
-    shown = [text for text in stripped if text not in MISSING_TEXTS]
-    return frozenset(held for held, form in _FORMS.items() if all(re.fullmatch(form, text) for text in shown))
-
-
 def _all(which_N: pa.Array) -> bool:
     return pc.all(which_N).as_py() is not False
+
+
+def _sum(rows_N: pa.Array) -> int:
+    return pc.sum(rows_N).as_py() or 0
 
 
 def _spelled(counts: Mapping[Any, int], kind: pa.DataType, *, is_number: bool) -> dict[str, int]:

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from sparkgpu.core.host.processor import usable_cores
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import Source
-from sparkgpu.prepare.column_types import TIME_TYPES, is_number, spark_type
-from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.columns import ROW_ID, TIME_TYPES, is_number, spark_type
 from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet, refusing_damaged
 
 ResultT = TypeVar("ResultT")

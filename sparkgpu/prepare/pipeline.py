@@ -15,11 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sparkgpu.core.table.schema import OTHER_LEVEL, Feature
-from sparkgpu.prepare.column_types import BROKEN_TYPES
 from sparkgpu.prepare.column_values import FINITE_NUMBER, TIMESTAMP
+from sparkgpu.prepare.columns import BROKEN_TYPES, quoted
 from sparkgpu.prepare.pyspark_internals import java_of, java_texts
 from sparkgpu.prepare.roles import FLOAT32_MAX
-from sparkgpu.prepare.sql import quoted
 from sparkgpu.prepare.timestamps import TIME_PARTS
 
 if TYPE_CHECKING:

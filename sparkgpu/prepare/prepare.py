@@ -23,15 +23,13 @@ from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.source import TEXT_FORMATS, Source
-from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, columns_of, schema_of
+from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, notes_on, roles_of
 from sparkgpu.prepare.features import features_of
 from sparkgpu.prepare.kernel import Look, merged
-from sparkgpu.prepare.labels import check_counted_weights, check_weight_type, check_weights
 from sparkgpu.prepare.level_means import means_file
 from sparkgpu.prepare.levels import LookAtLevels, categories, useless
 from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
-from sparkgpu.prepare.roles import TableStatistics
 from sparkgpu.prepare.spark_rows import SparkRows
 from sparkgpu.prepare.spark_source import open_all, refusing_unreadable
 from sparkgpu.prepare.split import SPLITS, LookAtSplit, SplitRule, check_split_column, fitted_rule
@@ -41,10 +39,16 @@ from sparkgpu.prepare.table_rows import (
     write_assembled,
     write_encoded,
 )
-from sparkgpu.prepare.target import Target, find_target
+from sparkgpu.prepare.target import (
+    Target,
+    check_counted_weights,
+    check_weight_type,
+    check_weights,
+    class_weights,
+    find_target,
+)
 from sparkgpu.prepare.target_means import LookAtMeans, with_means, write_means
 from sparkgpu.prepare.text import no_rows
-from sparkgpu.score.metrics import check_asked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,30 +69,30 @@ def find_out(
 
     Raises `DataError` if the table is unusable.
     """
-    types, name = rows.types, source.name
+    types, data, name = rows.types, config.data, source.name
     with events.phase("reading the source"):
         target_name = checked_target(name, types, config)
-        roles: dict[str, Role] = dict(config.data.roles)
-        if config.data.task == "regression":  # the user's task decides what the target's texts are
-            roles[target_name] = "numeric"
-        found = merged(rows.map(Look(schema=rows.schema, target=target_name, roles=roles), list(types)))
+        asked: dict[str, Role] = dict(data.roles)
+        if data.task == "regression":  # the user's task decides what the target's texts are
+            asked[target_name] = "numeric"
+        found = merged(rows.map(Look(schema=rows.schema, target=target_name, roles=asked), list(types)))
         if found.rows == 0:
             raise no_rows(name)
-        statistics = TableStatistics(rows=found.rows, columns=found.statistics(types))
-        target = find_target(statistics.columns[target_name], config.data.task)
-        if config.metric is not None:
-            check_asked(config.metric, target.task, len(target.classes))
-        columns = columns_of(statistics, config)
+        statistics = found.statistics(types)
+        target = find_target(statistics[target_name], data.task)
+        roles, dropped = roles_of(statistics, config)
     with events.phase("splitting"):
         rule = _split_rule(rows, config, target)
     with events.phase("fitting the feature pipeline"):
-        kinds = {column: types[column] for column in categories(columns.roles)}
-        look = LookAtLevels(rule=rule, types=kinds)
-        levels = merged(rows.map(look, look.columns)).levels(config.data.max_categories)
-        columns = columns.without(useless(columns.roles, levels, statistics.columns))
-        check_features(columns)
-        features = features_of(columns.roles, types, levels, statistics.as_they_are(columns.roles))
-        if config.data.target_means:
+        look = LookAtLevels(rule=rule, types={column: types[column] for column in categories(roles)})
+        levels = merged(rows.map(look, look.columns)).levels(data.max_categories)
+        dropped += useless(roles, levels, statistics)
+        unused = {item.column for item in dropped}
+        roles = [role for role in roles if role.column not in unused]
+        check_features(roles, dropped)
+        as_they_are = [role.column for role in roles if statistics[role.column].is_feature_as(role.role)]
+        features = features_of(roles, types, levels, as_they_are)
+        if data.target_means:
             features = with_means(features, levels, target.classes)
         made = _in_making(paths)
         shutil.rmtree(made.root, ignore_errors=True)
@@ -98,18 +102,35 @@ def find_out(
             counts = merged(rows.map(look_at_means, look_at_means.columns))
             for feature, counted in counts.counted.items():
                 write_means(means_file(made.table, feature), counted)
-    schema = schema_of(
-        config,
-        name,
-        statistics,
-        target,
-        columns,
-        features,
+    balance = class_weights(data, target)
+    notes = notes_on(
+        data,
+        statistics=statistics,
+        target=target,
+        roles=roles,
+        features=features,
         levels=levels,
         absent=rows.absent,
         num_files=rows.num_files,
+    )
+    held_out = (f"the {split} rows are those of {table.name}" for split, table in source.held_out.items())
+    schema = TableSchema(
+        source=name,
+        target=target.column,
+        target_type=target.type,
+        task=target.task,
+        classes=target.classes,
+        features=features,
+        dropped=tuple(dropped),
+        notes=(*notes, *held_out),
+        weighted=bool(data.weight or balance),
+        weight=data.weight,
+        class_weights=balance,
+        folds=config.split.folds,
+        rows=target.rows,
+        rows_refused=target.rows_refused,
+        splits={},
         fingerprint=found.fingerprint(types),
-        held_out=source.held_out,
     )
     return Found(schema=schema, rule=rule)
 
@@ -126,7 +147,7 @@ def _split_rule(rows: LocalRows | SparkRows, config: RunConfig, target: Target) 
     found = merged(rows.map(look, look.columns))
     if config.data.weight:
         check_counted_weights(
-            config.data.weight, target.rows, good=found.good_weights, positive=found.positive_weights
+            config.data.weight, target.rows, good=found.rows["weighted"], positive=found.rows["positive"]
         )
     return fitted_rule(rule, found)
 

@@ -15,8 +15,7 @@ from typing import Any, Literal
 from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import RESERVED_COLUMNS, DroppedColumn
-from sparkgpu.core.words import listed, nearest
-from sparkgpu.prepare.column_types import WHOLE_TYPES, is_number
+from sparkgpu.prepare.columns import WHOLE_TYPES, is_number
 
 FEW_CLASSES = 20
 """An integer target with at most this many values is taken as classes."""
@@ -77,31 +76,15 @@ class ColumnStatistics:
         return bool(values) and all(value.is_integer() and abs(value) < 2**63 for value in values)
 
     @property
-    def fits(self) -> bool:
-        """Whether it holds numbers that all fit 32 bits, missing ones aside."""
-        return self.family == "number" and self.infinite == 0 and self.too_large == 0
-
-    @property
     def numeric(self) -> bool:
         """Whether its values are numbers, also if they are text with marks for missing values."""
         return self.family == "number" or self.held == "numbers"
 
-
-@dataclass(frozen=True, kw_only=True)
-class TableStatistics:
-    """The number of rows of a table, and the figures of its columns."""
-
-    rows: int
-    columns: Mapping[str, ColumnStatistics]
-
-    def as_they_are(self, roles: Iterable[ColumnRole]) -> list[str]:
-        """The columns of booleans, and of numbers that all fit 32 bits: their values are features already."""
-        return [
-            role.column
-            for role in roles
-            if (role.role, self.columns[role.column].family) == ("boolean", "boolean")
-            or (role.role == "numeric" and self.columns[role.column].fits)
-        ]
+    def is_feature_as(self, role: Role) -> bool:
+        """Whether its values in this role are features already: booleans, or numbers that all fit 32 bits."""
+        if role == "boolean":
+            return self.family == "boolean"
+        return role == "numeric" and self.family == "number" and self.infinite + self.too_large == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,47 +100,6 @@ class ColumnRole:
     asked: bool = False
 
 
-def check_columns(
-    columns: Mapping[str, str],
-    *,
-    target: str | None,
-    roles: Mapping[str, Role],
-    others: Iterable[tuple[str, str]],
-) -> str:
-    """Check every column that the configuration names. Returns the target.
-
-    `columns` maps names to types; `others` pairs configuration keys with the columns they name. Raises
-    `DataError`, with the nearest name if there is no such column.
-    """
-    if target is None:
-        raise DataError(f"no target is named. Choose the column to predict with --target: {listed(columns)}.")
-    named = [("target", target), *others, *((f"data.roles ({role})", name) for name, role in roles.items())]
-    for key, name in named:
-        if name not in columns:
-            raise DataError(
-                f"{key} {name!r}: no such column.{nearest(name, columns)} Columns: {listed(columns)}."
-            )
-    for name, role in roles.items():
-        _check_role(name, columns[name], role)
-    return target
-
-
-def _check_role(name: str, kind: str, role: Role) -> None:
-    family = ColumnStatistics(name=name, type=kind, rows=0, values=0).family
-    fitting: dict[Role, tuple[str, ...]] = {
-        "numeric": ("number", "boolean", "text"),
-        "boolean": ("number", "boolean", "text"),
-        "timestamp": ("number", "text", "time"),
-        "categorical": ("number", "boolean", "text", "time"),
-    }
-    if role in fitting and family not in fitting[role]:
-        others = [other for other, families in fitting.items() if family in families]
-        raise DataError(
-            f"data.roles: {name!r} is of type {kind} and cannot be read as {role}. "
-            f"Choose {', '.join([*others, 'ignore'])}."
-        )
-
-
 def decide_roles(
     statistics: Iterable[ColumnStatistics], *, roles: Mapping[str, Role], ignore: Sequence[str]
 ) -> tuple[list[ColumnRole], list[DroppedColumn]]:
@@ -165,11 +107,7 @@ def decide_roles(
     kept: list[ColumnRole] = []
     dropped: list[DroppedColumn] = []
     for column in statistics:
-        decision = (
-            "ignored in the configuration"
-            if column.name in ignore
-            else _decide(column, roles.get(column.name))
-        )
+        decision = _decide(column, "ignore" if column.name in ignore else roles.get(column.name))
         if isinstance(decision, str):
             dropped.append(DroppedColumn(column=column.name, reason=decision))
         else:
@@ -185,9 +123,8 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
     if asked == "timestamp" and not column.parts:
         return "asked to be a timestamp, but no two different timestamps of ISO 8601 are read in it"
     if asked is not None:
-        return ColumnRole(
-            column=column.name, role=asked, parts=column.parts if asked == "timestamp" else (), asked=True
-        )
+        parts = column.parts if asked == "timestamp" else ()
+        return ColumnRole(column=column.name, role=asked, parts=parts, asked=True)
     if column.family == "other":
         return f"of type {column.type}, which holds no single value"
     if column.numeric and column.least is None:
@@ -201,11 +138,9 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
     if column.family == "boolean":
         return ColumnRole(column=column.name, role="boolean")
     if column.family == "number":
-        return (
-            "id-like: numbers the rows"
-            if _numbers_rows(column)
-            else ColumnRole(column=column.name, role="numeric")
-        )
+        if _numbers_rows(column):
+            return "id-like: numbers the rows"
+        return ColumnRole(column=column.name, role="numeric")
     return ColumnRole(column=column.name, role="numeric" if column.numeric else "categorical")
 
 

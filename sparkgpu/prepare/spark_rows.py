@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from sparkgpu.core.table.schema import SplitName
-from sparkgpu.prepare.columns import ROW_ID, own_columns
+from sparkgpu.prepare.columns import ROW_ID, own_columns, quoted
 from sparkgpu.prepare.local_rows import LocalRows, Work
 from sparkgpu.prepare.row_id import numbered_by_footers
-from sparkgpu.prepare.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

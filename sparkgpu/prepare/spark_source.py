@@ -26,13 +26,11 @@ from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import Source, table_files
 from sparkgpu.core.words import listed, nearest
-from sparkgpu.prepare.column_types import is_number
-from sparkgpu.prepare.columns import ROW_ID, own_columns
+from sparkgpu.prepare.columns import ROW_ID, is_number, own_columns, quoted
 from sparkgpu.prepare.file_columns import file_columns
 from sparkgpu.prepare.held_out import check_held_out, other_type
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
 from sparkgpu.prepare.spark_rows import literal, with_timestamps
-from sparkgpu.prepare.sql import quoted
 from sparkgpu.prepare.text import JsonParser, LineError, Parser, Types, csv_parser, no_rows, settled, unified
 
 if TYPE_CHECKING:

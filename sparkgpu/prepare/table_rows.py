@@ -24,15 +24,14 @@ from sparkgpu.core.table.rows import Rows, as_numpy
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.writer import SplitFile, slots, table_rows
 from sparkgpu.prepare.column_values import as_texts
-from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.columns import ROW_ID, quoted
 from sparkgpu.prepare.encoding import Encoder
-from sparkgpu.prepare.labels import training_weights
 from sparkgpu.prepare.level_means import load_means
 from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pyspark_internals import arrow_batches
 from sparkgpu.prepare.spark_rows import limit_batches, mapped
 from sparkgpu.prepare.split import SPLITS, SplitRule
-from sparkgpu.prepare.sql import quoted
+from sparkgpu.prepare.target import training_weights
 from sparkgpu.prepare.target_means import training_parts
 
 if TYPE_CHECKING:
@@ -90,12 +89,11 @@ class RowWriter:
     ) -> None:
         """Add rows to the file called `name` of each split."""
         assigned = self.rule.assigned(batch)
-        _, class_N = self.rule.target.classes_of(assigned.label_N)
         rows = table_rows(
             self.schema.features,
             row_id_N=as_numpy(batch.column(ROW_ID)),
             label_N=assigned.label_N,
-            weight_N=training_weights(self.schema, batch, class_N),
+            weight_N=training_weights(self.schema, batch, assigned.class_N),
             fold_N=assigned.fold_N,
             slot_NF=slot_NF,
         )

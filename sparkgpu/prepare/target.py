@@ -1,4 +1,4 @@
-"""Checks the target and encodes it: class codes in a fixed order, or finite numbers.
+"""The target as class codes in a fixed order or finite numbers, and the weights of its rows.
 
 N rows of a batch.
 """
@@ -13,11 +13,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sparkgpu.core.config.keys import DataConfig
 from sparkgpu.core.errors import DataError
-from sparkgpu.core.table.schema import Task
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.schema import SplitName, TableSchema, Task
 from sparkgpu.core.words import listed
-from sparkgpu.prepare.column_values import labels_of
-from sparkgpu.prepare.roles import MANY_CLASSES, ColumnStatistics, infer_task
+from sparkgpu.prepare.column_values import as_float64, labels_of, numbers
+from sparkgpu.prepare.columns import is_number
+from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, infer_task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,59 +72,113 @@ def find_target(statistics: ColumnStatistics, asked: str) -> Target:
     could_be_classes = asked in ("binary", "multiclass") or not statistics.numeric or statistics.whole
     counts = (statistics.counts or {}) if could_be_classes else {}
     num_values = len(counts) if could_be_classes else MANY_CLASSES + 1
-    kind = "double" if statistics.family == "text" and statistics.numeric else statistics.type
+    classes: dict[str, int] = {}
     if infer_task(statistics, num_values, asked) == "regression":
-        return _number(kind, statistics, num_values)
-    if num_values > MANY_CLASSES:
-        raise DataError(
-            f"{name} has more than {MANY_CLASSES:,} classes. Name a column of classes, or use --task "
-            "regression for a number."
-        )
-    # Numbers by size, texts by the alphabet: the order that a reader expects in a table of probabilities.
-    order = sorted(counts, key=float) if statistics.numeric else sorted(counts)
-    _check_classes(counts, order, asked, name)
+        if num_values <= 1 or not statistics.varies:
+            raise DataError(
+                f"{name} has one value in all {statistics.values:,} rows; there is nothing to learn. "
+                "Choose another target."
+            )
+        task: Task = "regression"
+        rows = statistics.values
+    else:
+        if num_values > MANY_CLASSES:
+            raise DataError(
+                f"{name} has more than {MANY_CLASSES:,} classes. Name a column of classes, or use --task "
+                "regression for a number."
+            )
+        # Numbers by size, texts by the alphabet: the order that a reader expects in a table of probabilities.
+        order = sorted(counts, key=float) if statistics.numeric else sorted(counts)
+        classes = {level: counts[level] for level in order}
+        _check_classes(classes, asked, name)
+        task = "binary" if len(classes) == 2 else "multiclass"
+        rows = sum(classes.values())
     return Target(
         column=statistics.name,
-        type=kind,
-        task="binary" if len(order) == 2 else "multiclass",
-        classes=tuple(order),
-        class_rows=tuple(counts[level] for level in order),
-        rows=sum(counts.values()),
-        rows_refused=statistics.rows - sum(counts.values()),
+        type="double" if statistics.family == "text" and statistics.numeric else statistics.type,
+        task=task,
+        classes=tuple(classes),
+        class_rows=tuple(classes.values()),
+        rows=rows,
+        rows_refused=statistics.rows - rows,
     )
 
 
-def _number(kind: str, statistics: ColumnStatistics, num_values: int) -> Target:
-    if num_values <= 1 or not statistics.varies:
+def _check_classes(classes: Mapping[str, int], asked: str, name: str) -> None:
+    if len(classes) == 1:
+        ((only, rows),) = classes.items()
         raise DataError(
-            f"target {statistics.name!r} has one value in all {statistics.values:,} rows; there is nothing "
-            "to learn. Choose another target."
+            f"{name} has one class, {only!r}, in all {rows:,} rows; there is nothing to learn. "
+            "Choose another target."
         )
-    return Target(
-        column=statistics.name,
-        type=kind,
-        task="regression",
-        classes=(),
-        class_rows=(),
-        rows=statistics.values,
-        rows_refused=statistics.rows - statistics.values,
-    )
+    if asked == "binary" and len(classes) != 2:
+        raise DataError(
+            f"--task binary: {name} has {len(classes)} classes ({listed(classes)}). Use --task multiclass."
+        )
+    if single := [level for level, rows in classes.items() if rows == 1]:
+        has = "class {} has only one row" if len(single) == 1 else "classes {} have only one row each"
+        raise DataError(
+            f"{name}: {has.format(listed(map(repr, single)))}; a class needs two or more, for training and "
+            "for the test. Merge or remove them."
+        )
 
 
-def _check_classes(counts: Mapping[str, int], order: list[str], asked: str, name: str) -> None:
-    if len(order) == 1:
+def check_weight_type(column: str, kind: str) -> None:
+    if not is_number(kind) and kind not in ("boolean", "string"):
         raise DataError(
-            f"{name} has one class, {order[0]!r}, in all {counts[order[0]]:,} rows; there is nothing to "
-            "learn. Choose another target."
+            f"data.weight {column!r} is of type {kind}; a weight must be a number. Choose another column."
         )
-    if asked == "binary" and len(order) != 2:
+
+
+def weights_of(column: pa.Array) -> NDArray[np.float64]:
+    """The weights (N,) in a column; NaN for what is no number from 0 to 3.4e38."""
+    weight_N = as_float64(numbers(column))
+    with np.errstate(invalid="ignore"):
+        return np.where((weight_N >= 0) & (weight_N <= FLOAT32_MAX), weight_N, np.nan)
+
+
+def check_counted_weights(column: str, rows: int, *, good: int, positive: int) -> None:
+    """Refuse weights unless each of the `rows` with a target has one, and some count."""
+    if good < rows:
         raise DataError(
-            f"--task binary: {name} has {len(order)} classes ({listed(order)}). Use --task multiclass."
+            f"data.weight {column!r}: {rows - good:,} rows have no number from 0 to 3.4e38. "
+            "Correct or remove them."
         )
-    single = [level for level in order if counts[level] == 1]
-    if single:
-        raise DataError(
-            f"{name}: {'class' if len(single) == 1 else 'classes'} {listed(map(repr, single))} "
-            f"{'has only one row' if len(single) == 1 else 'have only one row each'}; a class needs two or "
-            "more, for training and for the test. Merge or remove them."
-        )
+    if not positive:
+        raise DataError(f"data.weight {column!r} is zero in all {good:,} rows. Choose another column.")
+
+
+def class_weights(config: DataConfig, target: Target) -> tuple[float, ...]:
+    """What the weight of each class's rows is multiplied by; empty where classes are left as they are."""
+    if config.class_weights != "balanced" or not target.class_rows:
+        return ()
+    # scikit-learn's definition: rows / (classes * rows of the class); the weights then average to 1.
+    return tuple(target.rows / (len(target.class_rows) * rows) for rows in target.class_rows)
+
+
+def training_weights(
+    schema: TableSchema, batch: pa.RecordBatch, class_N: NDArray[Any]
+) -> NDArray[np.float64] | None:
+    """The weight of each row (N,) of a batch, None where rows have none."""
+    weight_N = weights_of(batch.column(schema.weight)) if schema.weight else None
+    if not schema.class_weights:
+        return weight_N
+    each_N: NDArray[np.float64] = np.asarray(schema.class_weights)[class_N]
+    return each_N if weight_N is None else weight_N * each_N
+
+
+def check_weights(paths: RunPaths, schema: TableSchema) -> None:
+    """Refuse a table with a split, or a fold, in which no row counts: it could not be scored."""
+    if schema.weight is None:
+        return
+    splits: tuple[SplitName, ...] = ("train", "valid", "test")
+    parts: list[tuple[SplitName, int | None]] = [(name, None) for name in splits if schema.splits[name]]
+    for split, fold in [*parts, *(("valid", fold) for fold in range(schema.folds or 0))]:
+        weight_N = read_rows(paths, schema, split, fold=fold, features=False).weight_N
+        assert weight_N is not None
+        if not weight_N.any():
+            where = f"split {split}" if fold is None else f"fold {fold}"
+            raise DataError(
+                f"data.weight {schema.weight!r} is zero in all {len(weight_N):,} rows of {where}, so nothing "
+                "there would count. Choose another column, or another split."
+            )

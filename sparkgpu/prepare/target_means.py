@@ -28,8 +28,8 @@ from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID
+from sparkgpu.prepare.hashes import places_of
 from sparkgpu.prepare.levels import Levels
-from sparkgpu.prepare.places import places_of
 from sparkgpu.prepare.roles import safe_names
 from sparkgpu.prepare.split import TRAIN, SplitRule
 

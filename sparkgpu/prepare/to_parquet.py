@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from sparkgpu.core.table.source import Source
-from sparkgpu.prepare.column_types import is_number, spark_type
+from sparkgpu.prepare.columns import is_number, spark_type
 from sparkgpu.prepare.file_columns import FileColumns, file_columns, refusing_damaged
 from sparkgpu.prepare.held_out import check_held_out, other_type
 from sparkgpu.prepare.text import Types, no_rows, settled, unified

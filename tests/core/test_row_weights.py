@@ -13,8 +13,7 @@ from sparkgpu.core.config.keys import DataConfig
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema, Task
-from sparkgpu.prepare.labels import check_weights, class_weights
-from sparkgpu.prepare.target import Target
+from sparkgpu.prepare.target import Target, check_weights, class_weights
 
 
 @pytest.mark.parametrize("folds", [None, 3])
