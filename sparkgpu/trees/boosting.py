@@ -28,7 +28,6 @@ from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.predictions import Predictions, write_predictions
 from sparkgpu.core.table.rows import Rows, read_rows
 from sparkgpu.core.table.schema import SplitName, TableSchema
-from sparkgpu.trees.free_cores import FreeCores
 from sparkgpu.trials.engine import Model, Platform, PrunedError, TreesTrial
 
 _SPLITS: tuple[SplitName, SplitName, SplitName] = ("train", "valid", "test")
@@ -93,14 +92,10 @@ class Fitted(Trained):
 
 
 class Progress:
-    """Told after each round, it reports the number of trees now and then and says when time is up.
-
-    `free_cores` tells libraries that can change their threads between rounds when there are more.
-    """
+    """Told after each round, it reports the number of trees now and then and says when time is up."""
 
     def __init__(self, trial: TreesTrial) -> None:
         self._trial = trial
-        self.free_cores = FreeCores(trial)
         self._until = fit_until(trial)
         self.out_of_time = False
         self.pruned: PrunedError | None = None
@@ -117,8 +112,8 @@ class Progress:
                     trial.watch(trees, valid)
                 except PrunedError as error:  # a library would hide it among its own
                     self.pruned = error
-        if self._until is not None and trees < trial.parameters.ntrees and time.time() >= self._until:
-            self.out_of_time = True
+        is_over = self._until is not None and time.time() >= self._until
+        self.out_of_time |= is_over and trees < trial.parameters.ntrees
         return self.out_of_time or self.pruned is not None
 
 
@@ -147,7 +142,12 @@ class BoostingEngine(ABC):
         paths.root.mkdir(parents=True, exist_ok=True)
         with events.phase("reading the table", trial.name):
             rows = {split: read_rows(trial.run, schema, split, fold=trial.spec.fold) for split in _SPLITS}
-            splits = {split: _split(found, schema) for split, found in rows.items()}
+            splits = {
+                split: Split(
+                    features=feature_frame(found, schema), label_N=found.label_N, weight_N=found.weight_N
+                )
+                for split, found in rows.items()
+            }
         with events.phase("training", trial.name):
             start = time.perf_counter()
             progress = Progress(trial)
@@ -207,7 +207,3 @@ def both_classes(found: NDArray[Any], schema: TableSchema) -> NDArray[np.float64
     """Predictions in our form; for two classes, libraries give only the probability of the second."""
     values = np.asarray(found, dtype=np.float64)
     return np.column_stack([1.0 - values, values]) if schema.task == "binary" else values
-
-
-def _split(rows: Rows, schema: TableSchema) -> Split:
-    return Split(features=feature_frame(rows, schema), label_N=rows.label_N, weight_N=rows.weight_N)

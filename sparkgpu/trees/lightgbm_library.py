@@ -29,16 +29,16 @@ LIGHTGBM_FILE = "model.txt"
 
 
 class LightGBM(BoostingEngine):
-    """Trees of LightGBM, which grow leaf by leaf.
-
-    Their threads stay as they started: to change a parameter while they grow draws other rows for a tree.
-    """
+    """Trees of LightGBM, which grow leaf by leaf."""
 
     def fit(self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Progress) -> Fitted:
         config, schema = trial.parameters, trial.schema
         metric = _METRICS[schema.task]
-        train = _dataset(splits["train"], None)
-        valid = _dataset(splits["valid"], train)
+        train, valid = (
+            lightgbm.Dataset(split.features, split.label_N, weight=split.weight_N)
+            for split in (splits["train"], splits["valid"])
+        )
+        valid.set_reference(train)
         log: dict[str, dict[str, list[float]]] = {}
 
         def report(env: Any) -> None:
@@ -68,10 +68,6 @@ class LightGBM(BoostingEngine):
     def load(folder: Path, schema: TableSchema) -> BoostingModel:
         booster = lightgbm.Booster(model_file=folder / LIGHTGBM_FILE)
         return BoostingModel(schema=schema, apply=lambda frame: _predict(booster, frame, schema, None))
-
-
-def _dataset(split: Split, reference: lightgbm.Dataset | None) -> lightgbm.Dataset:
-    return lightgbm.Dataset(split.features, split.label_N, weight=split.weight_N, reference=reference)
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:

@@ -50,11 +50,12 @@ class SparkXGBoost:
         trial.paths.root.mkdir(parents=True, exist_ok=True)
         estimator = _estimator(trial, self._num_workers)
         rows = {split: _rows(self._session, trial, split) for split in ("train", *_PREDICTED)}
+        train, valid = (
+            rows[split].selectExpr("*", f"{split == 'valid'} AS {_IS_VALID}") for split in ("train", "valid")
+        )
         with events.phase("training", trial.name):
             start = time.perf_counter()
-            model = estimator.fit(
-                _marked(rows["train"], valid=False).union(_marked(rows["valid"], valid=True))
-            )
+            model = estimator.fit(train.union(valid))
             fit_s = time.perf_counter() - start
         booster = model.get_booster()
         device = device_of(booster, trial)
@@ -66,15 +67,15 @@ class SparkXGBoost:
             }
             predict_s = time.perf_counter() - start
         summary = model.training_summary
-        train, valid = (
+        train_losses, valid_losses = (
             next(iter(history.values()))
             for history in (summary.train_objective_history, summary.validation_objective_history)
         )
-        best = 1 + int(np.argmin(valid))
+        best = 1 + int(np.argmin(valid_losses))
         kept = booster[:best] if config.early_stopping_rounds else booster
         trained = Trained(
             save=lambda folder: kept.save_model(folder / XGBOOST_FILE),
-            curve=thinned(train, valid, config.score_tree_interval),
+            curve=thinned(train_losses, valid_losses, config.score_tree_interval),
             best_iteration=best,
             native_parameters={key: str(value) for key, value in tree_parameters(trial).items()},
             device_proof={"device": device, "num_workers": self._num_workers},
@@ -119,12 +120,6 @@ def _rows(session: SparkSession, trial: TreesTrial, split: str) -> DataFrame:
         found = whole.where(F.col(FOLD) != fold if split == "train" else F.col(FOLD) == fold)
     own = [ROW_ID, LABEL, *([WEIGHT] if schema.weighted else [])]
     return found.select(*own, *(feature.name for feature in schema.features))
-
-
-def _marked(rows: DataFrame, *, valid: bool) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return rows.withColumn(_IS_VALID, F.lit(valid))
 
 
 def _predict(

@@ -46,12 +46,7 @@ class XGBoost(BoostingEngine):
         }  # fmt: skip
         if schema.task == "multiclass":
             parameters["num_class"] = len(schema.classes)
-        metric = METRICS[schema.task]
-        train = _matrix(splits["train"], trial)
-        valid = xgboost.DMatrix(
-            splits["valid"].features, splits["valid"].label_N, weight=splits["valid"].weight_N,
-            enable_categorical=True, nthread=threads,
-        )  # fmt: skip
+        train, valid = _matrix(splits["train"], trial, binned=True), _matrix(splits["valid"], trial)
         log: dict[str, dict[str, list[float]]] = {}
         booster = xgboost.train(
             parameters,
@@ -64,6 +59,7 @@ class XGBoost(BoostingEngine):
             verbose_eval=False,
         )
         device = device_of(booster, trial)
+        metric = METRICS[schema.task]
         best = 1 + int(np.argmin(log["valid"][metric]))
         kept = booster[:best] if config.early_stopping_rounds else booster
         return Fitted(
@@ -87,8 +83,6 @@ class _Progress(xgboost.callback.TrainingCallback):
         self._progress = progress
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        if threads := self._progress.free_cores.found():
-            model.set_param({"nthread": threads})
         (losses,) = evals_log["valid"].values()
         return self._progress(epoch + 1, losses[-1])
 
@@ -126,13 +120,13 @@ def device_of(booster: xgboost.Booster, trial: TreesTrial) -> str | None:
     return used
 
 
-def _matrix(split: Split, trial: TreesTrial) -> xgboost.QuantileDMatrix | xgboost.DMatrix:
-    """The data as bins, made once, if the method uses bins; there is no second copy of the table."""
+def _matrix(split: Split, trial: TreesTrial, *, binned: bool = False) -> xgboost.DMatrix:
+    """The rows; if `binned`, as bins, made once, if the method uses them: without a second copy."""
     common: dict[str, Any] = {
         "label": split.label_N, "weight": split.weight_N,
         "enable_categorical": True, "nthread": trial.lane.tree_threads,
     }  # fmt: skip
-    if trial.parameters.tree_method in ("hist", "gpu_hist"):
+    if binned and trial.parameters.tree_method in ("hist", "gpu_hist"):
         return xgboost.QuantileDMatrix(split.features, max_bin=trial.parameters.max_bins, **common)
     return xgboost.DMatrix(split.features, **common)
 

@@ -17,7 +17,6 @@ from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.table.rows import read_rows
-from sparkgpu.trees import free_cores
 from sparkgpu.trials.engine import Platform, make_engine
 from sparkgpu.trials.loop import run_trials
 from sparkgpu.trials.saved_model import check_saved_model
@@ -197,43 +196,6 @@ def test_a_depth_of_zero_is_no_limit(exact_engine: str, tmp_path: Path) -> None:
     labels_N = planted.labels("test")
     assert np.abs(shallow.test - labels_N).mean() > 3
     assert np.abs(deep.test - labels_N).mean() < 0.5
-
-
-def test_trees_of_xgboost_that_take_a_free_core_are_the_same_trees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    xgboost = pytest.importorskip("xgboost")
-    random = np.random.default_rng(8)
-    value_NF = random.normal(size=(4000, 5))
-    planted = table(tmp_path, value_NF @ random.normal(size=5), {f"x{f}": value_NF[:, f] for f in range(5)})
-    set_param, asked = xgboost.Booster.set_param, list[Any]()
-
-    def watched(booster: Any, parameters: Any, value: Any = None) -> None:
-        asked.append(parameters)
-        set_param(booster, parameters, value)
-
-    monkeypatch.setattr(xgboost.Booster, "set_param", watched)
-    monkeypatch.setattr(free_cores, "_LEAST_TREE_S", 0.0)  # these trees are small
-    settings = {"ntrees": 30, "max_depth": 4, "sample_rate": 0.7, "col_sample_rate_per_tree": 0.6}
-    one = fit(planted, "xgboost", **settings)
-    asked.clear()
-    trial = planned(planted, "more", "xgboost", **settings)
-    trial = replace(trial, lane=trial.lane.model_copy(update={"threads": 2}), cores_are_free=lambda: True)
-    more = outcome(planted, "more", make_engine("xgboost", Platform()).run(trial))
-    assert {"nthread": 2} in asked
-    np.testing.assert_array_equal(more.test, one.test)
-
-
-@pytest.mark.parametrize(("rows", "takes"), [(10_000, None), (9_000_000, 2)])
-def test_only_trees_that_take_a_core_some_time_take_a_second_one(
-    rows: int, takes: int | None, tmp_path: Path
-) -> None:
-    planted = table(tmp_path, np.arange(50) % 2, {"x": np.arange(50.0)})
-    schema = planted.schema.model_copy(update={"splits": {"train": rows, "valid": 10, "test": 10}})
-    trial = planned(replace(planted, schema=schema), "t", "xgboost", max_depth=4)
-    lane = trial.lane.model_copy(update={"threads": 2})
-    assert free_cores.FreeCores(replace(trial, lane=lane, cores_are_free=lambda: True)).found() == takes
-    assert free_cores.FreeCores(replace(trial, lane=lane, cores_are_free=lambda: False)).found() is None
 
 
 def test_exact_trees_of_xgboost_need_a_depth(tmp_path: Path) -> None:
