@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sparkgpu.core.config.command_options import AsJson
 from sparkgpu.present.terminal.spool import say
 
 
@@ -28,20 +29,23 @@ def predict(
         bool, typer.Option("--keep-columns", help="Write the source's columns before the predictions.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only notes and errors.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict the rows of a table with a model of a finished run."""
     from sparkgpu.core.table.source import find_source
     from sparkgpu.predict.apply import predict_source
     from sparkgpu.predict.fitted import load
     from sparkgpu.predict.output import check_output
-    from sparkgpu.present.terminal.commands import counting, show_predicted
+    from sparkgpu.present.terminal.commands import counting, predicted_json, show_predicted
 
     check_output(out)  # before the seconds of loading
     find_source(source)
     with counting(quiet) as progress:
         fitted = load(run_dir, model)
         outcome = predict_source(fitted, source, out, keep_columns=keep_columns, progress=progress)
-    show_predicted(fitted, outcome, out, quiet=quiet)
+    show_predicted(fitted, outcome, out, quiet=quiet or as_json)
+    if as_json:
+        typer.echo(predicted_json(fitted, outcome, out))
 
 
 def export(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sparkgpu.core.config.command_options import (
+    AsJson,
     Assignments,
     ConfigFile,
     CpuLanes,
@@ -83,6 +86,7 @@ def run(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and exit.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train trees and a network on a table, side by side, and say which is better."""
     import psutil
@@ -115,11 +119,15 @@ def run(
     if predicted and not (resume or dry_run):
         from sparkgpu.ops.advise.command import predicted_of
 
-        advice = predicted_of(resolved, quiet, out)
+        advice = predicted_of(resolved, quiet or as_json, out)
     # What a user sees at the prompt, with the start of Python and the advice.
     passed_s = time.time() - psutil.Process().create_time()
-    with open_display(quiet, passed_s=passed_s) as display:
+    # With --json, standard output is for the result alone.
+    aside = redirect_stdout(sys.stderr) if as_json else nullcontext()
+    with aside, open_display(quiet, passed_s=passed_s) as display:
         outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume, advice=advice)
+    if as_json and outcome.results is not None:
+        typer.echo(outcome.paths.metrics.read_text(encoding="utf-8"), nl=False)
     if mlflow is not None and outcome.results is not None:
-        typer.echo(f"mlflow  {log_run(outcome.paths.root, mlflow)} at {mlflow}")
+        typer.echo(f"mlflow  {log_run(outcome.paths.root, mlflow)} at {mlflow}", err=as_json)
     raise typer.Exit(outcome.exit_code)

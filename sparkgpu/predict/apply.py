@@ -33,11 +33,12 @@ _SEED = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """The metrics of the first `rows` rows with a target, and the 95 % interval of the primary one."""
+    """The metrics of the first `rows` rows with a target, and the 95 % interval of the primary `metric`."""
 
     rows: int
     of_all: bool
     metrics: dict[str, float | None]
+    metric: str
     interval: tuple[float, float] | tuple[None, None]
 
 
@@ -98,6 +99,7 @@ class _Scored:
         return Score(
             rows=len(label_N),
             of_all=self.dropped == 0,
+            metric=metrics.primary(task, asked),
             metrics=metrics.compute(task, label_N, values, weight_N, asked=asked),
             interval=compare.interval(task, label_N, values, _SEED, weight_N=weight_N, asked=asked),
         )

@@ -109,7 +109,8 @@ def interval(
         if value is None or spread is None:
             return None, None
         half = _half_width(spread[0])
-        return value - half, value + half
+        least, most = metrics.bounds(metric)
+        return max(value - half, least), min(value + half, most)
     known: FloatArray
     if task == "regression":
         known = np.asarray(label_N, dtype=np.float64)

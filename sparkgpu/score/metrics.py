@@ -51,6 +51,13 @@ def greater_is_better(metric: str) -> bool:
     return METRICS.find(metric).greater_is_better if metric in METRICS.names() else True
 
 
+def bounds(metric: str) -> tuple[float, float]:
+    """Between which values it lies, as far as is known."""
+    if metric not in _OWN:
+        return -math.inf, math.inf
+    return (0.0, math.inf) if metric in _SMALLER_IS_BETTER else (-math.inf, 1.0)
+
+
 def check_known(metric: str) -> None:
     """Raise `ConfigError` if there is no metric of this name for any task."""
     if metric in _OWN or metric in METRICS.names():

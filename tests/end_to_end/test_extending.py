@@ -34,10 +34,11 @@ def test_engine_network_format_and_metric_of_another_package_are_run_by_name(
         "run", table, "--target", "target", "--cpu-lanes", "1", "--out", tmp_path / "out",
         "--set", "trees.engine=toy-forest", "--set", "trees.ntrees=50",
         "--set", "neural.architecture=toy-linear", "--set", "calibrate=false",
-        "--set", "report.level=short", "--metric", "toy-cost",
+        "--set", "report.level=short", "--metric", "toy-cost", "--json",
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert json.loads(run.stdout) == metrics and "toy-cost" in run.stderr
     assert metrics["comparison"]["metric"] == "toy-cost"
     costs = {model["name"]: model["metrics"]["valid"]["toy-cost"] for model in metrics["models"]}
     assert costs[metrics["comparison"]["leader"]] == min(costs.values())

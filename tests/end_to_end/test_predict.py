@@ -103,6 +103,15 @@ def test_the_command_writes_classes_and_probabilities_in_the_rows_order(
     assert score > 0.75
 
 
+def test_the_command_tells_programs_what_it_found(run: Running, source: Path, tmp_path: Path) -> None:
+    pd.read_parquet(source).head(200).to_parquet(tmp_path / "rows.parquet")
+    _, text = predicted(run, tmp_path / "rows.parquet", "--model", "blend", "--json")
+    found = json.loads(text)
+    assert found["model"] == "blend" and found["rows"] == found["score"]["rows"] == 200
+    low, high = found["score"]["interval"]
+    assert low < found["score"]["metrics"][found["score"]["metric"]] < high
+
+
 def test_it_predicts_where_spark_h2o_and_java_are_not_installed(run: Running, source: Path) -> None:
     program = (
         "import sys\n"

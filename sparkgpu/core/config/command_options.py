@@ -16,6 +16,7 @@ Gpus = Annotated[str | None, typer.Option(help="GPU indices or UUIDs, such as 0,
 CpuLanes = Annotated[int | None, typer.Option(help="Number of lanes on the CPU; they share the cores.")]
 Preset = Annotated[str | None, typer.Option(help="fast, balanced or best.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="A run.toml to read the configuration from.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON; all else is on stderr.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set one configuration key; repeat the option for more."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -96,12 +98,18 @@ def show_predicted(model: FittedModel, outcome: Outcome, out: Path, *, quiet: bo
     show_lines(*(f"{name:{width}}  {text}" for name, text in pairs))  # logs can be searched by the line
 
 
+def predicted_json(model: FittedModel, outcome: Outcome, out: Path) -> str:
+    """What was predicted, for programs."""
+    found = {"model": model.name, "members": dict(model.members), "target": model.target, "out": str(out)}
+    return json.dumps({**found, **dataclasses.asdict(outcome)}, indent=2)
+
+
 def _metrics(model: FittedModel, score: Score) -> Iterator[tuple[str, str]]:
     which = "" if score.of_all else "the first "
     yield "scored", f"{which}{score.rows:,} rows that have a {model.target}"
     low, high = score.interval
-    for place, (metric, value) in enumerate(score.metrics.items()):
+    for metric, value in score.metrics.items():
         text = number_text(value)
-        if place == 0 and low is not None and high is not None:
+        if metric == score.metric and low is not None and high is not None:
             text += f" (95 % interval {number_text(low)} to {number_text(high)})"
         yield metric_title(metric), text
