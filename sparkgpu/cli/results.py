@@ -1,4 +1,4 @@
-"""``sparkgpu report``, ``monitor``, ``leaderboard``, ``compare`` and ``schema``: what runs have found."""
+"""``sparkgpu report``, ``monitor``, ``compare`` and ``schema``: what runs have found."""
 
 from __future__ import annotations
 
@@ -40,15 +40,6 @@ def monitor(
 
     # Not by typer's exit: its 130 would mean that this command runs lanes, and stopped them.
     sys.exit(attach(run_dir, quiet=quiet))
-
-
-def leaderboard(
-    run_dirs: Annotated[list[Path], typer.Argument(help="The folders of finished runs of one table.")],
-) -> None:
-    """Show the models of several runs side by side, the best first."""
-    from sparkgpu.present.terminal.tables import leaderboard as show
-
-    show(run_dirs)
 
 
 def compare(

@@ -23,13 +23,11 @@ from sparkgpu.present.compare import Board, Compared, board, boards_of, read_run
 from sparkgpu.present.data_tables import short_source
 from sparkgpu.present.entries import Entry
 from sparkgpu.present.figure import plot_style
-from sparkgpu.present.leaderboard import metric_cell, of_runs
 from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import page_of, render
 from sparkgpu.present.table import DASH, Cell, Table, interval_cell, number_cell, seconds_cell, table_of
 from sparkgpu.present.tables import Fact, signed, signed_interval, taken
-from sparkgpu.present.terminal.commands import show_lines
-from sparkgpu.present.terminal.tables import print_runs
+from sparkgpu.present.terminal.commands import plain_console, print_table, show_lines
 from sparkgpu.score.metrics import greater_is_better
 
 _LONG = 40  # letters of a setting in a cell; the whole stands in its tooltip
@@ -67,7 +65,7 @@ def compare(folders: Sequence[Path], out: Path) -> Path:
         show_lines("")
         if apart:
             show_lines(one.title)
-        print_runs(of_runs(one.metric, one.entries))
+        print_table(plain_console(), _leaderboard(one))
         show_lines(one.verdict)
         show_lines(one.note)
     _write_page(out, runs, boards, apart)
@@ -120,7 +118,7 @@ def _write_page(out: Path, runs: Sequence[Compared], boards: Sequence[Board], ap
 
 
 def _leaderboard(one: Board) -> Table:
-    """The models of all runs of a board, with the difference of each from the reference."""
+    """The models of all runs of a board; a narrow terminal leaves out the last columns."""
     others = dict.fromkeys(name for entry in one.entries for name in entry.metrics() if name != one.metric)
     arrow = "↑" if greater_is_better(one.metric) else "↓"
     return table_of(
@@ -131,17 +129,21 @@ def _leaderboard(one: Board) -> Table:
             f"{metric_title(one.metric)} {arrow}": lambda entry: replace(
                 number_cell(entry.value), best=entry.is_reference
             ),
-            "95 % interval": lambda entry: interval_cell(*entry.ci95),
-            "minus the reference (95 % interval)": _difference,
             "verdict": lambda entry: entry.verdict,
+            "minus the reference (95 % interval)": _difference,
+            "95 % interval": lambda entry: interval_cell(*entry.ci95),
             "fit": lambda entry: seconds_cell(entry.fit_s),
-            **{metric_title(name): partial(metric_cell, name) for name in others},
+            **{metric_title(name): partial(_metric_cell, name) for name in others},
             "predict": lambda entry: seconds_cell(entry.predict_s),
             "engine": lambda entry: entry.model.engine or "",
         },
         best_of="validation rows",
         sortable=True,
     )
+
+
+def _metric_cell(metric: str, entry: Entry) -> Cell:
+    return number_cell(entry.metrics().get(metric))
 
 
 def _difference(entry: Entry) -> Cell:
@@ -185,7 +187,7 @@ def _side_by_side(runs: Sequence[Compared]) -> Table:
 
 def _across(what: str, runs: Sequence[Compared], lines: Mapping[str, Sequence[Cell]]) -> Table:
     """A line for each name, with a cell for each run."""
-    rows = tuple((Cell(text=name), *of_runs) for name, of_runs in lines.items())
+    rows = tuple((Cell(text=name), *of_run) for name, of_run in lines.items())
     return Table(columns=(what, *(run.name for run in runs)), rows=rows)
 
 

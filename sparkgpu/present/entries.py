@@ -15,7 +15,6 @@ from typing import Literal
 from sparkgpu.core.config.registry.engines import branch_of
 from sparkgpu.core.rundir.results import DoneTrial, MetricValues, ModelResult, Results
 from sparkgpu.core.words import counted, number_text
-from sparkgpu.present.tables import signed
 from sparkgpu.score.compare import Comparison, Interval
 from sparkgpu.score.metrics import score
 
@@ -129,14 +128,6 @@ class Entry:
             return f"not told apart: {self.difference.reason}"
         equal = "equal" if self.difference.reason else "tie"
         return {"a": "better", "b": "worse", "tie": equal}[self.difference.verdict]
-
-    @property
-    def against(self) -> str:
-        """The difference from the reference, if there is one, and what it means."""
-        found = self.difference
-        if found is None or not found.difference or found.ci95[0] is None:
-            return self.verdict
-        return f"{signed(found.difference, found.ci95[1] - found.ci95[0])}, {self.verdict}"
 
 
 def entries(found: Results, run: str = "", intervals: Mapping[str, Interval] | None = None) -> list[Entry]:

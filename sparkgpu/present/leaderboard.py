@@ -1,17 +1,15 @@
-"""The models of runs as entries of a leaderboard, and every table of them: for page, terminal and notebook.
+"""The tables of a run's models, for its page, the terminal and a notebook.
 
 A model has the value of its averaged predictions, except where means over its trials are asked for.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparkgpu.core.rundir.results import DoneTrial, ModelResult, Results
 from sparkgpu.core.words import counted, listed, metric_title, number_text, seconds_text
-from sparkgpu.present.entries import Entry, Split, entries, ranked
+from sparkgpu.present.entries import Split, entries, ranked
 from sparkgpu.present.table import (
     DASH,
     Cell,
@@ -27,15 +25,10 @@ from sparkgpu.present.table import (
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import best, greater_is_better
 
-_Row = tuple[str, bool | None, tuple[Cell, ...]]
-"""A heading, whether greater is better if it is a metric, and the models' cells."""
-
 MOST_ACROSS = 4
 """More models than these stand below each other."""
 
-_MOST_METRICS = 3  # of many models on a terminal: as many as 80 columns hold beside the rest
 _ROUNDING = 1e-9  # relative
-_UNIT = re.compile(r" (tree|epoch)s?")
 
 
 def metric_cells(
@@ -137,102 +130,29 @@ def _devices(own: Sequence[DoneTrial]) -> str:
 
 
 def all_metrics(found: Results, split: Split = "test") -> Table:
-    """Metrics down and models across, or the other way round if there are many: means over trials."""
-    rows = _metric_rows(found, split, "{} of the trials' averaged predictions")
+    """What the page, the terminal and a notebook show of all models: means over their trials.
+
+    Metrics down and models across; many models stand below each other, the best first.
+    """
     across = len(found.models) <= MOST_ACROSS
+    metric = found.comparison.metric
+    of = entries(found) if across else ranked(metric, entries(found), split)
+    models = [one.model for one in of]
+    rows: list[tuple[str, tuple[Cell, ...]]] = []
+    for name, row in metric_cells(models, split).items():
+        heading = f"{metric_title(name)} {'↑' if greater_is_better(name) else '↓'}"
+        rows.append((heading, row))
+        if split == "test" and name == metric and any(model.averaged for model in models):
+            rows.append((f"{heading}, trials averaged", metric_cells(models, split, averaged=True)[name]))
     if split == "test" and rows:
-        of = entries(found)
-        rows.append(_text_row("mean fit time", [seconds_cell(one.fit_s).text for one in of]))
-        rows.append(_text_row("trained", [one.trained or DASH for one in of]))
-        if across:  # else the parts of a blend have a table of their own
-            only = (f"{one.model.only} alone" if one.model.only else one.made_of for one in of)
-            rows.append(_text_row("made of", list(only)))
-    first, names = f"{split} split", [model.name for model in found.models]
+        rows.append(("mean fit time", tuple(seconds_cell(one.fit_s) for one in of)))
+        if any(one.trained for one in of):
+            rows.append(("trained", tuple(Cell(text=one.trained or DASH, number=True) for one in of)))
+    first, names = f"{split} split", [one.name for one in of]
     if across:
-        words = {None: "", True: " (greater is better)", False: " (smaller is better)"}
-        lines = [(Cell(text=heading + words[up]), *row) for heading, up, row in rows]
-        return Table(columns=(first, *names), rows=tuple(lines))
-    arrows = {None: "", True: " ↑", False: " ↓"}
-    columns = (first, *(heading + arrows[up] for heading, up, _ in rows))
-    lines = list(zip(cells(*names), *(row for _, _, row in rows), strict=True))
-    return Table(columns=columns, rows=tuple(lines), best_of="column")
-
-
-def _metric_rows(found: Results, split: Split, of_averages: str) -> list[_Row]:
-    """A row for each metric and, where trials are averaged, one of the averages below the primary one."""
-    rows: list[_Row] = []
-    averaged = metric_cells(found.models, split, averaged=True)
-    for metric, row in metric_cells(found.models, split).items():
-        name = metric_title(metric)
-        rows.append((name, greater_is_better(metric), row))
-        several = split == "test" and any(model.averaged for model in found.models)
-        if several and metric == found.comparison.metric:
-            rows.append((of_averages.format(name), None, averaged[metric]))
-    return rows
-
-
-def _text_row(heading: str, texts: Sequence[str]) -> _Row:
-    return heading, None, tuple(Cell(text=text, number=True) for text in texts)
-
-
-def brief(found: Results) -> tuple[Table, str]:
-    """What a terminal shows of all models at the end of a run, and what its mark means."""
-    if len(found.models) > MOST_ACROSS:
-        several = any(model.averaged for model in found.models)
-        said = "; of several trials, of their averaged predictions" if several else ""
-        return models_down(found, _MOST_METRICS), f"best of the column{said}"
-    of = entries(found)
-    rows = _metric_rows(found, "test", "  trials averaged")
-    rows.append(_text_row("", ["" for _ in of]))
-    rows.append(_text_row("mean fit time", [seconds_cell(one.fit_s).text for one in of]))
-    if any(one.trained for one in of):
-        rows.append(_text_row("trained", [one.trained or DASH for one in of]))
-    rows.append(_text_row("device", [_devices(one.trials) or DASH for one in of]))
-    if any(one.model.status != "done" for one in of):
-        rows.append(_text_row("status", [one.model.status for one in of]))
-    lines = tuple((Cell(text=heading), *row) for heading, _, row in rows)
-    return Table(columns=("test split", *(one.name for one in of)), rows=lines), "best of the row"
-
-
-def models_down(found: Results, most: int | None = None) -> Table:
-    """The models, the best first, with all test metrics or as many as a narrow terminal holds."""
-    scored = metric_cells(found.models, averaged=True)
-    shown = {metric_title(metric): metric for metric in list(scored)[:most]}
-    place = {model.name: number for number, model in enumerate(found.models)}
-    rows = [
-        (
-            Cell(
-                text=one.name if one.model.status == "done" else f"{one.name} ({one.model.status})",
-                best=one.name == found.comparison.leader,
-            ),
-            *(scored[metric][place[one.name]] for metric in shown.values()),
-            seconds_cell(one.fit_s),
-            Cell(text=(one.trained if most is None else _UNIT.sub("", one.trained)) or DASH, number=True),
-        )
-        for one in ranked(found.comparison.metric, entries(found))
-        if one.model.status != "left out"
-    ]
-    columns = ("test split", *shown, "fit", "trained")
-    return Table(columns=columns, rows=tuple(rows), best_of="column", hints=shown)
-
-
-def of_runs(metric: str, of: Sequence[Entry]) -> Table:
-    """The models of several runs; with how each stands to the reference, if they were compared."""
-    metrics = dict.fromkeys([metric, *(name for one in of for name in one.metrics())])
-    columns: dict[str, Callable[[Entry], Cell | str]] = {
-        "run": lambda one: one.run,
-        "model": lambda one: one.name,
-        **{metric_title(name): partial(metric_cell, name) for name in metrics},
-        "fit": lambda one: seconds_cell(one.fit_s),
-        "predict": lambda one: seconds_cell(one.predict_s),
-    }
-    if any(one.is_reference for one in of):
-        columns[f"{metric_title(metric)} minus the reference"] = lambda one: one.against
-    return table_of(of, columns, best_of="column")
-
-
-def metric_cell(metric: str, one: Entry) -> Cell:
-    return number_cell(one.metrics().get(metric))
+        return Table(columns=(first, *names), rows=tuple((Cell(text=head), *row) for head, row in rows))
+    lines = zip(cells(*names), *(row for _, row in rows), strict=True)
+    return Table(columns=(first, *(head for head, _ in rows)), rows=tuple(lines), best_of="column")
 
 
 def given(found: Results) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.words import capital, clean, metric_title, number_text
 from sparkgpu.present.frames import RunFrames, shown_path
-from sparkgpu.present.leaderboard import models_down
+from sparkgpu.present.leaderboard import all_metrics
 from sparkgpu.present.table import plain_html
 from sparkgpu.present.verdict import verdict
 
@@ -139,11 +139,12 @@ class RunResult(RunFrames):
     def _repr_html_(self) -> str:
         """Plain tags, and all text of users escaped."""
         found = self.results.comparison
+        table = all_metrics(self.results)
         notes = [f"{capital(text)}." for text in found.caveats]
         notes += [f"{trial.name} failed: {trial.error}" for trial in self.results.failed]
         return (
-            f"<p><b>{escape(clean(self.verdict))}</b></p>{plain_html(models_down(self.results))}"
-            "<p>Scores on the test rows; the best of a column is bold.</p>"
+            f"<p><b>{escape(clean(self.verdict))}</b></p>{plain_html(table)}"
+            f"<p>Scores on the test rows; the best of a {table.best_of} is bold.</p>"
             f"{_listed(self.verdicts)}{_listed(notes)}<p>report: {escape(shown_path(self.report))}</p>"
         )
 

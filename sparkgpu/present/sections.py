@@ -121,8 +121,6 @@ def facts(run: Inputs) -> list[Fact]:
 def _result(run: Inputs) -> Content:
     """The first screen: the verdict, the leaderboard, what each model was given, and what to run next."""
     found = run.results
-    by_share = run.config is not None and run.config.split.kind != "column"
-    settings = run.settings_besides
     checks = run.profile.checks if run.profile else ()
     doubts = [check.name for check in checks if check.name in _DOUBTS and not check.passed]
     caveats = list(found.comparison.caveats)
@@ -136,7 +134,7 @@ def _result(run: Inputs) -> Content:
         "picture": scores.leaderboard(found, run.intervals),
         "leaderboard": leaderboard.leaderboard(found, run.intervals),
         "given": leaderboard.given(found),
-        "steps": next_steps(found, folder=str(run.paths.root), by_share=by_share, settings=settings),
+        "steps": next_steps(found, folder=str(run.paths.root), settings=run.settings_besides),
         "results": leaderboard.all_metrics(found),
         "weight": run.schema.weight,
         "comparison": tables.comparison(found),

@@ -20,8 +20,6 @@ from sparkgpu.present.tables import reason, signed
 from sparkgpu.score.metrics import best, greater_is_better
 
 MOST = 3
-_FEW_ROWS = 2000  # of the test split: its interval is wide enough to hide a difference that matters
-_LARGE_SHARE = 0.3
 _LIMITS = {"trees": ("trees", "ntrees"), "neural": ("epochs", "epochs")}
 
 _Pairs = Mapping[frozenset[str], PairResult]
@@ -116,25 +114,14 @@ class NextStep:
     command: str
 
 
-def next_steps(
-    found: Results, *, folder: str, by_share: bool = True, settings: str = ""
-) -> tuple[NextStep, ...]:
-    """The steps after the run in `folder`; `by_share`: its test rows are a share of all, by no column.
-
-    `settings` are those that a repetition needs besides its ``run.toml``.
-    """
+def next_steps(found: Results, *, folder: str, settings: str = "") -> tuple[NextStep, ...]:
+    """The steps after the run in `folder`; a repetition needs `settings` besides its ``run.toml``."""
     again = f"sparkgpu run --config {shlex.quote(f'{folder}/run.toml')}"
-    better = [*_mend(found, resume(folder)), *_train_longer(found, again), *_use_devices(found)]
-    better += _more_evidence(found, again, by_share)
+    better = [*_mend(found, resume(folder)), *_train_longer(found, again)]
     use = _use(found, folder)
-    kept = better[: MOST - len(use)]
-    if settings:
-        kept = [
-            replace(step, command=f"{step.command} {settings}")
-            if step.command.startswith("sparkgpu run ")
-            else step
-            for step in kept
-        ]
+    kept = (
+        replace(step, command=f"{step.command} {settings}".rstrip()) for step in better[: MOST - len(use)]
+    )
     return (*kept, *use)
 
 
@@ -144,19 +131,10 @@ def resume(folder: str) -> str:
 
 
 def _mend(found: Results, resumed: str) -> Iterator[NextStep]:
-    failed = found.failed
-    if not failed:
-        return
-    which = failed[0].name if len(failed) == 1 else counted(len(failed), "trial")
-    error = " ".join(trial.error for trial in failed).lower()
-    reason, change = "failed: with its cause mended, this trains only what is missing", ""
-    if "out of memory" in error and any(branch_of(trial.engine) == "neural" for trial in failed):
-        reason = "failed for lack of memory: smaller micro-batches need less"
-        change = " --set neural.micro_batch_size=256"
-    elif "out of memory" in error or "heap space" in error:
-        reason = "failed for lack of memory: fewer lanes leave more for each"
-        change = " --cpu-lanes 1" if all("cpu" in trial.devices for trial in failed) else ""
-    yield NextStep(reason=f"{which} {reason}.", command=f"{resumed}{change}")
+    if failed := found.failed:
+        which = failed[0].name if len(failed) == 1 else counted(len(failed), "trial")
+        reason = f"{which} failed: with its cause mended, this trains only what is missing."
+        yield NextStep(reason=reason, command=resumed)
 
 
 def _train_longer(found: Results, again: str) -> Iterator[NextStep]:
@@ -168,44 +146,17 @@ def _train_longer(found: Results, again: str) -> Iterator[NextStep]:
             command=f"{again} --time-limit {_round_time(2 * limit)}",
         )
         return
-    for model in sorted(dict.fromkeys(trial.model for trial in done), key=lambda name: name not in OWN):
-        cut = [trial for trial in done if trial.model == model and trial.still_improving and trial.most_steps]
+    for model in OWN:
+        cut = [trial for trial in found.done(model) if trial.still_improving and trial.most_steps]
         if not cut:
             continue
         most = max(trial.most_steps or 0 for trial in cut)
         branch = branch_of(cut[0].engine)
         unit, key = _LIMITS[branch]
-        name = capital(_the(model)) if model in OWN else model
-        reason = f"{name} still improved at the limit of {most:,} {unit}"
-        if model in OWN:
-            yield NextStep(reason=f"{reason}.", command=f"{again} --set {branch}.{key}={2 * most}")
-        else:
-            yield NextStep(
-                reason=f"{reason}: raise {key} = {most} of this model in a copy of run.toml.",
-                command="sparkgpu run --config copy_of_run.toml",
-            )
-
-
-def _use_devices(found: Results) -> Iterator[NextStep]:
-    if any(caveat.startswith("idle devices") for caveat in found.comparison.caveats):
         yield NextStep(
-            reason="Devices idled while models trained: which strategy suits this table is advised here.",
-            command=f"sparkgpu advise {shlex.quote(found.data.source)}",
+            reason=f"{capital(_the(model))} still improved at the limit of {most:,} {unit}.",
+            command=f"{again} --set {branch}.{key}={2 * most}",
         )
-
-
-def _more_evidence(found: Results, again: str, by_share: bool) -> Iterator[NextStep]:
-    pair = next((p for p in found.comparison.pairs if {p.a, p.b} == set(OWN)), None)
-    rows, every = found.data.splits.get("test", 0), sum(found.data.splits.values())
-    if pair is None or pair.verdict != "tie" or rows >= _FEW_ROWS:
-        return
-    if by_share and rows < _LARGE_SHARE * every - 1:
-        change, why = f"--set split.test={_LARGE_SHARE}", "more of them tell more"
-    else:
-        trials = max(len(found.done(name)) for name in OWN)
-        change, why = f"--repeats {max(5, 2 * trials)}", "more seeds average their luck"
-    level = f"Trees and network are level on {counted(rows, 'test row')}"
-    yield NextStep(reason=f"{level}: {why}.", command=f"{again} {change}")
 
 
 def _use(found: Results, folder: str) -> list[NextStep]:

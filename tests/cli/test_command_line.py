@@ -228,6 +228,6 @@ def test_a_shell_completes_commands(shell: str) -> None:
         return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30).stdout
 
     assert "_SPARKGPU_COMPLETE" in answer(f"source_{shell}")
-    words = {"COMP_WORDS": "sparkgpu leader", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "sparkgpu leader"}
+    words = {"COMP_WORDS": "sparkgpu comp", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "sparkgpu comp"}
     found = answer(f"complete_{shell}", _TYPER_COMPLETE_FISH_ACTION="get-args", **words)
-    assert "leaderboard" in found and "monitor" not in found
+    assert "compare" in found and "monitor" not in found

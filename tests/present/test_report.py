@@ -38,10 +38,9 @@ def test_the_page_puts_the_models_side_by_side_with_differences_and_seconds(
 ) -> None:
     page = plain_page
     assert page.row("test split") == ["test split", "trees", "neural", "blend"]
-    assert page.row("ROC AUC (greater is better)")[1:] == ["0.7000 ± 0.0012", "0.6000 ± 0.0012", "0.7123 ★"]
-    assert page.row("log loss (smaller is better)")[1:] == ["0.7000 ± 0.0012", "0.6000 ± 0.0012 ★", "0.7123"]
+    assert page.row("ROC AUC ↑")[1:] == ["0.7000 ± 0.0012", "0.6000 ± 0.0012", "0.7123 ★"]
+    assert page.row("log loss ↓")[1:] == ["0.7000 ± 0.0012", "0.6000 ± 0.0012 ★", "0.7123"]
     assert page.row("mean fit time")[1:] == ["12 s", "12 s", "–"]
-    assert page.row("made of")[1:] == ["h2o-xgboost, 2 trials", "torch, 2 trials", "0.75 trees + 0.25 neural"]
     assert page.row("trees minus neural")[1:4] == ["+0.100", "+0.080 to +0.120", "trees ahead"]
     assert page.row("blend minus trees")[1:4] == ["−0.0010", "−0.0030 to +0.0010", "tie"]
     phases = ["run", *(f"lane {lane} {branch}" for lane in (0, 1) for branch in ("trees", "neural"))]
@@ -120,7 +119,7 @@ def test_a_branch_that_failed_leaves_the_other_and_its_reason(
         "so there is nothing to compare." in page.text
     )
     assert page.row("neural-s7") == ["neural-s7", "lane 0 ended: <b>out of memory</b>"]
-    assert page.row("ROC AUC (greater is better)")[1:] == ["0.7000", "–"]
+    assert page.row("ROC AUC ↑")[1:] == ["0.7000", "–"]
     assert "b" not in page.tags
 
 
@@ -147,7 +146,7 @@ def test_folds_show_in_the_table_of_trials(run_directory: MakeRun, only_sections
     columns = page.row("trial")
     assert columns[:5] == ["trial", "engine", "lane", "seed", "fold"]
     assert page.row("neural-s8-f1")[:5] == ["neural-s8-f1", "torch", "1, cpu", "8", "1"]
-    assert page.row("made of")[1] == "h2o-xgboost, 4 trials"
+    assert "h2o-xgboost, 4 trials" in page.text
 
 
 def test_the_data_and_the_devices_are_described(run_directory: MakeRun, only_sections: OnlySections) -> None:
@@ -210,7 +209,7 @@ def test_null_values_show_as_dashes(run_directory: MakeRun, only_sections: OnlyS
     metrics["phases_s"] = {}
     write_json(paths.metrics, metrics)
     page = page_of(paths)
-    assert page.row("ROC AUC (greater is better)")[1:] == ["–", "–", "–"]
+    assert page.row("ROC AUC ↑")[1:] == ["–", "–", "–"]
     assert page.row("trees minus neural")[1:4] == ["–", "–", "tie"]
     assert not (paths.report / "timings.png").exists()
 
@@ -225,7 +224,7 @@ def test_predictions_that_are_gone_cost_their_curve_alone(
         paths.trial(name).predictions.unlink()
     paths.trial("neural-s7").learning_curve.write_text("step,elapsed_s,metric,train,valid\n")
     page = page_of(paths)
-    assert page.row("ROC AUC (greater is better)")[3] == "0.7123 ★"
+    assert page.row("ROC AUC ↑")[3] == "0.7123 ★"
     assert not (paths.report / "roc_curves.png").exists()  # an earlier one is removed, too
     assert (paths.report / "learning_curves.png").exists()
 

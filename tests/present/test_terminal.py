@@ -294,11 +294,10 @@ def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: ty
     display.report(PATHS.report / "index.html", ["the report lacks the checks of the table"])
     lines = [re.sub(r" {2,}", "|", line.strip()) for line in out.getvalue().splitlines()]
     assert "test split|trees|neural|blend" in lines
-    assert "ROC AUC|0.7500 ± 0.0012|0.7400 ± 0.0012|0.7600 *" in lines
-    assert "log loss|0.4500|0.4600|0.4400 *" in lines
-    assert "F1|–|–|–" in lines
+    assert "ROC AUC ↑|0.7500 ± 0.0012|0.7400 ± 0.0012|0.7600 *" in lines
+    assert "log loss ↓|0.4500|0.4600|0.4400 *" in lines
+    assert "F1 ↑|–|–|–" in lines
     assert "mean fit time|12 s|–|–" in lines
-    assert "device|cpu|–|–" in lines
     assert lines[-7:] == [
         "* best of the row",
         "Trees ahead of neural by 0.01",

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import DataLoaderConfig
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.core.host.devices import Device, Machine, choose_devices, find_machine
@@ -105,27 +104,15 @@ def scaling(
             yield table.model_copy(update={"rows": (*table.rows, *rows), "notes": (*table.notes, *said)})
 
 
-def loading(asked: Asked, workers: Sequence[int], tell: Tell) -> Iterator[BenchRecord]:
-    """Time the ways in which training rows reach the device, with the same network and the same batches.
+def loading(asked: Asked, tell: Tell) -> Iterator[BenchRecord]:
+    """Time training on rows that are on the device and on rows streamed from files, in the same batches.
 
     Yields the table after each of them.
     """
     machine, devices = _devices(asked.config, [1])
-    on_gpu = devices[0].kind == "cuda"
     cases = [Case(name=name, keys={"data": name}) for name in ("resident", "stream")]
-    for number in workers:
-        for pin in (False, True) if on_gpu else (False,):
-            for prefetch in (2, 4) if number else (2,):
-                loader = DataLoaderConfig(num_workers=number, pin_memory=pin, prefetch_factor=prefetch)
-                name = f"DataLoader, {counted(number, 'worker')}"
-                name += f", prefetch {prefetch}" if number else ""
-                name += ", pinned" if pin else ""
-                cases.append(Case(name=name, keys={"data": "dataloader", "dataloader": loader}))
-    notes = []
-    if not on_gpu:
-        notes.append("pinned memory speeds up copies to a GPU; there is none here, so it was not tried")
     with asked.setting(machine, devices, tell) as setting:
-        yield from _tables(f"Loading on {devices[0].title}", setting, cases, [], notes, tell)
+        yield from _tables(f"Loading on {devices[0].title}", setting, cases, [], [], tell)
 
 
 def _tables(
@@ -165,7 +152,7 @@ def _notes(setting: Setting, first: Measured) -> list[str]:
     ]
 
 
-def counts_of(option: str, text: str, least: int = 1) -> tuple[int, ...]:
+def counts_of(option: str, text: str, *, least: int) -> tuple[int, ...]:
     """Numbers separated by commas. Raises `ConfigError` if they are not whole numbers from `least` on."""
     try:
         found = tuple(int(part) for part in text.split(","))

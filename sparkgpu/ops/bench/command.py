@@ -34,9 +34,7 @@ _Epochs = Annotated[
 ]
 _Out = Annotated[
     Path | None,
-    typer.Option(
-        help="A new folder for bench.md, bench.csv and bench.png; RUN/bench shows it in that run's report."
-    ),
+    typer.Option(help="A new folder for bench.md and bench.json; RUN/bench shows it in that run's report."),
 ]
 
 
@@ -70,7 +68,7 @@ def scaling(
     from sparkgpu.ops.advise.scaling import Link
     from sparkgpu.ops.bench import bench as work
 
-    counts = work.counts_of("--devices", devices)
+    counts = work.counts_of("--devices", devices, least=1)
     further = work.counts_of("--simulate", simulate, least=2) if simulate else ()
     given = (bandwidth, latency)
     if (bandwidth is None) != (latency is None) or any(value is not None and value <= 0 for value in given):
@@ -89,7 +87,6 @@ def scaling(
 @bench.command()
 def loading(
     source: SourceAsInRun = None,
-    workers: Annotated[str, typer.Option(help="Numbers of DataLoader workers, such as 0,2,4.")] = "0,2",
     target: Target = None,
     preset: Preset = None,
     gpus: Gpus = None,
@@ -100,14 +97,13 @@ def loading(
     epochs: _Epochs = None,
     out: _Out = None,
 ) -> None:
-    """Time a small network on rows that are on the device, streamed from files, or from a DataLoader."""
+    """Time a small network on rows that are on the device, and on rows that are streamed from files."""
     from sparkgpu.ops.bench import bench as work
 
-    counts = work.counts_of("--workers", workers, least=0)
     sets = ["neural.architecture=mlp", *(assignments or ())]
     asked = _asked(rows, epochs, config, sets, source=source, target=target, preset=preset, gpus=gpus,
                    cpu_lanes=cpu_lanes)  # fmt: skip
-    _carry_out(out, lambda tell: work.loading(asked, counts, tell))
+    _carry_out(out, lambda tell: work.loading(asked, tell))
 
 
 def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | None, **options: Any) -> Asked:
@@ -121,7 +117,6 @@ def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | N
 
 def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) -> None:
     """Write the table after each configuration; show what there is of it, whatever ended the bench."""
-    from sparkgpu.ops.bench.page import draw, write_bench
     from sparkgpu.present.scaling import bench_table
     from sparkgpu.present.terminal.commands import show_lines, show_table, telling
 
@@ -129,17 +124,27 @@ def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) 
     found: BenchRecord | None = None
     try:
         with telling() as tell:
-            for table in work(tell):
-                write_bench(table, folder)
-                found = table
+            for found in work(tell):
+                _write(found, folder)
     finally:
         if found is None:
             folder.rmdir()
         else:
-            draw(found.title, found.rows, folder / "bench.png")
             show_table(found.title, bench_table(found.rows))
-            written = f"written {folder / 'bench.md'}, bench.csv, bench.json and bench.png"
+            written = f"written {folder / 'bench.md'} and bench.json"
             show_lines("", *(f"- {note}" for note in found.notes), "", written)
+
+
+def _write(found: BenchRecord, folder: Path) -> None:
+    from sparkgpu.core.rundir.files import write_json, write_text
+    from sparkgpu.core.words import capital
+    from sparkgpu.present.scaling import bench_table
+    from sparkgpu.present.table import markdown
+
+    notes = (f"- {capital(note)}." for note in found.notes)
+    lines = (f"# {found.title}", "", markdown(bench_table(found.rows)), "", *notes, "")
+    write_text(folder / "bench.md", "\n".join(lines))
+    write_json(folder / "bench.json", found)
 
 
 def _new_folder(out: Path | None) -> Path:

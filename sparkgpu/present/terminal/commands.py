@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sparkgpu.core.words import clean, listed, metric_title, number_text, seconds_text
-from sparkgpu.present.terminal.facts import facts
+from sparkgpu.present.terminal.facts import print_facts
 
 if TYPE_CHECKING:
     from sparkgpu.predict.apply import Outcome, Score
@@ -48,9 +48,22 @@ def telling(console: Console | None = None) -> Iterator[Callable[[str], None]]:
 
 
 def show_table(title: str, table: Table) -> None:
+    show_lines(title)
+    print_table(plain_console(), table)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Models that stand below each other have as many columns as fit; the last ones go first."""
     from sparkgpu.present.table import rich_table
 
-    plain_console().print(Text(clean(title)), rich_table(table), sep="\n")
+    while table.best_of != "row" and len(table.columns) > 3 and _width(table) > console.width:
+        table = table.only(range(len(table.columns) - 1))
+    console.print(rich_table(table))
+
+
+def _width(table: Table) -> int:
+    columns = zip(table.columns, *([cell.text for cell in row] for row in table.rows), strict=True)
+    return sum(max(map(len, column)) + 2 for column in columns)
 
 
 def show_lines(*lines: str) -> None:
@@ -83,19 +96,14 @@ def show_predicted(model: FittedModel, outcome: Outcome, out: Path, *, quiet: bo
     rate = outcome.rows / max(outcome.seconds, 1e-3)
     shares = listed(f"{share:.2f} {trial}" for trial, share in model.members.items())
     made_of = f" ({shares})" if len(model.members) > 1 else ""
-    pairs = [
+    pairs = (
         ("model", f"{model.name}, predicts {model.target}{made_of}"),
         ("rows", f"{outcome.rows:,} in {seconds_text(outcome.seconds)} ({rate:,.0f} rows/s)"),
         *(("note", note) for note in outcome.notes),
         *(_metrics(model, outcome.score) if outcome.score is not None else ()),
         ("written", str(out)),
-    ]
-    console = plain_console()
-    if console.is_terminal:
-        console.print(facts(pairs))
-        return
-    width = max(len(name) for name, _ in pairs)
-    show_lines(*(f"{name:{width}}  {text}" for name, text in pairs))  # logs can be searched by the line
+    )
+    print_facts(plain_console(), pairs)
 
 
 def predicted_json(model: FittedModel, outcome: Outcome, out: Path) -> str:

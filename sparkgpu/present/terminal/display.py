@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -22,8 +22,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from sparkgpu.core.words import blend_of_one, capital, clean, seconds_text
-from sparkgpu.present.terminal.facts import facts, plan_facts, table_facts
-from sparkgpu.present.terminal.progress import BRANCHES, Devices, Progress, frame
+from sparkgpu.present.terminal.facts import plan_facts, print_facts, table_facts
+from sparkgpu.present.terminal.progress import BRANCHES, Progress, frame
 from sparkgpu.present.terminal.spool import Spool, say
 
 if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer than importing this
@@ -128,12 +128,15 @@ class Display:
 
     def finish(self, results: Results, paths: RunPaths) -> None:
         """Show what was found, and where the run lies."""
-        from sparkgpu.present.leaderboard import brief  # loads numpy, which the start of a run does not need
-        from sparkgpu.present.table import rich_table
+        # These load numpy, which the start of a run does not need.
+        from sparkgpu.present.leaderboard import all_metrics
+        from sparkgpu.present.terminal.commands import print_table
 
         self.close()
-        table, mark = brief(results)
-        self._console.print("", rich_table(table), Text(f"* {mark}", style="dim"), sep="\n")
+        table = all_metrics(results)
+        self._console.print()
+        print_table(self._console, table)
+        self._line(f"* best of the {table.best_of}", "dim")
         only = next((model.only for model in results.models if model.only), None)
         for pair in results.comparison.pairs:
             if only is None or "blend" not in (pair.a, pair.b):
@@ -172,14 +175,12 @@ class PlainDisplay(Display):
         super().__init__(stream, clock=clock, passed_s=passed_s)
         self._plan: Plan | None = None
         self._progress: dict[tuple[int, Branch], Progress] = {}
-        self._devices = Devices()
 
     def waiting(self, text: str) -> None:
         self._line(clean(text), "dim")
 
     def plan(self, plan: Plan, source: str, target: str | None) -> None:
         self._plan = plan
-        self._devices = Devices(plan.lanes)
         for lane in plan.lanes:
             for branch in BRANCHES:
                 planned = tuple(trial.name for trial in plan.of(lane.index, branch))
@@ -188,10 +189,10 @@ class PlainDisplay(Display):
         data = f"  {clean(source)}" + (f", target {clean(target)}" if target else "")
         title.append(data, style="not bold")
         self._console.print(title)
-        self._facts(plan_facts(plan))
+        print_facts(self._console, plan_facts(plan))
 
     def table(self, schema: TableSchema) -> None:
-        self._facts(table_facts(schema))
+        print_facts(self._console, table_facts(schema))
 
     def event(self, lane: int, branch: Branch, event: Event) -> None:
         progress = self._progress.setdefault((lane, branch), Progress())
@@ -212,30 +213,9 @@ class PlainDisplay(Display):
         elif event.kind == "trial_failed":
             self._say(lane, branch, f"{event.trial} failed: {event.text}")
 
-    def sample(self, sample: Sample) -> None:
-        for warning in self._devices.take(sample, self._training()):
-            self.warning(warning)
-
     def warning(self, text: str) -> None:
         self._line(f"[{self._clock() - self._start:6.1f} s] warning: {clean(text)}", "yellow")
         self._console.file.flush()
-
-    def _training(self) -> dict[str, str]:
-        """The GPUs on which a trial trains now, with its name."""
-        found: dict[str, str] = {}
-        for (lane, branch), progress in self._progress.items():
-            if self._plan is None or progress.text != _TRAINING or progress.trial is None:
-                continue
-            name = progress.trial.partition(".")[0]  # that of a search, if it is one of its settings
-            for spec in self._plan.of(lane, branch):
-                on_gpu = branch == "neural" or self._plan.tree_device(spec.engine) != "cpu"
-                if spec.name == name and on_gpu:
-                    found |= dict.fromkeys(self._plan.devices(spec), progress.trial)
-        return found
-
-    def _facts(self, pairs: Iterable[tuple[str, str]]) -> None:
-        for name, text in pairs:
-            self._line(f"{clean(name):<9} {clean(text)}")
 
     def _say(self, lane: int, branch: str, text: str) -> None:
         place = f"lane {lane} {branch}" if self._plan and len(self._plan.lanes) > 1 else branch
@@ -246,6 +226,8 @@ class PlainDisplay(Display):
 class DrawnDisplay(PlainDisplay):
     """What is drawn in place, on a terminal and in a notebook; only a failed trial is a line, which stays."""
 
+    _sample: Sample | None = None
+
     def event(self, lane: int, branch: Branch, event: Event) -> None:
         self._progress.setdefault((lane, branch), Progress()).take(event, self._clock())
         if event.kind == "trial_failed":
@@ -253,17 +235,15 @@ class DrawnDisplay(PlainDisplay):
 
     def _moving(self, height: int) -> RenderableType:
         now = self._clock()
-        lanes = {lane.index: lane.device for lane in self._plan.lanes} if self._plan else {}
-        return frame(
-            lanes, self._progress, self._devices, now=now, elapsed_s=now - self._start, height=height
-        )
+        lanes = self._plan.lanes if self._plan else ()
+        return frame(lanes, self._progress, self._sample, now=now, elapsed_s=now - self._start, height=height)
 
     def sample(self, sample: Sample) -> None:
-        self._devices.take(sample, self._training())
+        self._sample = sample
 
 
 class LiveDisplay(DrawnDisplay):
-    """A row of columns per lane, a line per device, and a warning where one idles.
+    """A row of columns per lane, and a line per device.
 
     A thread of rich redraws it, so the clock runs even if nothing happens. The terminal's cursor is hidden
     from `plan` until `close`.
@@ -306,9 +286,6 @@ class LiveDisplay(DrawnDisplay):
             # A second Ctrl-C may have interrupted `stop`.
             if live:
                 self._console.show_cursor(True)
-
-    def _facts(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._console.print(facts(pairs))
 
     def _frame(self) -> RenderableType:
         return self._moving(self._console.size.height)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sparkgpu.core.words import clean, counted, gibibytes, listed
 
@@ -52,10 +53,16 @@ def table_facts(schema: TableSchema) -> Iterable[tuple[str, str]]:
         yield "note", note
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
+def print_facts(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
+    """Two columns on a terminal; elsewhere a line for each fact, by which logs can be searched."""
+    found = [(clean(name), clean(text)) for name, text in pairs]
+    if not console.is_terminal:
+        width = max(9, *(len(name) for name, _ in found))
+        console.print(*(Text(f"{name:<{width}} {text}") for name, text in found), sep="\n", soft_wrap=True)
+        return
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
-    for name, text in pairs:
-        grid.add_row(clean(name), clean(text))
-    return grid
+    for pair in found:
+        grid.add_row(*pair)
+    console.print(grid)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from io import StringIO
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.theme import Theme
 
 from sparkgpu.present.terminal.display import DrawnDisplay
-from sparkgpu.present.terminal.facts import facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,12 +54,11 @@ def in_notebook(stream: IO[str]) -> bool:
 
 
 class NotebookDisplay(DrawnDisplay):
-    """What the terminal shows, as one block; the plan and the table fold away below it at the end."""
+    """What the terminal shows, as one block."""
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(StringIO(), clock=clock)
         self._console = self._recorder()
-        self._folded: list[tuple[str, str]] = []
         self._id = uuid.uuid4().hex
         self._is_shown = self._moves = self._is_over = False
         self._next = 0.0
@@ -96,21 +94,12 @@ class NotebookDisplay(DrawnDisplay):
             self._is_over = True
             self._update()
 
-    def _facts(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._folded += pairs
-
     def _recorder(self) -> Console:
         return Console(
             file=StringIO(), record=True, width=_WIDTH, color_system="truecolor", force_terminal=True,
             force_jupyter=False, markup=False, emoji=False, highlight=False,
             theme=Theme({"bar.back": "#b0b0b0"}),
         )  # fmt: skip
-
-    def _rendered(self, *parts: RenderableType) -> tuple[str, str]:
-        console = self._recorder()
-        console.print(*parts, sep="\n")
-        page = console.export_html(theme=_THEME, inline_styles=True, code_format=_PRE, clear=False)
-        return page, console.export_text()
 
     def _update(self, *, sparing: bool = False) -> None:
         """Write the block anew; `sparing` leaves it out if that was done just now."""
@@ -120,15 +109,14 @@ class NotebookDisplay(DrawnDisplay):
         if sparing and now < self._next:
             return
         self._next = now + _UPDATE_EVERY_S
-        page = self._console.export_html(theme=_THEME, inline_styles=True, code_format=_PRE, clear=False)
-        text = self._console.export_text(clear=False)
+        moving = self._recorder()
         if self._moves:
-            moving, plain = self._rendered(self._moving(_TALL))
-            page, text = page + moving, text + plain
-        if self._is_over and self._folded:
-            folded, plain = self._rendered(facts(self._folded))
-            page += f"<details><summary>plan and table</summary>{folded}</details>"
-            text += plain
-        block: dict[str, Any] = {"text/html": page, "text/plain": text}
+            moving.print(self._moving(_TALL))
+        block: dict[str, Any] = {"text/html": "", "text/plain": ""}
+        for console in (self._console, moving):
+            block["text/html"] += console.export_html(
+                theme=_THEME, inline_styles=True, code_format=_PRE, clear=False
+            )
+            block["text/plain"] += console.export_text(clear=False)
         display(block, raw=True, display_id=self._id, update=self._is_shown)  # type: ignore[no-untyped-call]
         self._is_shown = True

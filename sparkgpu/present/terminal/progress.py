@@ -1,12 +1,8 @@
-"""All that moves in a display: the progress of each branch of each lane, the devices, warnings, and the time.
-
-Only GPUs can idle: a CPU's lanes share its cores, so their use says little about any one of them.
-"""
+"""All that moves in a display: the progress of each branch of each lane, the devices, and the time."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,19 +12,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from sparkgpu.core.host.telemetry import idle_percent
 from sparkgpu.core.words import clean, clock_text, gibibytes, metric_title, number_text
 
 if TYPE_CHECKING:
     from sparkgpu.core.config.registry.engines import Branch
-    from sparkgpu.core.host.telemetry import GpuSample, Sample
+    from sparkgpu.core.host.telemetry import Sample
     from sparkgpu.core.plan.plan import LanePlan
     from sparkgpu.core.rundir.events import Event
 
 BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
-_WATCHED = 30  # samples, one a second
 _LINES_OF_A_LANE = 3
-_MOST_WARNINGS = 3
 
 
 @dataclass
@@ -109,74 +102,21 @@ class Progress:
         return Group(title, line, Text(" · ".join(self.figures()), no_wrap=True, overflow="ellipsis"))
 
 
-class Devices:
-    """The newest sample of each of the lanes' devices, and how busy each was while it trained."""
-
-    def __init__(self, lanes: Sequence[LanePlan] = ()) -> None:
-        self._names = {lane.cuda_visible_devices: lane.device for lane in lanes if lane.cuda_visible_devices}
-        self._sample: Sample | None = None
-        self._busy: dict[str, deque[float | None]] = {}
-        self._idle: dict[str, str] = {}
-
-    def take(self, sample: Sample, training: Mapping[str, str]) -> list[str]:
-        """Show `sample`; `training` names a trial for each device on which one trains now.
-
-        Returns the warnings that are new.
-        """
-        self._sample = sample
-        before = self._idle
-        self._idle = {}
-        for gpu in sample.gpus:
-            name = self._name(gpu)
-            if name not in training:
-                self._busy.pop(name, None)
-                continue
-            busy = self._busy.setdefault(name, deque(maxlen=_WATCHED))
-            busy.append(gpu.gpu_util)
-            if (median := idle_percent(busy)) is not None:
-                self._idle[name] = (
-                    f"{name} idles: busy {median:.0f} % of the time while {clean(training[name])} trains"
-                )
-        return [text for name, text in self._idle.items() if name not in before]
-
-    @property
-    def warnings(self) -> list[str]:
-        return list(self._idle.values())
-
-    def __len__(self) -> int:
-        """The number of lines with one device in each."""
-        return 0 if self._sample is None else len(self._sample.gpus) + 1
-
-    def lines(self, rows: int) -> RenderableType:
-        """All devices in at most `rows` lines: one in each or, if they are too few, one line for all GPUs."""
-        sample = self._sample
-        assert sample is not None
-        if rows < len(self):
-            return Text(_in_one_line(sample), style="dim", no_wrap=True, overflow="ellipsis")
-        figures = (Column(no_wrap=True, justify="right") for _ in range(3))
-        name = Column(no_wrap=True, style="dim")
-        grid = Table.grid(name, Column(ratio=1), *figures, padding=(0, 2), expand=True)
-        for gpu in sample.gpus:
-            watts = f"{gpu.gpu_power_w:3.0f} W" if gpu.gpu_power_w is not None else ""
-            memory = _of(gpu.gpu_mem_bytes, gpu.gpu_mem_total_bytes)
-            grid.add_row(self._name(gpu), *_busy(gpu.gpu_util), memory, watts)
-        run = f"run {gibibytes(sample.rss_bytes)}" if sample.rss_bytes is not None else ""
-        total = None
-        if sample.mem_used_bytes is not None and sample.mem_available_bytes is not None:
-            total = sample.mem_used_bytes + sample.mem_available_bytes
-        grid.add_row("cpu", *_busy(sample.cpu_percent), _of(sample.mem_used_bytes, total), run)
-        return grid
-
-    def _name(self, gpu: GpuSample) -> str:
-        return self._names.get(gpu.gpu_uuid, f"GPU {gpu.gpu}")
-
-
-def _in_one_line(sample: Sample) -> str:
-    busy = [gpu.gpu_util for gpu in sample.gpus if gpu.gpu_util is not None]
-    watts = [gpu.gpu_power_w for gpu in sample.gpus if gpu.gpu_power_w is not None]
-    parts = [f"{len(sample.gpus)} GPUs", f"{min(busy):.0f}–{max(busy):.0f} % busy" if busy else "– % busy"]
-    parts += [f"{sum(watts):,.0f} W"] if watts else []
-    return " · ".join([*parts, f"cpu {_percent(sample.cpu_percent).strip()} busy"])
+def _devices(sample: Sample, names: Mapping[str, str]) -> RenderableType:
+    """A line for each GPU and one for the processor; `names` are those of the lanes' devices, by UUID."""
+    figures = (Column(no_wrap=True, justify="right") for _ in range(3))
+    name = Column(no_wrap=True, style="dim")
+    grid = Table.grid(name, Column(ratio=1), *figures, padding=(0, 2), expand=True)
+    for gpu in sample.gpus:
+        watts = f"{gpu.gpu_power_w:3.0f} W" if gpu.gpu_power_w is not None else ""
+        memory = _of(gpu.gpu_mem_bytes, gpu.gpu_mem_total_bytes)
+        grid.add_row(names.get(gpu.gpu_uuid, f"GPU {gpu.gpu}"), *_busy(gpu.gpu_util), memory, watts)
+    run = f"run {gibibytes(sample.rss_bytes)}" if sample.rss_bytes is not None else ""
+    total = None
+    if sample.mem_used_bytes is not None and sample.mem_available_bytes is not None:
+        total = sample.mem_used_bytes + sample.mem_available_bytes
+    grid.add_row("cpu", *_busy(sample.cpu_percent), _of(sample.mem_used_bytes, total), run)
+    return grid
 
 
 def _busy(percent: float | None) -> tuple[RenderableType, str]:
@@ -196,28 +136,29 @@ def _of(used: float | None, total: float | None) -> str:
 
 
 def frame(
-    lanes: Mapping[int, str],
+    lanes: Sequence[LanePlan],
     progress: Mapping[tuple[int, Branch], Progress],
-    devices: Devices,
+    sample: Sample | None,
     *,
     now: float,
     elapsed_s: float,
     height: int,
 ) -> RenderableType:
-    """`lanes` are their devices by index. Of `height` lines one is left free; many lanes take a line each."""
-    warnings = devices.warnings[:_MOST_WARNINGS]
-    rest = height - 4 - len(warnings)  # an empty line, the heading, the time, and the free one
-    full = _LINES_OF_A_LANE * len(lanes) + len(devices) <= rest
+    """Of `height` lines one is left free; many lanes take a line each, and devices are shown if they fit."""
+    rest = height - 4  # an empty line, the heading, the time, and the free one
+    of_devices = len(sample.gpus) + 1 if sample else 0
+    full = _LINES_OF_A_LANE * len(lanes) + of_devices <= rest
     name = Column(no_wrap=True, style="dim")
     branches = (Column(ratio=1, no_wrap=True) for _ in BRANCHES)
     table = Table.grid(name, *branches, padding=(0, 2), expand=True)
     table.add_row("", *(Text(branch, style="bold") for branch in BRANCHES))
-    for index, device in lanes.items():
-        cells = (progress[index, branch].cell(now, full=full) for branch in BRANCHES)
-        table.add_row(f"lane {index}\n{device}" if full else f"{index} {device}", *cells)
+    for lane in lanes:
+        cells = (progress[lane.index, branch].cell(now, full=full) for branch in BRANCHES)
+        place = f"lane {lane.index}\n{lane.device}" if full else f"{lane.index} {lane.device}"
+        table.add_row(place, *cells)
     shown: list[RenderableType] = ["", table]
-    if len(devices):
-        rows = rest - len(lanes) * (_LINES_OF_A_LANE if full else 1)
-        shown += ["", devices.lines(rows - 1)] if rows > len(devices) else [devices.lines(rows)]
-    shown += [Text(text, style="yellow", no_wrap=True, overflow="ellipsis") for text in warnings]
+    rest -= len(lanes) * (_LINES_OF_A_LANE if full else 1)
+    if sample and of_devices <= rest:
+        names = {one.cuda_visible_devices: one.device for one in lanes if one.cuda_visible_devices}
+        shown += [""] * (of_devices < rest) + [_devices(sample, names)]
     return Group(*shown, Text(f"{clock_text(elapsed_s)} elapsed", style="dim"))
