@@ -49,6 +49,7 @@ from sparkgpu.prepare.target import (
 )
 from sparkgpu.prepare.target_means import LookAtMeans, with_means, write_means
 from sparkgpu.prepare.text import no_rows
+from sparkgpu.score.metrics import check_asked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +81,8 @@ def find_out(
             raise no_rows(name)
         statistics = found.statistics(types)
         target = find_target(statistics[target_name], data.task)
+        if config.metric is not None:
+            check_asked(config.metric, target.task, len(target.classes))
         roles, dropped = roles_of(statistics, config)
     with events.phase("splitting"):
         rule = _split_rule(rows, config, target)
@@ -131,6 +134,7 @@ def find_out(
         rows_refused=target.rows_refused,
         splits={},
         fingerprint=found.fingerprint(types),
+        metric=config.metric,
     )
     return Found(schema=schema, rule=rule)
 
