@@ -42,7 +42,7 @@ _sparkgpu_activate() {
     # A second activation leaves what the first one kept, so that one `deactivate` restores everything.
     if [ -z "${_sparkgpu_undo:-}" ]; then
         _sparkgpu_environment=$(command env)
-        _sparkgpu_undo= _sparkgpu_bin=
+        _sparkgpu_undo=
         for name in PATH PYTHONHOME VIRTUAL_ENV VIRTUAL_ENV_PROMPT JAVA_HOME SPARK_HOME SPARK_CONF_DIR \
             SPARK_LOCAL_IP PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON; do
             _sparkgpu_keep "$name"
@@ -57,9 +57,8 @@ _sparkgpu_activate() {
     fi
     case ${PATH:-} in
         "$bin" | "$bin":*) ;;
-        *) _sparkgpu_bin=$bin && export PATH="$bin${PATH:+:$PATH}" ;;
+        *) export PATH="$bin${PATH:+:$PATH}" ;;
     esac
-    _sparkgpu_path=$PATH
     unset PYTHONHOME
     export VIRTUAL_ENV="$root/.venv" VIRTUAL_ENV_PROMPT=sparkgpu
     export JAVA_HOME="$java" SPARK_HOME="$spark" SPARK_CONF_DIR="$root/env/spark-conf" SPARK_LOCAL_IP=127.0.0.1
@@ -69,19 +68,9 @@ _sparkgpu_activate() {
 
     deactivate() {
         if [ -n "${ZSH_VERSION:-}" ]; then emulate -L sh; fi
-        local folders=:$PATH: changed=
-        if [ "$PATH" != "$_sparkgpu_path" ]; then changed=1; fi
         eval "$_sparkgpu_undo"
-        # A folder that was added to PATH since the activation stays: only ours is removed.
-        if [ -n "$changed" ]; then
-            case $folders in
-                *":${_sparkgpu_bin:-//}:"*) folders=${folders%%":$_sparkgpu_bin:"*}:${folders#*":$_sparkgpu_bin:"} ;;
-            esac
-            folders=${folders#:}
-            PATH=${folders%:}
-        fi
         hash -r 2>/dev/null || true
-        unset _sparkgpu_undo _sparkgpu_path _sparkgpu_bin
+        unset _sparkgpu_undo
     }
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -98,12 +97,3 @@ def test_the_seconds_of_a_phase_add_up_and_are_kept_when_it_fails(
     with resumed.phase("waiting"):
         pause.wait(0.05)
     assert read_json(tmp_path / "phases.json")["waiting"] >= 0.147
-
-
-def test_the_file_is_only_ever_appended_to(tmp_path: Path, writer: EventWriter, reader: EventReader) -> None:
-    writer.trial_done("a")
-    again = EventWriter(tmp_path / "lanes" / "0" / "trees.events.jsonl", tmp_path / "phases.json")
-    again.trial_done("b")
-    writer.trial_done("c")
-    assert [event.trial for event in reader.new()] == ["a", "b", "c"]
-    assert os.listdir(tmp_path / "lanes" / "0") == ["trees.events.jsonl"]  # noqa: PTH208

@@ -113,13 +113,10 @@ def test_a_file_that_cannot_be_understood_is_refused_in_one_sentence(tmp_path: P
 @pytest.mark.parametrize(
     ("metric", "values", "names"),
     [
-        ("roc_auc", {"a": 0.5, "b": 0.75, "c": None}, ("b",)),
-        ("log_loss", {"a": 0.5, "b": 0.75, "c": None}, ("a",)),
-        ("rmse", {"a": 2.0, "b": 1.0, "c": 1.0}, ("b", "c")),
-        ("r2", {"a": None, "b": float("nan")}, ()),
-        ("r2", {}, ()),
+        ("roc_auc", {"a": 0.5, "b": 0.75, "c": None}, ("b",)), ("log_loss", {"a": 0.5, "b": 0.75}, ("a",)),
+        ("rmse", {"a": 2.0, "b": 1.0, "c": 1.0}, ("b", "c")), ("r2", {"a": None, "b": float("nan")}, ()),
     ],
-)
+)  # fmt: skip
 def test_the_best_value_is_that_of_the_metrics_direction(
     metric: str, values: dict[str, float | None], names: tuple[str, ...]
 ) -> None:
