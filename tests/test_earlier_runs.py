@@ -14,7 +14,6 @@ import pytest
 
 import sparkgpu
 from sparkgpu.cli import main
-from sparkgpu.predict.apply import predict_source
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -38,13 +37,6 @@ def test_its_models_predict_what_they_predicted(earlier: Path, model: str) -> No
     rows = pq.read_table(earlier / "small.parquet").take(before["row_id"].to_numpy())
     now = sparkgpu.load(earlier, model).predict_proba(rows.to_pandas())
     np.testing.assert_allclose(now[:, 1], before["probability_yes"], atol=1e-6)
-
-
-def test_its_own_rows_are_known(earlier: Path, tmp_path: Path) -> None:
-    found = predict_source(
-        sparkgpu.load(earlier, "trees"), str(earlier / "small.parquet"), tmp_path / "o.csv"
-    )
-    assert any("most of its rows were trained on" in note for note in found.notes)
 
 
 def test_it_is_reported_and_compared(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
