@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.profile import CheckResult
 from sparkgpu.core.table.schema import OTHER_LEVEL
 from sparkgpu.score.profile import write_profile
-from sparkgpu.score.profile.duplicates import Copies
 
 ROWS = 4_000
 MakeTable = Callable[..., RunPaths]
@@ -56,14 +54,9 @@ def test_a_clean_table_raises_no_alarm(table: MakeTable, task: str) -> None:
     assert failed(table(clean(task))) == {}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_small_clean_table_raises_no_alarm_by_chance(table: MakeTable, seed: int) -> None:
     assert failed(table(clean("multiclass", 150, seed))) == {}
-
-
-def blurred(frame: pd.DataFrame, share: float) -> pd.Series:
-    """The target with noise of this share of its deviation."""
-    return frame["y"] + share * frame["y"].std() * np.random.default_rng(1).normal(size=len(frame))
 
 
 def flipped(frame: pd.DataFrame) -> pd.Series:
@@ -78,7 +71,10 @@ def flipped(frame: pd.DataFrame) -> pd.Series:
 @pytest.mark.parametrize("first", [True, False])
 def test_a_planted_leak_is_named(table: MakeTable, task: str, first: bool) -> None:
     frame = clean(task)
-    noisy = blurred(frame, 0.05) if task == "regression" else flipped(frame)
+    if task == "regression":
+        noisy = frame["y"] + 0.05 * frame["y"].std() * np.random.default_rng(1).normal(size=ROWS)
+    else:
+        noisy = flipped(frame)
     for planted in (noisy, 3 * frame["y"].rank(method="first") + 7):
         columns = ["result", *frame.columns] if first else [*frame.columns, "result"]
         found = checks(table(frame.assign(result=planted)[columns]))["leakage"]
@@ -88,29 +84,9 @@ def test_a_planted_leak_is_named(table: MakeTable, task: str, first: bool) -> No
         )
 
 
-def test_a_copy_of_the_target_is_named_in_a_table_of_few_rows(table: MakeTable) -> None:
-    frame = clean("regression", rows=150)
-    frame["y"] = np.exp(frame["y"])
-    found = checks(table(frame.assign(result=1e-3 * frame["y"] + 5), best={"rmse": 0.01}))["leakage"]
-    assert found.columns == ("result",)
-
-
-def test_a_weaker_leak_is_one_only_beside_a_best_model_that_is_not_much_better(table: MakeTable) -> None:
-    frame = clean("regression")
-    noise, frame = 0.25 * frame["y"].std(), frame.assign(result=blurred(frame, 0.25))
-    assert failed(table(frame)) == {}
-    found = checks(table(frame, best={"rmse": 0.9 * noise}))["leakage"]
-    assert found.columns == ("result",)
-    assert found.evidence.endswith(
-        "the best model of the run has 0.3422. Each may hold the target, or be known only after it."
-    )
-    found = checks(table(frame, best={"rmse": 0.4 * noise}))["leakage"]
-    assert found.passed and "is result, with RMSE 0.3" in found.evidence
-
-
 def test_noise_beside_a_hopeless_target_is_no_leak(table: MakeTable) -> None:
     frame = clean("binary").drop(columns=["income", "shop", "age"])
-    assert failed(table(frame, best={"roc_auc": 0.501, "accuracy": 0.5})) == {}
+    assert failed(table(frame)) == {}
 
 
 def in_test(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -175,53 +151,16 @@ def test_test_rows_copied_from_training_rows_are_counted(table: MakeTable) -> No
 def test_a_table_with_copies_of_its_own_rows_is_named(table: MakeTable, task: str) -> None:
     frame = clean(task)
     twice = pd.concat([frame, frame.sample(frac=0.1, random_state=1)], ignore_index=True)
-    assert failed(table(twice)) == {"duplicates across splits": (), "repeated rows": ()}
-
-
-def test_training_rows_that_repeat_are_counted_where_no_other_split_has_them(table: MakeTable) -> None:
-    frame = clean()
-    split_N, _ = in_test(frame)
-    own = frame[split_N == "train"].sample(frac=0.05, random_state=1)
-    split_N = np.append(split_N, ["train"] * len(own))
-    found = checks(table(pd.concat([frame, own], ignore_index=True), split_N=split_N))
-    assert [name for name, check in found.items() if not check.passed] == ["repeated rows"]
-    rows = (split_N == "train").sum()
-    assert found["repeated rows"].evidence.startswith(
-        f"{len(own)} of {rows:,} training rows ({100 * len(own) / rows:.1f} %) repeat an earlier one, the "
-        "most frequent 2 times; 100.0 % of them have its label too."
-    )
-
-
-@pytest.mark.parametrize("coarse", [False, True])
-def test_one_row_that_fills_a_table_is_named_also_among_coarse_rows(table: MakeTable, coarse: bool) -> None:
-    frame = clean()
-    if coarse:  # a tenth of these rows repeat by nature, and with other labels
-        frame["income"], frame["noise"] = frame["income"].round(0), frame["noise"].round(0)
-        assert failed(table(frame)) == {}
-    split_N, _ = in_test(frame)
-    filler = pd.concat([frame.iloc[[7]].assign(income=3.5, age=33.25)] * 80)
-    filled = pd.concat([frame, filler], ignore_index=True)
-    found = checks(table(filled, split_N=np.append(split_N, ["train"] * 80)))["repeated rows"]
-    assert not found.passed and "the most frequent 80 times" in found.evidence
+    assert failed(table(twice)) == {"duplicates across splits": ()}
 
 
 def test_rows_of_few_coarse_features_repeat_without_an_alarm(table: MakeTable) -> None:
-    frame = clean()
-    frame["income"] = np.sign(frame["income"])
-    found = checks(table(frame[["income", "shop", "y"]]))["repeated rows"]
-    assert found.passed and found.evidence.endswith(", no more than chance may do.")
     random = np.random.default_rng(4)
     frame = pd.DataFrame({f"answer {place}": random.choice(list("abcd"), ROWS) for place in range(6)})
     frame["y"] = np.where((frame["answer 0"] == "a") ^ (random.random(ROWS) < 0.1), "yes", "no")
     found = checks(table(frame))["duplicates across splits"]
     assert found.passed and "repeat, as by chance" in found.evidence
     assert float(found.evidence.split("(")[1].split(" %")[0]) > 30
-
-
-def test_copies_stand_out_although_only_a_part_of_the_training_rows_was_read() -> None:
-    found = Copies(split="test", rows=500, share=0.01, agreement=1.0, inside=0.0, ratio=1.0, read=0.1)
-    assert found.stand_out and not replace(found, read=1.0).stand_out
-    assert not replace(found, agreement=0.7, inside=0.01, ratio=0.5).stand_out
 
 
 def test_ids_are_named_and_amounts_are_not(table: MakeTable) -> None:
@@ -233,15 +172,13 @@ def test_ids_are_named_and_amounts_are_not(table: MakeTable) -> None:
     assert failed(table(frame)) == {"id-like columns": ("customer", "running")}
 
 
-def test_gaps_constants_and_rare_classes_are_named(table: MakeTable) -> None:
+def test_gaps_and_rare_classes_are_named(table: MakeTable) -> None:
     frame = clean("multiclass")
     split_N, _ = in_test(frame)
     frame["y"] = frame["y"].where(np.arange(ROWS) % 900 != 5, "rare")
     frame["pool"] = np.where(np.arange(ROWS) % 300 == 0, 1.0, np.nan)
-    frame["site"] = np.where(split_N == "train", "main", "side")
     found = checks(table(frame, split_N=split_N))
     assert found["gaps"].columns == ("pool",) and "pool (99.7 %)" in found["gaps"].evidence
-    assert found["constant columns"].columns == ("site",)
     rare = int(((frame["y"] == "rare") & (split_N == "train")).sum())
     assert not found["rare classes"].passed
     assert f"Fewer than 10 training rows: rare ({rare})." in found["rare classes"].evidence

@@ -49,11 +49,11 @@ def frame(rows: int = 600) -> pd.DataFrame:
 def test_failed_checks_stand_first_with_a_sign_and_a_word(table: MakeTable) -> None:
     section, markdown = reported(table(frame(), best={"rmse": 0.01}))
     items = re.findall(r'<li class="(passed|failed)">(.*?)</li>', section, re.DOTALL)
-    assert [state for state, _ in items] == ["failed"] + 6 * ["passed"]
+    assert [state for state, _ in items] == ["failed"] + 4 * ["passed"]
     assert "!leakage failedAlone, these explain" in text(items[0][1])
-    assert "1 of 7 checks of the table failed: leakage." in text(section)
+    assert "1 of 5 checks of the table failed: leakage." in text(section)
     lines = [line for line in markdown.splitlines() if line.startswith(("- !", "- ✓"))]
-    assert lines[0].startswith("- ! leakage failed: Alone, these explain") and len(lines) == 7
+    assert lines[0].startswith("- ! leakage failed: Alone, these explain") and len(lines) == 5
 
 
 def test_a_failed_check_that_touches_the_figures_stands_beside_the_verdict(table: MakeTable) -> None:

@@ -12,23 +12,17 @@ from sparkgpu.core.rundir.files import Record
 CheckName = Literal[
     "leakage",
     "duplicates across splits",
-    "repeated rows",
     "drift between splits",
     "id-like columns",
     "gaps",
-    "constant columns",
     "rare classes",
 ]
 
 
 class SplitProfile(Record):
-    """A split's rows, and how many of them, evenly spaced, the figures of columns are of.
-
-    Copies of rows are searched among more: those that were `read`.
-    """
+    """A split's rows, and how many of them, evenly spaced, the profile is of."""
 
     rows: int
-    read: int
     looked_at: int
 
 

@@ -24,16 +24,12 @@ _TOP_LEVELS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A feature or the target: its values by split, as numbers (NaN is missing) or codes (-1 is missing).
-
-    `varies` tells whether any two training rows that were read differ in it, also those not looked at.
-    """
+    """A feature or the target: its values by split, as numbers (NaN is missing) or codes (-1 is missing)."""
 
     title: str
     kind: Literal["numeric", "categorical"]
     levels: tuple[str, ...]
     values: Mapping[SplitName, NDArray[Any]]
-    varies: bool = True
 
     def is_missing(self, split: SplitName) -> NDArray[np.bool_]:
         """Which rows of the split have no value, (N,)."""
@@ -60,22 +56,10 @@ class Column:
 
     def bins(self, split: SplitName) -> NDArray[np.int64]:
         """Each row's bin, (N,): a level, or one of up to 64 ranges with about as many training rows each."""
-        if split not in self._bins:
-            values_N = self.values[split]
-            found = (
-                np.searchsorted(self._cuts, values_N, side="right") if self.kind == "numeric" else values_N
-            )
-            self._bins[split] = np.where(self.is_missing(split), self.num_bins - 1, found).astype(np.int64)
-        return self._bins[split]
-
-    @cached_property
-    def _bins(self) -> dict[SplitName, NDArray[np.int64]]:
-        return {}
-
-    def shares(self, split: SplitName) -> NDArray[np.float64]:
-        """The share of the split's rows in each bin, (B,)."""
-        bins_N = self.bins(split)
-        return np.bincount(bins_N, minlength=self.num_bins) / len(bins_N)
+        found = self.values[split]
+        if self.kind == "numeric":
+            found = np.searchsorted(self._cuts, found, side="right")
+        return np.where(self.is_missing(split), self.num_bins - 1, found).astype(np.int64)
 
 
 def feature_columns(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Iterator[Column]:
@@ -87,10 +71,7 @@ def feature_columns(schema: TableSchema, samples: Mapping[SplitName, Sample]) ->
             is_number, rows = feature.kind == "numeric", sample.rows
             own_N = rows.numeric_NF[:, place] if is_number else rows.codes_NK[:, place - len(schema.numeric)]
             values[split] = np.ascontiguousarray(own_N)
-        yield Column(
-            title=feature.title, kind=feature.kind, levels=feature.levels, values=values,
-            varies=bool(samples["train"].varies_W[place]),
-        )  # fmt: skip
+        yield Column(title=feature.title, kind=feature.kind, levels=feature.levels, values=values)
 
 
 def target_column(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Column:

@@ -1,4 +1,4 @@
-"""The checks that need only the columns' figures: ids, gaps, constants and rare classes.
+"""The checks that need only the columns' figures: ids, gaps and rare classes.
 
 What the preparation left out of the table (ids, constants, columns without values) is in the schema with its
 reason and is not looked at again.
@@ -73,24 +73,12 @@ def gaps(profiles: Sequence[ColumnProfile]) -> CheckResult:
     return CheckResult(name="gaps", passed=not empty, evidence=evidence, columns=columns)
 
 
-def constants(columns: Sequence[Column], train: Sample) -> CheckResult:
-    """Features with one value in all training rows; one value or none at all is still a difference."""
-    found = [column.title for column in columns if not column.varies]
-    rows = "all training rows" if train.is_whole else f"all of {len(train.label_R):,} training rows"
-    evidence = (
-        f"The same in {rows}: {listed(found)}. Nothing can be learned from it."
-        if found
-        else "Every feature varies in the training rows."
-    )
-    return CheckResult(name="constant columns", passed=not found, evidence=evidence, columns=tuple(found))
-
-
 def rare_classes(schema: TableSchema, train: Sample) -> CheckResult:
     """Classes with fewer than ten training rows; the target must have classes."""
-    counts = np.bincount(train.label_R.astype(np.int64), minlength=len(schema.classes))
-    rows = np.rint(counts * (train.total / len(train.label_R))).astype(int)
+    counts = np.bincount(train.rows.label_N, minlength=len(schema.classes))
+    rows = np.rint(counts * (train.total / train.size)).astype(int)
     rare = [code for code in np.argsort(rows, kind="stable").tolist() if rows[code] < _FEWEST_OF_CLASS]
-    about = "" if train.is_whole else "about "
+    about = "about " if train.size < train.total else ""
     if rare:
         parts = (f"{schema.classes[code]} ({about}{rows[code]})" for code in rare)
         evidence = (

@@ -6,7 +6,7 @@ N rows, C classes (1 for a regression), B bins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class Target:
 
 def target_of(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Target | None:
     """None if no feature can explain anything: no test rows, no weight, or labels that do not vary."""
-    if "test" not in samples or "train" not in samples:
+    if "test" not in samples:
         return None
     train, test = samples["train"], samples["test"]
     weights = [
@@ -90,21 +90,20 @@ def target_of(schema: TableSchema, samples: Mapping[SplitName, Sample]) -> Targe
     return found if found.loss(found.prior_NC) > 0 else None
 
 
+def _in_bins(column: Column, target: Target) -> FloatArray:
+    return target.predicted(column.bins("train"), column.bins("test"), column.num_bins)
+
+
 def explained_alone(column: Column, target: Target) -> float:
     """The share of the loss on the test rows that the column's bins take away; below 0 if they add to it."""
     return 1 - target.loss(_in_bins(column, target)) / target.loss(target.prior_NC)
 
 
-def _in_bins(column: Column, target: Target) -> FloatArray:
-    return target.predicted(column.bins("train"), column.bins("test"), column.num_bins)
-
-
 def best_prediction(column: Column, target: Target) -> FloatArray:
     """The column's prediction of the test rows, (N, C) or (N, 1).
 
-    A number is tried in three ways, and the best counts: its ranges, the leaves of a decision tree, which are
-    finer where the target changes, and for a regression a straight line with the ranges' means around it,
-    which follows a copy of the target where training rows are few.
+    A number is tried in two ways, and the better one counts: its ranges, and the leaves of a decision tree,
+    which are finer where the target changes.
     """
     tried = [_in_bins(column, target)]
     if column.kind == "categorical":
@@ -116,26 +115,8 @@ def best_prediction(column: Column, target: Target) -> FloatArray:
     most = np.finfo(np.float32).max
     train_N1, test_N1 = (np.clip(column.values[split], -most, most)[:, None] for split in ("train", "test"))
     tree.fit(train_N1, target.train_N, sample_weight=target.train_weight_N)
-    tried.append(target.predicted(tree.apply(train_N1), tree.apply(test_N1), int(tree.tree_.node_count)))
-    if not target.num_classes:
-        tried.append(_along_a_line(column, target))
+    if target.num_classes:
+        tried.append(target.predicted(tree.apply(train_N1), tree.apply(test_N1), int(tree.tree_.node_count)))
+    else:  # the leaves' own means: with a share of the overall one, few rows would not follow a copy
+        tried.append(tree.predict(test_N1)[:, None])
     return min(tried, key=target.loss)
-
-
-def _along_a_line(column: Column, target: Target) -> FloatArray:
-    """A straight line through the training rows that have a value, plus the mean of each bin's residuals."""
-    values = {split: column.values[split].astype(np.float64) for split in ("train", "test")}
-    is_there_N = np.isfinite(values["train"])
-    there_N, label_N = values["train"][is_there_N], target.train_N[is_there_N]
-    weight_N = target.train_weight_N[is_there_N]
-    if not weight_N.sum():
-        return np.broadcast_to(target.prior_C, (len(target.test_N), 1))
-    middle, height = (np.average(each_N, weights=weight_N) for each_N in (there_N, label_N))
-    spread = np.average((there_N - middle) ** 2, weights=weight_N)
-    slope = np.average((there_N - middle) * (label_N - height), weights=weight_N) / spread if spread else 0.0
-    line = {
-        split: height + slope * np.where(np.isfinite(each_N), each_N - middle, 0.0)
-        for split, each_N in values.items()
-    }
-    around = replace(target, train_N=target.train_N - line["train"], prior_C=np.zeros(1))
-    return _in_bins(column, around) + line["test"][:, None]

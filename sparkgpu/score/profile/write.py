@@ -24,8 +24,7 @@ from sparkgpu.score.profile.sample import Sample, own_features, read_sample
 def write_profile(paths: RunPaths) -> TableProfile:
     """Look at the table of a run, check it, and write ``profile.json``.
 
-    If the run's metrics are there, the check for leaks compares with its best model. Raises `DataError` if
-    the table has no training rows or cannot be read.
+    Raises `DataError` if the table has no training rows or cannot be read.
     """
     begin = time.monotonic()
     schema = own_features(read_schema(paths))
@@ -39,7 +38,7 @@ def write_profile(paths: RunPaths) -> TableProfile:
     found = list(columns.feature_columns(schema, samples))
     label = columns.target_column(schema, samples)
     target = single_feature.target_of(schema, samples)
-    every = associations.row_step(len(train.rows.label_N), len(found))
+    every = associations.row_step(train.size, len(found))
     of_target = associations.Ranked(label, every)
     with_target = [
         associations.association(associations.Ranked(column, every), of_target) for column in found
@@ -51,22 +50,18 @@ def write_profile(paths: RunPaths) -> TableProfile:
     )
     profile = TableProfile(
         splits={
-            split: SplitProfile(
-                rows=sample.total, read=len(sample.print_R), looked_at=len(sample.rows.label_N)
-            )
+            split: SplitProfile(rows=sample.total, looked_at=sample.size)
             for split, sample in samples.items()
         },
         target=columns.described(label),
         columns=profiles,
         associations=associations.associations(found, label, with_target, every),
         checks=(
-            leaks.leakage(paths, schema, found, alone, target),
+            leaks.leakage(schema, found, alone, target),
             duplicates.duplicates(samples),
-            duplicates.repeated(train),
             drift.drift([*found, label], samples),
             plain_checks.id_like(found, profiles, train),
             plain_checks.gaps(profiles),
-            plain_checks.constants(found, train),
             *([plain_checks.rare_classes(schema, train)] if schema.classes else []),
         ),
         profile_s=time.monotonic() - begin,
