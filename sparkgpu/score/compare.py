@@ -18,7 +18,7 @@ import numpy as np
 
 from sparkgpu.core.words import metric_title
 from sparkgpu.score import metrics
-from sparkgpu.score.metrics import greater_is_better, primary
+from sparkgpu.score.metrics import greater_is_better, placements, primary
 from sparkgpu.score.rows import FloatArray, IntArray, ScoredRows, Task, checked
 
 MIN_ROWS = 10
@@ -89,9 +89,7 @@ def compare(
     rows_a, rows_b = checked(task, label_N, a, weight_N), checked(task, label_N, b, weight_N)
     if (metric := primary(task, asked)) != primary(task):
         return _compare_by(metric, rows_a, rows_b, seed)
-    if task == "binary":
-        return _compare_auc(rows_a, rows_b)
-    return _compare_loss(rows_a, rows_b, seed)
+    return _compare_auc(rows_a, rows_b) if task == "binary" else _compare_loss(rows_a, rows_b, seed)
 
 
 def interval(
@@ -146,23 +144,13 @@ def delong(
     weight_N = np.ones(len(label_N)) if weight_N is None else weight_N
     positive_N = label_N == 1
     weight_P, weight_Q = weight_N[positive_N], weight_N[~positive_N]
-    placed_a_N, placed_b_N = _placements(positive_N, a_N, weight_N), _placements(positive_N, b_N, weight_N)
+    placed_a_N, placed_b_N = (placements(positive_N, score_N, weight_N) for score_N in (a_N, b_N))
     auc_a = float(np.average(placed_a_N[positive_N], weights=weight_P))
     auc_b = float(np.average(placed_b_N[positive_N], weights=weight_P))
     difference_N = placed_a_N - placed_b_N
     variance = _variance_of_mean(difference_N[positive_N], weight_P)
     variance += _variance_of_mean(difference_N[~positive_N], weight_Q)
     return auc_a, auc_b, variance
-
-
-def _placements(positive_N: Any, score_N: FloatArray, weight_N: FloatArray) -> FloatArray:
-    """For positives the share of the negatives' weight below, for negatives that of the positives' above."""
-    group_N = np.unique(score_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
-    tied_P_G = np.bincount(group_N, weights=np.where(positive_N, weight_N, 0.0))
-    tied_Q_G = np.bincount(group_N, weights=np.where(positive_N, 0.0, weight_N))
-    below_G = (np.cumsum(tied_Q_G) - tied_Q_G / 2) / tied_Q_G.sum()
-    above_G = (np.cumsum(tied_P_G[::-1])[::-1] - tied_P_G / 2) / tied_P_G.sum()
-    return np.asarray(np.where(positive_N, below_G[group_N], above_G[group_N]))
 
 
 def _variance_of_mean(value_N: FloatArray, weight_N: FloatArray) -> float:

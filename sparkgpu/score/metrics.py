@@ -153,17 +153,26 @@ def primary_value(
     if asked not in (None, _PRIMARY[task]):
         return value(asked, rows)
     if task != "binary":
-        loss = float(np.average(rows.loss_N(), weights=rows.weight_N))
-        return math.sqrt(loss) if task == "regression" else loss
-    weight_N = np.ones(len(rows.label_N)) if rows.weight_N is None else rows.weight_N
+        return _rmse(rows) if task == "regression" else _log_loss(rows)
     positive_N = rows.label_N == 1
-    positive, negative = float(weight_N[positive_N].sum()), float(weight_N[~positive_N].sum())
-    if not positive or not negative:
+    if positive_N.all() or not positive_N.any():
         return None
-    # The ranks of the positive rows, less what they have among themselves, are the negative ones below them.
-    rank_N = _midrank(rows.prediction[:, 1], weight_N)
-    below = float((weight_N * rank_N)[positive_N].sum()) - positive**2 / 2
-    return below / (positive * negative)
+    weight_N = np.ones(len(positive_N)) if rows.weight_N is None else rows.weight_N
+    placed_N = placements(positive_N, rows.prediction[:, 1], weight_N)
+    return float(np.average(placed_N[positive_N], weights=weight_N[positive_N]))
+
+
+def placements(positive_N: Any, score_N: FloatArray, weight_N: FloatArray) -> FloatArray:
+    """For positives the share of the negatives' weight below, for negatives that of the positives' above.
+
+    Ties count half. The mean over the positives is the area under the ROC curve.
+    """
+    group_N = np.unique(score_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
+    tied_P_G = np.bincount(group_N, weights=np.where(positive_N, weight_N, 0.0))
+    tied_Q_G = np.bincount(group_N, weights=np.where(positive_N, 0.0, weight_N))
+    below_G = (np.cumsum(tied_Q_G) - tied_Q_G / 2) / tied_Q_G.sum()
+    above_G = (np.cumsum(tied_P_G[::-1])[::-1] - tied_P_G / 2) / tied_P_G.sum()
+    return np.asarray(np.where(positive_N, below_G[group_N], above_G[group_N]))
 
 
 def mean_loss(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> float:

@@ -55,28 +55,13 @@ class Segment:
     interval: tuple[float, float]
 
 
-def worst(
-    task: Task,
-    label_N: Any,
-    prediction: Any,
-    groupings: Iterable[Grouping],
-    *,
-    most: int,
-    weight_N: Any = None,
-) -> tuple[Segment, ...]:
-    """At most `most` segments that are worse than the other rows beyond chance, the clearest first.
-
-    `prediction` holds probabilities (N, C) or values (N,). Raises the errors of `rows.checked`.
-    """
-    found = judged(task, label_N, prediction, groupings, weight_N=weight_N)
-    worse = [segment for segment in found if segment.gap > 0]
-    return tuple(sorted(worse, key=lambda segment: -segment.gap)[:most])
-
-
 def judged(
     task: Task, label_N: Any, prediction: Any, groupings: Iterable[Grouping], *, weight_N: Any = None
 ) -> tuple[Segment, ...]:
-    """Every segment that is large enough, worse than the other rows or not, as for `worst`."""
+    """Every segment that is large enough, worse than the other rows or not.
+
+    `prediction` holds probabilities (N, C) or values (N,). Raises the errors of `rows.checked`.
+    """
     loss_N = checked(task, label_N, prediction, weight_N).loss_N()
     counted_N = np.ones(len(loss_N)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
     is_counted_N = counted_N > 0  # `checked` leaves out the others

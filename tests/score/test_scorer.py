@@ -24,20 +24,7 @@ def test_values_in_the_right_order_are_not_copied():
     assert align(np.array([4, 2, 9]), np.array([4, 2, 9], dtype=np.int32), values) is values
 
 
-@pytest.mark.parametrize(
-    ("wanted", "given", "found"),
-    [
-        ([1, 2, 3, 4], [4, 2], "2 missing"),
-        ([1, 2, 3, 4], [], "4 missing"),
-        ([1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7], "3 unknown"),
-        ([1, 2, 3, 4], [4, 3, 2, 1, 1, 1], "2 duplicated"),
-        ([1, 2, 3, 4], [1, 2, 2, 9], "2 missing, 1 duplicated, 1 unknown"),
-    ],
-)
-def test_ids_that_do_not_match_are_counted(wanted, given, found):
-    with pytest.raises(ValueError) as caught:
-        align(np.array(wanted), np.array(given, int), np.zeros(len(given)))
-    assert str(caught.value) == (
-        f"predictions do not match the 4 labelled rows by row_id: {found}; "
-        "every labelled row needs exactly one prediction."
-    )
+@pytest.mark.parametrize("given", [[4, 2], [], [1, 2, 3, 4, 5, 6, 7], [4, 3, 2, 1, 1, 1], [1, 2, 2, 9]])
+def test_ids_that_do_not_match_are_refused(given):
+    with pytest.raises(ValueError, match=f"the {len(given)} predictions do not match the 4 labelled rows"):
+        align(np.array([1, 2, 3, 4]), np.array(given, int), np.zeros(len(given)))

@@ -50,8 +50,7 @@ def write_profile(paths: RunPaths) -> TableProfile:
     )
     profile = TableProfile(
         splits={
-            split: SplitProfile(rows=sample.total, looked_at=sample.size)
-            for split, sample in samples.items()
+            split: SplitProfile(rows=sample.total, looked_at=sample.size) for split, sample in samples.items()
         },
         target=columns.described(label),
         columns=profiles,
