@@ -39,14 +39,6 @@ def precision_recall(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, F
     return recall[kept], precision[kept]
 
 
-def gains(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The share of all rows that are looked at, the surest first, and the share of positives among them."""
-    true, false = _found(labels, score_N)
-    looked_at = true + false
-    kept = _thinned(looked_at)
-    return looked_at[kept] / looked_at[-1], true[kept] / true[-1]
-
-
 def _found(labels: Labels, score_N: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The weight of positives and of negatives above each threshold, from none to all rows."""
     order_N = np.argsort(-score_N, kind="stable")

@@ -21,8 +21,8 @@ from sparkgpu.present.table import (
 )
 from sparkgpu.present.tables import Fact
 
-MOST_COLUMNS = 200
-"""Of the table of all columns, those that belong to the target most, so that the page stays small."""
+MOST_COLUMNS = 60
+"""Of the table of all columns, those that belong to the target most; ``profile.json`` has all."""
 
 _BARS_WIDTH, _BARS_HEIGHT = 96, 22  # of a histogram, in CSS pixels
 _LEVELS_IN_TEXT = 3
@@ -71,18 +71,6 @@ def splits(schema: TableSchema) -> Table:
 def dropped(schema: TableSchema) -> Table:
     return table_of(
         schema.dropped, {"column left out": lambda one: one.column, "reason": lambda one: one.reason}
-    )
-
-
-def features(schema: TableSchema) -> Table:
-    return table_of(
-        schema.features,
-        {
-            "feature": lambda one: one.title,
-            "kind": lambda one: one.kind,
-            "levels": lambda one: whole_cell(len(one.levels) or None),
-        },
-        sortable=True,
     )
 
 

@@ -6,8 +6,7 @@ looked at. N rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from sparkgpu.score import segments
 from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import checked
 
-MOST_SEGMENTS = 12
+_MOST_SEGMENTS = 12
 _MOST_ROWS = 12
 _MOST_FEATURES = 8
 _LONGEST = 40  # letters
@@ -72,19 +71,6 @@ def value_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Weakness:
-    """A segment that is worse for some model: what each model's loss is there and elsewhere.
-
-    `shared_by` are the models that are worse there beyond chance.
-    """
-
-    name: str
-    rows: int
-    models: Mapping[str, segments.Segment]
-    shared_by: tuple[str, ...]
-
-
 def judged_segments(
     schema: TableSchema, test: ModelPredictions, features: Rows
 ) -> dict[str, tuple[segments.Segment, ...]]:
@@ -114,53 +100,42 @@ def judged_segments(
     }
 
 
-def weaknesses(
-    found: Mapping[str, Sequence[segments.Segment]], models: Sequence[str], most: int = MOST_SEGMENTS
-) -> tuple[Weakness, ...]:
-    """The segments that are worse for some of `models`, the first of which leads: its clearest ones first."""
-    by_name: dict[str, dict[str, segments.Segment]] = {}
+def weakness_table(
+    found: Mapping[str, Sequence[segments.Segment]], models: Sequence[str], loss: str
+) -> Table:
+    """The segments that are worse for some of `models`, the first of which leads: its clearest ones first.
+
+    A row has the leader's loss there and elsewhere, and the models that are worse there beyond chance.
+    """
+    leader = models[0]
+    by_name = {one.name: one for one in found.get(leader, ())}
+    worse: dict[str, dict[str, float]] = {}
     for model in models:
-        for segment in found.get(model, ()):
-            by_name.setdefault(segment.name, {})[model] = segment
-    worse = [
-        Weakness(
-            name=name,
-            rows=next(iter(of_models.values())).rows,
-            models=of_models,
-            shared_by=tuple(model for model, segment in of_models.items() if segment.gap > 0),
-        )
-        for name, of_models in by_name.items()
-        if any(segment.gap > 0 for segment in of_models.values())
-    ]
+        for one in found.get(model, ()):
+            if one.gap > 0:
+                worse.setdefault(one.name, {})[model] = one.gap
 
-    def clearness(one: Weakness) -> tuple[bool, float]:
-        lead = one.models.get(models[0])
-        gaps = [segment.gap for segment in one.models.values()]
-        return (lead is not None and lead.gap > 0), lead.gap if lead and lead.gap > 0 else max(gaps)
+    def clearness(name: str) -> tuple[bool, float]:
+        gaps = worse[name]
+        return leader in gaps, gaps.get(leader, max(gaps.values()))
 
-    return tuple(sorted(worse, key=clearness, reverse=True)[:most])
+    def shared(one: segments.Segment) -> str:
+        return "all models" if len(worse[one.name]) == len(models) > 1 else ", ".join(worse[one.name])
 
-
-def weakness_table(found: Sequence[Weakness], leader: str, num_models: int, loss: str) -> Table:
-    """A row for each weakness: how many rows, the leader's loss there and elsewhere, and who shares it."""
-
-    def shared(one: Weakness) -> str:
-        return "all models" if len(one.shared_by) == num_models > 1 else ", ".join(one.shared_by)
-
-    def ratio(one: Weakness) -> Cell:
-        there, elsewhere = one.models[leader].loss, one.models[leader].loss_elsewhere
-        return number_cell(there / elsewhere if elsewhere else None, "{:.1f} ×".format)
-
-    columns: dict[str, Callable[[Weakness], Cell | str]] = {
-        "rows with": lambda one: one.name,
-        "rows": lambda one: whole_cell(one.rows),
-        f"{loss} of {leader} there": lambda one: number_cell(one.models[leader].loss, three_digits),
-        "interval": lambda one: interval_cell(*one.models[leader].interval, 3),
-        "elsewhere": lambda one: number_cell(one.models[leader].loss_elsewhere, three_digits),
-        "ratio": ratio,
-        "worse for": shared,
-    }
-    return table_of(found, columns)
+    return table_of(
+        [by_name[name] for name in sorted(worse, key=clearness, reverse=True)[:_MOST_SEGMENTS]],
+        {
+            "rows with": lambda one: one.name,
+            "rows": lambda one: whole_cell(one.rows),
+            f"{loss} of {leader} there": lambda one: number_cell(one.loss, three_digits),
+            "interval": lambda one: interval_cell(*one.interval, 3),
+            "elsewhere": lambda one: number_cell(one.loss_elsewhere, three_digits),
+            "ratio": lambda one: number_cell(
+                one.loss / one.loss_elsewhere if one.loss_elsewhere else None, "{:.1f} ×".format
+            ),
+            "worse for": shared,
+        },
+    )
 
 
 def most_wrong(

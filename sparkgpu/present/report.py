@@ -50,12 +50,8 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
         if run is None:
             explained()
             (paths.report / "metrics.csv").unlink(missing_ok=True)  # left by an earlier report
-            frame, parts = unfinished.page(paths, missing)
-            return _write(
-                paths,
-                frame,
-                {part: ("unfinished", heading, frame | {"part": part}) for part, heading in parts},
-            )
+            values = unfinished.page(paths, missing)
+            return _write(paths, values, {"happened": ("unfinished", "What happened", values)})
         made = {section.id: section.content(run) for section in SECTIONS if not section.explains}
         for picture in _pictures(filter(None, made.values())):
             _draw(picture)  # now, while the models are explained in another process

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -37,7 +37,6 @@ from sparkgpu.core.words import (
 from sparkgpu.present import data_tables, failures, leaderboard, scaling, tables
 from sparkgpu.present.agreement import agreement, disagreement, most_confused
 from sparkgpu.present.pictures import classes, columns, machine, regression, scores
-from sparkgpu.present.pictures import failures as failure_pictures
 from sparkgpu.present.pictures.shared import best_few, with_predictions
 from sparkgpu.present.tables import Fact
 from sparkgpu.present.timeline import seconds_by_phase
@@ -49,7 +48,6 @@ from sparkgpu.score.segments import LEAST_ROWS, Segment
 Content = Mapping[str, object]
 
 _DOUBTS = ("leakage", "duplicates across splits", "drift between splits")
-_OPEN_COLUMNS = 40
 _LEADING = 10
 _MOST_SENTENCES = 8
 
@@ -159,7 +157,7 @@ def _quality(run: Inputs) -> Content | None:
         "pictures": [one for one in pictures if one not in wide],
         "confused": several and most_confused(test, schema, best_few(test, results)[0]),
         "calibration": tables.calibration(results),
-        "agreement": alike and failure_pictures.agreement_map(alike),
+        "agreement": alike and scores.agreement_map(alike),
         "alike": alike and len(alike.models) == 2 and f"{alike.what}: {alike.alike_MM[0, 1]:.3f}",
         "disagreement": disagreement(test, schema, results),
         "validation": leaderboard.all_metrics(results, "valid"),
@@ -205,16 +203,13 @@ def _failures(run: Inputs) -> Content | None:
     leader = run.results.comparison.leader
     if leader not in models:
         leader = models[0]
-    found = failures.weaknesses(run.segments, [leader, *(model for model in models if model != leader)])
+    models = [leader, *(model for model in models if model != leader)]
     loss = "RMSE" if schema.task == "regression" else "log loss"
-    best = {*best_few(test, run.results)[0], leader}
-    shown = [model for model in models if model in best]
     return {
         "leader": leader,
         "judged": len(run.segments.get(leader, ())),
         "least_rows": LEAST_ROWS,
-        "segments": failures.weakness_table(found, leader, len(models), loss),
-        "losses": failure_pictures.segment_losses(found, shown, run.results, loss),
+        "segments": failures.weakness_table(run.segments, models, loss),
         "wrong": failures.most_wrong(schema, test, run.features, leader, _leading_columns(run)),
         "classes": bool(schema.classes),
     }
@@ -232,17 +227,14 @@ def _leading_columns(run: Inputs) -> Sequence[str]:
 def _data(run: Inputs) -> Content:
     """The table: its checks, splits and columns; without ``profile.json`` only what the schema says."""
     schema, profile = run.schema, run.profile
-    every = data_tables.columns_of(profile) if profile else None
     return {
         "schema": schema,
         "rows": data_tables.rows_text(schema),
         "splits": data_tables.splits(schema),
         "dropped": data_tables.dropped(schema),
-        "features": data_tables.features(schema),
         "profile": profile,
         "failed": [check.name for check in profile.checks if not check.passed] if profile else [],
-        "columns": every and replace(every, rows=every.rows[:_OPEN_COLUMNS]),
-        "more_columns": every and replace(every, rows=every.rows[_OPEN_COLUMNS:]),
+        "columns": profile and data_tables.columns_of(profile),
         "most_columns": data_tables.MOST_COLUMNS,
         "associations": columns.associations(profile.associations, len(profile.columns)) if profile else None,
     }

@@ -33,28 +33,24 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
-    """One measured quantity over time; NaN where nothing was measured."""
-
-    name: str
-    at_s: FloatArray
-    value: FloatArray
-
-
-@dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """`lanes` are the phases by lane and branch; the other values are series of one unit each.
+    """`lanes` are the phases by lane and branch, `panels` what was measured at `at_s`.
 
-    `busy` is in per cent (the machine's cores, each GPU), `memory` in bytes, `power` in watts, `traffic` in
-    bytes per second.
+    Each panel has its heading with the unit, and its lines by name; NaN where nothing was measured.
     """
 
     end_s: float
     lanes: dict[str, tuple[Span, ...]]
-    busy: tuple[Series, ...]
-    memory: tuple[Series, ...]
-    power: tuple[Series, ...]
-    traffic: tuple[Series, ...]
+    at_s: FloatArray
+    panels: Mapping[str, Mapping[str, FloatArray]]
+
+
+_PANELS: tuple[tuple[str, dict[str, str], str, float], ...] = (
+    ("Busy, per cent", {"all cores": "cpu_percent"}, "gpu_util", 1.0),
+    ("Memory, GiB", {"the run": "rss_bytes"}, "gpu_mem_bytes", 2.0**30),
+    ("Power of the GPUs, watts", {}, "gpu_power_w", 1.0),
+)
+"""Heading, columns of the host by the name of their lines, column of each GPU, unit."""
 
 
 def timeline(paths: RunPaths) -> Timeline | None:
@@ -69,16 +65,16 @@ def timeline(paths: RunPaths) -> Timeline | None:
         return None
     start = samples[0].at - samples[0].elapsed_s if samples else min(s[0].begin_s for s in phases.values())
     ends = [*(spans[-1].end_s for spans in phases.values()), *(sample.at for sample in samples[-1:])]
-    at_s = np.array([sample.at - start for sample in samples])
-
-    def of_host(name: str, column: str) -> Iterator[Series]:
-        yield from _series(name, at_s, [getattr(sample, column) for sample in samples])
-
-    def of_gpus(column: str, word: str = "") -> Iterator[Series]:
-        for index in sorted({gpu.gpu for sample in samples for gpu in sample.gpus}):
-            of_gpu = [{gpu.gpu: getattr(gpu, column) for gpu in sample.gpus} for sample in samples]
-            yield from _series(f"{word} GPU {index}".strip(), at_s, [values.get(index) for values in of_gpu])
-
+    gpus = sorted({gpu.gpu for sample in samples for gpu in sample.gpus})
+    panels = {}
+    for title, of_host, of_gpu, unit in _PANELS:
+        lines = {name: [getattr(sample, column) for sample in samples] for name, column in of_host.items()}
+        for index in gpus:
+            by_gpu = ({gpu.gpu: getattr(gpu, of_gpu) for gpu in sample.gpus} for sample in samples)
+            lines[f"GPU {index}"] = [values.get(index) for values in by_gpu]
+        known = {name: values for name, values in lines.items() if any(v is not None for v in values)}
+        if known:
+            panels[title] = {name: _thinned(values) / unit for name, values in known.items()}
     return Timeline(
         end_s=max(ends) - start,
         lanes={
@@ -87,37 +83,19 @@ def timeline(paths: RunPaths) -> Timeline | None:
             )
             for place, spans in phases.items()
         },
-        busy=(*of_host("all cores", "cpu_percent"), *of_gpus("gpu_util")),
-        memory=(*of_host("the run", "rss_bytes"), *of_gpus("gpu_mem_bytes")),
-        power=tuple(of_gpus("gpu_power_w")),
-        traffic=(
-            *of_host("disk, read", "disk_read_bytes_per_s"),
-            *of_host("disk, written", "disk_write_bytes_per_s"),
-            *of_host("network, in", "net_rx_bytes_per_s"),
-            *of_host("network, out", "net_tx_bytes_per_s"),
-            *of_gpus("gpu_pcie_rx_bytes_per_s", "PCIe, into"),
-            *of_gpus("gpu_pcie_tx_bytes_per_s", "PCIe, out of"),
-            *of_gpus("gpu_nvlink_rx_bytes_per_s", "NVLink, into"),
-            *of_gpus("gpu_nvlink_tx_bytes_per_s", "NVLink, out of"),
-        ),
+        at_s=_thinned([sample.at - start for sample in samples]),
+        panels=panels,
     )
 
 
-def _series(name: str, at_s: FloatArray, values: Sequence[float | None]) -> Iterator[Series]:
-    """Means over neighbouring samples, so that none is left out; nothing without any value."""
-    if all(value is None for value in values):
-        return
-    parts = np.array_split(np.arange(len(at_s)), min(MOST_SAMPLES, len(at_s)))
+def _thinned(values: Sequence[float | None]) -> FloatArray:
+    """Means over neighbouring samples, so that none is left out."""
+    if not values:
+        return np.empty(0)
     value = np.array(values, dtype=np.float64)  # None becomes NaN
-
-    def mean(part: FloatArray) -> float:
-        known = part[np.isfinite(part)]
-        return float(known.mean()) if len(known) else float("nan")
-
-    yield Series(
-        name=name, at_s=np.array([mean(at_s[part]) for part in parts]),
-        value=np.array([mean(value[part]) for part in parts]),
-    )  # fmt: skip
+    parts = np.array_split(value, min(MOST_SAMPLES, len(value)))
+    known = [part[np.isfinite(part)] for part in parts]
+    return np.array([part.mean() if len(part) else np.nan for part in known])
 
 
 def seconds_by_phase(

@@ -1,4 +1,4 @@
-"""A run without results, from whatever its folder holds: how far it came, and the values of its page.
+"""A run without results, from whatever its folder holds: what happened, how far it came, how it goes on.
 
 Limits: a run that is still going on looks like one that was killed, except for the age of its last sign. No
 file is needed, and one that cannot be read counts as absent; a folder with none of a run's is refused.
@@ -7,11 +7,9 @@ file is needed, and one that cannot be read counts as absent; a folder with none
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import TypeVar
 
 from sparkgpu.core.config.registry.engines import BRANCHES, branch_of
@@ -22,19 +20,16 @@ from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.events import Event
 from sparkgpu.core.rundir.files import UNREADABLE, read_json, read_record
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, read_results
-from sparkgpu.core.table.schema import TableSchema, read_schema
-from sparkgpu.core.words import counted, listed, metric_title, number_text
+from sparkgpu.core.table.schema import read_schema
+from sparkgpu.core.words import counted, metric_title, number_text
 from sparkgpu.present.data_tables import about_table, title_of
 from sparkgpu.present.entries import UNITS
-from sparkgpu.present.pictures.machine import activity
 from sparkgpu.present.table import DASH, Cell, Table
-from sparkgpu.present.tables import Fact, lanes
+from sparkgpu.present.tables import Fact
 from sparkgpu.present.timeline import events_of
-from sparkgpu.present.verdict import NextStep, resume, verdict
+from sparkgpu.present.verdict import NextStep, resume
 
 _Read = TypeVar("_Read")
-_TRIALS = ("trial", "engine", "state", "last word")
 
 
 def check_is_run(paths: RunPaths) -> None:
@@ -47,120 +42,37 @@ def check_is_run(paths: RunPaths) -> None:
         )
 
 
-def page(paths: RunPaths, missing: str) -> tuple[dict[str, object], list[tuple[str, str]]]:
-    """The values of the page, and its sections; `missing` is what the whole page would need."""
-    found = _Folder(paths=paths)
-    plan, results = found.plan, found.results
-    configuration = _tried(lambda: paths.config.read_text(encoding="utf-8"))
-    phases = {
-        place: [event.text for event in events if event.kind == "phase"]
-        for place, events in found.events.items()
-    }
-    values = {
-        "title": title_of(found.schema) if found.schema else paths.root.name,
+def page(paths: RunPaths, missing: str) -> dict[str, object]:
+    """The values of the page and its only section; `missing` is what the whole page would need."""
+    plan, schema = _tried(lambda: read_record(paths.plan, Plan)), _tried(lambda: read_schema(paths))
+    events, errors = dict(events_of(paths)), dict(_errors(paths))
+    trials = _trials(paths, plan, [event for of_branch in events.values() for event in of_branch])
+    last_sign = _last_sign(paths, events)
+    facts = [*(about_table(schema) if schema else ()), Fact("last sign", last_sign)]
+    if paths.metrics.is_file():
+        happened = [f"The run finished, but {missing} is gone or broken, so it cannot be shown."]
+    else:
+        done = sum(paths.trial(str(row[0].text)).done.exists() for row in trials)
+        if plan is None:
+            stands = "Its plan is gone." if done else "It had no plan yet."
+        elif schema is None:
+            stands = "The table was not ready, so nothing was trained."
+        elif done:
+            are = "is" if done == 1 else "are"
+            stands = f"{done} of {counted(len(trials), 'trial')} {are} done and will be kept."
+        else:
+            stands = "The table is ready; no trial is done."
+        happened = [f"{_end(paths, errors, last_sign)}.", stands]
+    return {
+        "title": title_of(schema) if schema else paths.root.name,
         "run": paths.root.name,
-        "facts": _facts(found),
-        "version": results.run.sparkgpu if results else "",
-        "happened": _happened(found, missing),
-        "verdict": verdict(results) if results else "",
-        "errors": list(found.errors.items()),
-        "trials": Table(columns=_TRIALS, rows=tuple(found.trials.values())),
-        "phases": [(place, texts[-1]) for place, texts in phases.items() if texts],
-        "steps": _steps(found),
-        "activity": activity(paths),
-        "lanes": lanes(plan) if plan else None,
-        "reasons": plan.reasons if plan else {},
-        "configuration": configuration or "",
-        "folder": str(paths.root),
+        "facts": [fact for fact in facts if fact.text],
+        "version": "",
+        "happened": happened,
+        "errors": list(errors.items()),
+        "trials": Table(columns=("trial", "engine", "state", "last word"), rows=tuple(trials)),
+        "steps": _steps(paths),
     }
-    machine = [("machine", "Machine")] if values["activity"] or values["lanes"] else []
-    return values, [("happened", "What happened"), *machine, ("repeat", "Repeat it")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Folder:
-    """What can be read of a run; what is gone is None or empty."""
-
-    paths: RunPaths
-
-    @cached_property
-    def plan(self) -> Plan | None:
-        return _tried(lambda: read_record(self.paths.plan, Plan))
-
-    @cached_property
-    def schema(self) -> TableSchema | None:
-        return _tried(lambda: read_schema(self.paths))
-
-    @cached_property
-    def results(self) -> Results | None:
-        return _tried(lambda: read_results(self.paths))
-
-    @cached_property
-    def events(self) -> Mapping[str, list[Event]]:
-        """By lane and branch."""
-        return dict(events_of(self.paths))
-
-    @cached_property
-    def errors(self) -> Mapping[str, str]:
-        """What workers said as they ended, by lane and branch."""
-        found = {}
-        for lane in self.paths.lanes():
-            for branch in BRANCHES:
-                with suppress(*UNREADABLE):
-                    message = read_json(self.paths.lane(lane).error(branch))["message"]
-                    found[f"lane {lane} {branch}"] = str(message)
-        return found
-
-    @cached_property
-    def trials(self) -> Mapping[str, tuple[Cell, ...]]:
-        """A row for each trial, planned or begun."""
-        folders = sorted(folder.name for folder in self.paths.root.glob("trials/*") if folder.is_dir())
-        engines = {spec.name: spec.engine for spec in self.plan.trials} if self.plan else {}
-        return {name: self._trial(name, engines.get(name, "")) for name in engines or folders}
-
-    def _trial(self, name: str, engine: str) -> tuple[Cell, ...]:
-        trial = self.paths.trial(name)
-        own = [event for events in self.events.values() for event in events if event.trial == name]
-        failed = [event.text for event in own if event.kind == "trial_failed"]
-        state, said = "not begun", ""
-        if trial.done.exists():
-            state = "✓ done"
-        elif trial.error.exists() or failed:
-            state, said = "✗ failed", failed[-1] if failed else ""
-            with suppress(*UNREADABLE):
-                said = str(read_json(trial.error)["message"])
-        elif trial.left_out.exists():
-            state, said = "left out", "there was no time for it"
-        elif own or trial.learning_curve.exists():
-            step = UNITS[branch_of(engine)] if engine else "step"
-            state, said = "in training", self._last_point(name, own, step)
-        shown = Cell(text=state, best=state == "✓ done")
-        return Cell(text=name), Cell(text=engine or DASH), shown, Cell(text=said or DASH)
-
-    def _last_point(self, name: str, events: list[Event], step: str) -> str:
-        with suppress(*UNREADABLE):
-            metric, points = read_curve(self.paths.trial(name).learning_curve)
-            if points:
-                last = points[-1]
-                value = f", {metric_title(metric)} {number_text(last.valid)} on validation rows"
-                return f"{step} {last.step:,}{'' if last.valid is None else value}"
-        steps = [event.step for event in events if event.kind == "progress" and event.step is not None]
-        phases = [event.text for event in events if event.kind == "phase"]
-        return f"{step} {steps[-1]:,}" if steps else phases[-1] if phases else ""
-
-    @property
-    def done(self) -> int:
-        return sum(self.paths.trial(name).done.exists() for name in self.trials)
-
-    @cached_property
-    def last_sign(self) -> str:
-        """In UTC."""
-        times = [event.at for events in self.events.values() for event in events]
-        with suppress(*UNREADABLE):
-            times += [sample.at for sample in read_telemetry(self.paths.telemetry)[-1:]]
-        if not times:
-            return ""
-        return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _tried(read: Callable[[], _Read]) -> _Read | None:
@@ -169,46 +81,73 @@ def _tried(read: Callable[[], _Read]) -> _Read | None:
     return None
 
 
-def _facts(found: _Folder) -> list[Fact]:
-    facts = [fact for fact in about_table(found.schema) if fact.text] if found.schema else []
-    if plan := found.plan:
-        devices = listed(dict.fromkeys(lane.device_name or lane.device for lane in plan.lanes), most=3)
-        facts.append(Fact("lanes", f"{len(plan.lanes)}, {devices}" if plan.lanes else "none"))
-    if found.last_sign:
-        facts.append(Fact("last sign", found.last_sign))
-    return facts
+def _errors(paths: RunPaths) -> Iterator[tuple[str, str]]:
+    """What workers said as they ended, by lane and branch."""
+    for lane in paths.lanes():
+        for branch in BRANCHES:
+            with suppress(*UNREADABLE):
+                yield f"lane {lane} {branch}", str(read_json(paths.lane(lane).error(branch))["message"])
 
 
-def _happened(found: _Folder, missing: str) -> list[str]:
-    """What is known of the end, and how far the run came."""
-    if found.results is not None:
-        return [f"The run finished, but {missing} is gone from its folder, so only a part can be shown."]
-    if stopped := _tried(lambda: str(read_json(found.paths.stopped)["message"])):
+def _trials(paths: RunPaths, plan: Plan | None, events: Sequence[Event]) -> list[tuple[Cell, ...]]:
+    """A row for each trial, planned or begun."""
+    folders = sorted(folder.name for folder in paths.root.glob("trials/*") if folder.is_dir())
+    engines = {spec.name: spec.engine for spec in plan.trials} if plan else dict.fromkeys(folders, "")
+    rows: list[tuple[Cell, ...]] = []
+    for name, engine in engines.items():
+        state, said = _state(paths, name, engine, [event for event in events if event.trial == name])
+        shown = Cell(text=state, best=state == "✓ done")
+        rows.append((Cell(text=name), Cell(text=engine or DASH), shown, Cell(text=said or DASH)))
+    return rows
+
+
+def _state(paths: RunPaths, name: str, engine: str, own: Sequence[Event]) -> tuple[str, str]:
+    """The state of a trial, and its last word."""
+    trial = paths.trial(name)
+    failed = [event.text for event in own if event.kind == "trial_failed"]
+    if trial.done.exists():
+        return "✓ done", ""
+    if trial.error.exists() or failed:
+        reason = _tried(lambda: str(read_json(trial.error)["message"]))
+        return "✗ failed", reason or (failed[-1] if failed else "")
+    if trial.left_out.exists():
+        return "left out", "there was no time for it"
+    if not own and not trial.learning_curve.exists():
+        return "not begun", ""
+    unit = UNITS[branch_of(engine)] if engine else "step"
+    metric, points = _tried(lambda: read_curve(trial.learning_curve)) or ("", [])
+    if points:
+        last = points[-1]
+        value = f", {metric_title(metric)} {number_text(last.valid)} on validation rows"
+        return "in training", f"{unit} {last.step:,}{'' if last.valid is None else value}"
+    steps = [event.step for event in own if event.kind == "progress" and event.step is not None]
+    return "in training", f"{unit} {steps[-1]:,}" if steps else ""
+
+
+def _last_sign(paths: RunPaths, events: Mapping[str, Sequence[Event]]) -> str:
+    """In UTC; empty without any."""
+    times = [event.at for of_branch in events.values() for event in of_branch]
+    times += [sample.at for sample in (_tried(lambda: read_telemetry(paths.telemetry)) or [])[-1:]]
+    return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if times else ""
+
+
+def _end(paths: RunPaths, errors: Mapping[str, str], last_sign: str) -> str:
+    """What is known of how the run ended."""
+    if stopped := _tried(lambda: str(read_json(paths.stopped)["message"])):
         said = stopped.rstrip(".")
-        first = "The run was " + said if said.startswith("interrupted") else f"The run stopped: {said}"
-    elif found.errors:
-        place, said = next(iter(found.errors.items()))
-        first = f"{place.capitalize()} stopped: {said.rstrip('.')}"
-    else:
-        sign = f"; its last sign was at {found.last_sign}" if found.last_sign else ""
-        first = f"The run has no results yet: it was killed, or it is still going on{sign}"
-    if found.plan is None:
-        stands = "Its plan is gone." if found.done else "It had no plan yet."
-    elif found.schema is None:
-        stands = "The table was not ready, so nothing was trained."
-    elif found.done:
-        are = "is" if found.done == 1 else "are"
-        stands = f"{found.done} of {counted(len(found.trials), 'trial')} {are} done and will be kept."
-    else:
-        stands = "The table is ready; no trial is done."
-    return [f"{first}.", stands]
+        return "The run was " + said if said.startswith("interrupted") else f"The run stopped: {said}"
+    if errors:
+        place, said = next(iter(errors.items()))
+        return f"{place.capitalize()} stopped: {said.rstrip('.')}"
+    sign = f"; its last sign was at {last_sign}" if last_sign else ""
+    return f"The run has no results yet: it was killed, or it is still going on{sign}"
 
 
-def _steps(found: _Folder) -> list[NextStep]:
-    folder = str(found.paths.root)
-    if found.results is not None or not found.paths.config.is_file():
+def _steps(paths: RunPaths) -> list[NextStep]:
+    if paths.metrics.is_file() or not paths.config.is_file():
         return []
-    goes_on = "It goes on" if found.paths.schema.is_file() else "It begins again"
+    folder = str(paths.root)
+    goes_on = "It goes on" if paths.schema.is_file() else "It begins again"
     return [
         NextStep(reason=f"{goes_on}, and what is done is kept:", command=resume(folder)),
         NextStep(

@@ -59,32 +59,30 @@ def test_a_phase_lasts_until_the_next_sign_of_its_branch_in_the_last_part_of_the
 def test_each_gpu_has_a_line_of_its_own_which_is_thinned_by_means(paths: RunPaths) -> None:
     sampled(paths, 1000)
     found = read(paths)
-    assert [(one.name, one.value[0]) for one in found.busy] == [
-        ("all cores", 80.0), ("GPU 0", 50.0), ("GPU 1", 51.0),
-    ]  # fmt: skip
-    assert [one.name for one in found.power] == ["GPU 0", "GPU 1"]
-    assert [one.name for one in found.memory] == ["the run", "GPU 0", "GPU 1"]
-    assert {len(one.at_s) for one in (*found.busy, *found.memory)} == {MOST_SAMPLES}
-    assert found.busy[0].value.tolist() == [80.0] * MOST_SAMPLES
+    busy, memory, power = found.panels.values()
+    assert {name: values.tolist() for name, values in busy.items()} == {
+        name: [percent] * MOST_SAMPLES for name, percent in [("all cores", 80), ("GPU 0", 50), ("GPU 1", 51)]
+    }
+    assert list(power) == ["GPU 0", "GPU 1"] and list(memory) == ["the run", "GPU 0", "GPU 1"]
+    assert len(found.at_s) == MOST_SAMPLES
 
 
 def test_the_file_of_an_earlier_version_shows_what_it_has(paths: RunPaths) -> None:
     heading = "at,elapsed_s,rss_bytes,cpu_s,load1,gpu,gpu_util,gpu_mem_bytes,gpu_power_w"
     write_text(paths.telemetry, f"{heading}\n1000.0,0.0,1000,1.0,0.5,,,,\n1011.0,11.0,1000,2.0,0.5,,,,\n")
     found = read(paths)
-    assert (found.busy, found.power, found.traffic) == ((), (), ())
-    assert found.memory[0].value.tolist() == [1000.0, 1000.0]
+    (lines,) = found.panels.values()
+    assert lines["the run"].tolist() == [1000 / 2**30] * 2
 
 
-def test_the_picture_has_a_panel_for_each_unit_and_no_line_at_zero(paths: RunPaths) -> None:
+def test_the_picture_has_a_panel_for_each_unit(paths: RunPaths) -> None:
     sampled(paths, 12)
     with plot_style():
         shown = activity(paths)
     assert shown is not None
-    assert shown.svg.count("<svg") == 5
-    for text in ("training", "GPU 1", "watts", "disk, read"):
+    assert shown.svg.count("<svg") == 4
+    for text in ("training", "GPU 1", "watts"):
         assert text in shown.svg
-    assert "network, in" not in shown.svg
 
 
 def test_without_samples_the_phases_are_drawn_alone(paths: RunPaths) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from sparkgpu.core.rundir.explanations import Dependence, Explanations
@@ -21,7 +19,6 @@ from sparkgpu.present.tables import decimals_of
 
 _WITH_FIGURES = 16  # up to this many columns the cells have room for figures
 _CELL = 0.3  # inches
-_SCALE = 0.75  # to the right of the map
 _STRONGEST = 0.8  # the opacity at 1
 _MOST_ROWS = 20
 _NAME = 30  # characters
@@ -44,16 +41,16 @@ def associations(found: Associations, columns: int) -> Picture | None:
         return None
     names = [short(name, 22) for name in found.columns]
     names[-1] += " (target)"
-    cell = max(_CELL, 2.4 / count) if count <= _WITH_FIGURES else 0.2
-    value = np.array(found.values, dtype=float)
+    has_room = count <= _WITH_FIGURES
+    cell = max(_CELL, 2.4 / count) if has_room else 0.2
+    value = np.nan_to_num(np.array(found.values, dtype=float)) * (1 - np.eye(count))
     texts = {
         place: f"{100 * strength:.0f}"
         for place, strength in np.ndenumerate(value)
-        if count <= _WITH_FIGURES and strength >= 0.1
+        if has_room and strength >= 0.1
     }
-    opacity = _STRONGEST * np.nan_to_num(value) * (1 - np.eye(count))
-    figure, axes, room = heat_map(names, opacity, texts, cell, letters=8, right=_SCALE)
-    _scale(figure, cell * count, room)
+    image = shaded(COLOURS[0].light, _STRONGEST * value)
+    figure, axes = heat_map(image, names, names, texts, (cell, cell), letters=8)
     axes.axhline(count - 1.5, color=TEXT.light, linewidth=0.8)
     axes.axvline(count - 1.5, color=TEXT.light, linewidth=0.8)
     all_shown = count - 1 == columns
@@ -67,57 +64,28 @@ def associations(found: Associations, columns: int) -> Picture | None:
     return Picture(name="associations", caption=caption, figures=[figure])
 
 
-def _scale(figure: Figure, size: float, room: float) -> None:
-    """The shades from 0 to 1 beside the map, which is `size` inches wide and `room` from the left."""
-    width, height = figure.get_size_inches()
-    tall = min(size, 2.4)
-    axes = figure.add_axes(
-        ((room + size + 0.2) / width, (room + size - tall) / height, 0.12 / width, tall / height)
-    )
-    shades = shaded(COLOURS[0].light, _STRONGEST * np.linspace(0, 1, 101)[:, None])
-    axes.imshow(shades, interpolation="none", aspect="auto", origin="lower", extent=(0, 1, 0, 1))
-    axes.grid(visible=False)
-    axes.set_xticks([])
-    axes.yaxis.tick_right()
-    axes.set_yticks([0, 0.5, 1], ["0", "50", "100"])
-
-
 def importance_map(found: Explanations, names: Sequence[str]) -> Picture | None:
     """Darker cells have a greater share of their own model's importance; `names` are the run's models."""
     models = [name for name in names if any(name in one.models for one in found.importances)]
     rows = found.importances[:_MOST_ROWS]
     if not models or not rows:
         return None
-    decimals = decimals_of(found)
-    texts = [short(one.column, _NAME) for one in rows]
-    left = 0.25 + 0.078 * max(map(len, texts))
-    width, height = _WORTH_CELL[0] * len(models) + left + 0.3, _WORTH_CELL[1] * len(rows) + 0.35
-    figure, axes = new_figure(width, height, left=left, right=0.3, bottom=0.05, top=0.3)
-    look = styles(names)
-    most = max(one.share for row in rows for one in row.models.values()) or 1.0
-    for line, row in enumerate(rows):
-        for column, model in enumerate(models):
-            one = row.models.get(model)
-            if one is None:
-                continue
-            axes.add_patch(
-                Rectangle(
-                    (column, line), 0.96, 0.92, facecolor=look[model].colour, linewidth=0,
-                    alpha=_DARKEST * one.share / most,
-                )
-            )  # fmt: skip
-            axes.text(
-                column + 0.48, line + 0.48, f"{one.mean:z,.{decimals}f}", ha="center", va="center",
-                color=TEXT.light,
-            )  # fmt: skip
-        if row.differs:
-            axes.text(len(models) + 0.05, line + 0.48, "≠", va="center", weight="bold", color=TEXT.light)
-    axes.set(xlim=(0, len(models)), ylim=(len(rows), 0))
-    axes.set_yticks([line + 0.48 for line in range(len(rows))], texts)
-    axes.set_xticks([column + 0.48 for column in range(len(models))], [short(name, 13) for name in models])
-    axes.tick_params(length=0, labeltop=True, labelbottom=False, colors=TEXT.light)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
+    decimals, look = decimals_of(found), styles(names)
+    share = np.array(
+        [[row.models[name].share if name in row.models else 0.0 for name in models] for row in rows]
+    )
+    opacity = _DARKEST * share / (share.max() or 1.0)
+    image = np.stack(
+        [shaded(look[name].colour, opacity[:, place]) for place, name in enumerate(models)], axis=1
+    )
+    texts = {
+        (line, place): f"{row.models[name].mean:z,.{decimals}f}"
+        for line, row in enumerate(rows)
+        for place, name in enumerate(models)
+        if name in row.models
+    }
+    titles = [short(row.column, _NAME) + (" ≠" if row.differs else "") for row in rows]
+    figure, _ = heat_map(image, titles, [short(name, 13) for name in models], texts, _WORTH_CELL)
     left_out = len(found.importances) - len(rows)
     caption = (
         f"How much {metric_title(found.metric)} each model loses when a column is shuffled. Darker: a "

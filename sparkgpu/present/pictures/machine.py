@@ -1,11 +1,10 @@
-"""What the machine did: the phases of each branch over time, above its use, memory, power and traffic."""
+"""What the machine did: the phases of each branch over time, above its use, memory and power."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,7 +13,8 @@ from sparkgpu.core.words import short
 from sparkgpu.present.figure import Picture
 from sparkgpu.present.pictures.shared import below_legend, legend_above, rows_down
 from sparkgpu.present.style import COLOURS, GREY, PAGE
-from sparkgpu.present.timeline import Series, Span, timeline
+from sparkgpu.present.timeline import Span, timeline
+from sparkgpu.score.rows import FloatArray
 
 _WIDTH, _LEFT = 9.6, 1.15
 _COLUMNS = 4
@@ -33,13 +33,7 @@ def activity(paths: RunPaths, *, on_cluster: bool = False) -> Picture | None:
         figure, axes = _bars(dict(list(found.lanes.items())[:_MOST_LANES]))
         _time_axis(axes, found.end_s)
         figures.append(figure)
-    panels = (
-        ("Busy, per cent", found.busy, 1.0),
-        ("Memory, GiB", found.memory, 2.0**30),
-        ("Power of the GPUs, watts", found.power, 1.0),
-        ("Traffic, MB/s", _noticed(found.traffic), 1e6),
-    )
-    figures += [_series(title, series, unit, found.end_s) for title, series, unit in panels if series]
+    figures += [_panel(title, found.at_s, lines, found.end_s) for title, lines in found.panels.items()]
     if not figures:
         return None
     cut = (
@@ -48,11 +42,6 @@ def activity(paths: RunPaths, *, on_cluster: bool = False) -> Picture | None:
     where = "the machine of the driver (executors are not measured)" if on_cluster else "the machine"
     caption = f"The run over time: what each branch did, and what {where} did meanwhile.{cut}"
     return Picture(name="activity", caption=caption, figures=figures)
-
-
-def _noticed(series: Sequence[Series]) -> tuple[Series, ...]:
-    """Without those that would be a line at zero."""
-    return tuple(one for one in series if np.nanmax(one.value) >= 1e5)
 
 
 def timings(phases: Mapping[str, Mapping[str, float]]) -> Picture | None:
@@ -99,13 +88,13 @@ def _bars(rows: Mapping[str, Sequence[Span]]) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _series(title: str, series: Sequence[Series], unit: float, end_s: float) -> Figure:
-    figure, axes = below_legend(_WIDTH, 1.35, len(series), _COLUMNS, left=_LEFT, bottom=0.35)
-    for number, one in enumerate(series):
+def _panel(title: str, at_s: FloatArray, lines: Mapping[str, FloatArray], end_s: float) -> Figure:
+    figure, axes = below_legend(_WIDTH, 1.35, len(lines), _COLUMNS, left=_LEFT, bottom=0.35)
+    for number, (name, values) in enumerate(lines.items()):
         axes.plot(
-            one.at_s, one.value / unit, color=COLOURS[number % len(COLOURS)].light,
-            linestyle=_LINES[number // len(COLOURS) % len(_LINES)], linewidth=1.2, label=one.name,
-            marker="o" if len(one.at_s) == 1 else None,
+            at_s, values, color=COLOURS[number % len(COLOURS)].light,
+            linestyle=_LINES[number // len(COLOURS) % len(_LINES)], linewidth=1.2, label=name,
+            marker="o" if len(at_s) == 1 else None,
         )  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_ylabel(title.replace(", ", ",\n"))

@@ -1,16 +1,18 @@
-"""How good the models are: their values with intervals, during training, and against the time of training."""
+"""How good the models are: their values, in training and for its seconds, and how alike they are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.results import Results
-from sparkgpu.core.words import capital, metric_title, number_text, short
+from sparkgpu.core.words import capital, distinct, metric_title, number_text, short
+from sparkgpu.present.agreement import Agreement
 from sparkgpu.present.compare import Board, Compared
 from sparkgpu.present.curves import LearningCurve, learning_curves
 from sparkgpu.present.entries import Entry, contestants, entries, ranked
@@ -18,15 +20,16 @@ from sparkgpu.present.figure import Picture, new_figure
 from sparkgpu.present.pictures.shared import (
     LETTER,
     below_legend,
+    heat_map,
     legend_above,
     legend_room,
     looks,
     plain_logs,
     plain_numbers,
     rows_down,
-    spaced_numbers,
+    shaded,
 )
-from sparkgpu.present.style import SOFT, ModelStyle, styles
+from sparkgpu.present.style import COLOURS, SOFT, ModelStyle, styles
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import greater_is_better
 
@@ -39,9 +42,7 @@ _LONG_AGO = 25.0  # where a model takes so much longer than another, time is log
 _STEEP = 8.0  # so is a loss that falls so far
 _LEAST_S = 0.01
 _LONGEST_RUN = 28
-_LETTERS_PER_INCH = 13.0  # of a legend
-_HANDLE = 7  # as wide as so many letters
-_NEAR = 0.06  # of the picture: where one model's name stands already, another would lie on it
+_STRONGEST = 0.6  # the shade on which figures are still readable
 _OTHER_LOOKS = 10  # beside those of trees, network and blend
 
 
@@ -102,8 +103,27 @@ def dots(
             axes.axvline(one.value, color=SOFT.light, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     metric = of[0].results.comparison.metric
     axes.set_xlabel(f"{metric_title(metric)} on the test rows ({_better(metric)} is better)")
-    spaced_numbers(axes.xaxis, width - right)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
     return Picture(name=name, caption=caption, figures=[figure])
+
+
+def agreement_map(found: Agreement) -> Picture | None:
+    """A heat map with its numbers; None for two models, of which one number says all."""
+    if len(found.models) < 3:
+        return None
+    least = float(found.alike_MM.min())
+    decimals, letters = (2, 9) if least < 0.98 else (3, 8)
+    texts = {
+        (row, column): f"{value:.{decimals}f}"
+        for (row, column), value in np.ndenumerate(found.alike_MM)
+        if row != column
+    }
+    image = shaded(COLOURS[0].light, _STRONGEST * (found.alike_MM - least) / max(1 - least, 1e-9))
+    names = distinct(found.models, 18)
+    figure, _ = heat_map(image, names, names, texts, (0.5, 0.5), letters=letters)
+    caption = f"How alike the models are: {found.what}."
+    return Picture(name="agreement", caption=caption, figures=[figure])
 
 
 def _better(metric: str) -> str:
@@ -178,10 +198,6 @@ def _scales(axes: Axes, curves: Sequence[LearningCurve]) -> None:
     if len(values) and values.min() > 0 and values.max() > _STEEP * values.min():
         axes.set_yscale("log")
         plain_logs(axes.yaxis)
-    elif len(values):
-        least, usual = float(values.min()), float(np.quantile(values, 0.9))
-        if usual > least and values.max() > least + 4 * (usual - least):
-            axes.set_ylim(top=least + 3 * (usual - least))  # a few steep first steps would flatten the rest
 
 
 def run_styles(runs: Sequence[Compared]) -> Mapping[str, ModelStyle]:
@@ -212,14 +228,13 @@ def curves_of_runs(board: Board, look: Mapping[str, ModelStyle], number: int) ->
                 lines.setdefault(run.name, []).append(replace(one, kept=None))
     figures = []
     for model, lines in by_model.items():
-        columns = _legend_columns(3.6, lines)
-        figure, axes = below_legend(4.4, 2.9, len(lines), columns, top=0.2, left=0.75)
-        axes.set_title(short(model, 30), pad=6 + 72 * legend_room(len(lines), columns))
+        figure, axes = below_legend(4.4, 2.9, len(lines), top=0.2, left=0.75)
+        axes.set_title(short(model, 30), pad=6 + 72 * legend_room(len(lines)))
         _draw(axes, lines, look, _LONGEST_RUN)
         metric = next(iter(lines.values()))[0].metric
         axes.set(xlabel="seconds of training", ylabel=f"{metric_title(metric)}, validation rows")
         axes.set_xlim(left=0)
-        legend_above(axes, columns)
+        legend_above(axes)
         figures.append(figure)
     if not figures:
         return None
@@ -234,37 +249,17 @@ def score_for_time(board: Board, look: Mapping[str, ModelStyle], number: int) ->
         return None
     place_N2 = np.array([(one.fit_s, one.value) for one in of], dtype=np.float64)
     runs = list(dict.fromkeys(one.run for one in of))
-    columns = _legend_columns(4.6, runs)
-    figure, axes = below_legend(5.6, 3.2, len(runs), columns, left=0.85)
+    figure, axes = below_legend(5.6, 3.2, len(runs), left=0.85)
     for name in runs:
         own_N2 = place_N2[[one.run == name for one in of]]
         axes.plot(*own_N2.T, **look[name].mark, markersize=7, label=short(name, _LONGEST_RUN))
-    for row in _apart([one.name for one in of], place_N2):
-        axes.annotate(
-            short(of[row].name, 16), place_N2[row], xytext=(6, 4), textcoords="offset points", fontsize=8
-        )
+    for one, place in zip(of, place_N2, strict=True):
+        axes.annotate(short(one.name, 16), place, xytext=(6, 4), textcoords="offset points", fontsize=8)
     if place_N2[:, 0].max() > 20 * place_N2[:, 0].min():
         axes.set_xscale("log")
     axes.margins(x=0.18, y=0.12)
     ylabel = f"{metric_title(board.metric)} ({_better(board.metric)} is better)"
     axes.set(xlabel="mean seconds to fit one trial", ylabel=ylabel)
-    legend_above(axes, columns)
+    legend_above(axes)
     caption = "What the seconds of training bring: each model's value on the test rows."
     return Picture(name=f"time-{number}", caption=caption, figures=[figure])
-
-
-def _legend_columns(width: float, names: Collection[str]) -> int:
-    """How many names of a legend stand beside each other in so many inches."""
-    longest = min(max(map(len, names)), _LONGEST_RUN)
-    return max(1, min(3, len(names), int(width * _LETTERS_PER_INCH / (longest + _HANDLE))))
-
-
-def _apart(names: Sequence[str], place_N2: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[int]:
-    """The places whose name does not lie on that of the same model of another run."""
-    place_N2 = (place_N2 - place_N2.min(axis=0)) / np.maximum(np.ptp(place_N2, axis=0), 1e-12)
-    kept: list[int] = []
-    for row, name in enumerate(names):
-        same = [other for other in kept if names[other] == name]
-        if all(np.abs(place_N2[row] - place_N2[other]).max() > _NEAR for other in same):
-            kept.append(row)
-    return kept

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.results import Results
 from sparkgpu.present.figure import new_figure
-from sparkgpu.present.style import COLOURS, SOFT, TEXT, ModelStyle, styles
+from sparkgpu.present.style import SOFT, TEXT, ModelStyle, styles
 from sparkgpu.score.metrics import score
 from sparkgpu.score.predictions import ModelPredictions
 
@@ -25,7 +25,6 @@ MOST_ROWS = 200_000
 LETTER = 0.075
 """Inches of a letter at the usual size, with room to spare."""
 
-_BETWEEN = 0.08  # inches, of two numbers of an axis
 _LEGEND_LINE = 0.19  # inches
 _UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 
@@ -67,32 +66,41 @@ def shaded(colour: str, opacity: NDArray[Any]) -> NDArray[Any]:
 
 
 def heat_map(
-    names: Sequence[str],
-    opacity: NDArray[Any],
-    texts: Mapping[tuple[int, ...], str],
-    cell: float,
+    image: NDArray[Any],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    texts: Mapping[Any, str],
+    cell: tuple[float, float],
     *,
     letters: float = 9,
-    right: float = 0.15,
-) -> tuple[Figure, Axes, float]:
-    """A square of the shades in `opacity` with `texts` on its cells, except on the diagonal.
+    title: str = "",
+    labels: tuple[str, str] = ("", ""),
+) -> tuple[Figure, Axes]:
+    """The cells of `image`, (rows, columns, 4), with `texts` on them and names to the left and below.
 
-    A cell is `cell` inches wide. Returns the inches below and to the left as well.
+    `texts` are by row and column; `labels` are those of the columns and of the rows. A cell is so many inches
+    wide and high. Names below that are wider than a cell stand upright.
     """
-    size, room = cell * len(names), 0.2 + LETTER * max(map(len, names))
+    beside, below = (LETTER * letters / 9 * max(map(len, names)) for names in (rows, columns))
+    upright = below > cell[0]
+    left = 0.2 + beside + (0.2 if labels[1] else 0.0)
+    bottom = 0.2 + (below if upright else 0.15) + (0.2 if labels[0] else 0.0)
+    top, right = (0.3 if title else 0.1), 0.15
+    width, height = cell[0] * len(columns), cell[1] * len(rows)
     figure, axes = new_figure(
-        size + room + right, size + room + 0.1, left=room, right=right, bottom=room, top=0.1
+        width + left + right, height + bottom + top, left=left, right=right, bottom=bottom, top=top
     )
-    axes.imshow(shaded(COLOURS[0].light, opacity), interpolation="none", aspect="auto")
+    axes.imshow(image, interpolation="none", aspect="auto")
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    axes.set_xticks(range(len(names)), names, rotation=90)
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(length=0, labelcolor=TEXT.light)
+    axes.set_title(title)
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    axes.set_xticks(range(len(columns)), columns, rotation=90 if upright else 0, fontsize=letters)
+    axes.set_yticks(range(len(rows)), rows, fontsize=letters)
+    axes.tick_params(length=0, pad=2, labelcolor=TEXT.light)
     for (row, column), text in texts.items():
-        if row != column:
-            axes.text(column, row, text, ha="center", va="center", color=TEXT.light, fontsize=letters)
-    return figure, axes, room
+        axes.text(column, row, text, ha="center", va="center", color=TEXT.light, fontsize=letters)
+    return figure, axes
 
 
 def compact(value: float, _: object = None) -> str:
@@ -107,20 +115,6 @@ def plain_numbers(*axes: Axis) -> None:
     """Numbers of a linear axis without a factor that stands elsewhere."""
     for axis in axes:
         axis.set_major_formatter(FuncFormatter(compact))
-
-
-def spaced_numbers(axis: Axis, width: float) -> None:
-    """Fewer numbers along an axis of `width` inches where they would touch; none with an offset."""
-    formatter = ScalarFormatter(useOffset=False)
-    formatter.set_scientific(False)  # its power of ten would stand on the axis's name
-    axis.set_major_formatter(formatter)
-    low, high = sorted(axis.get_view_interval())
-    for most in range(8, 1, -1):
-        places = axis.get_majorticklocs()
-        longest = max(map(len, formatter.format_ticks(list(places))), default=0)
-        if len(places) < 2 or (LETTER * longest + _BETWEEN) * (high - low) <= width * (places[1] - places[0]):
-            return
-        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
 
 
 def plain_logs(*axes: Axis) -> None:
