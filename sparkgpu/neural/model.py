@@ -52,7 +52,8 @@ class TabularModel(nn.Module):
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
         """Predictions for all rows, in evaluation mode, in chunks that fit the model's device."""
-        self.eval()
+        if self.training:
+            self.eval()
         device = self.transform.knots_FQ.device
         size, begin = eval_rows(device), 0
         parts: list[Tensor] = []

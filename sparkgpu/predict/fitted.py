@@ -24,7 +24,7 @@ from sparkgpu.core.words import listed
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, model_name, weights_of
 from sparkgpu.predict.output import PREDICTION, prediction_columns, predictions, typed_classes
-from sparkgpu.prepare.encoding import Encoder
+from sparkgpu.prepare.encoding import Encoder, Findings
 from sparkgpu.prepare.level_means import load_means
 from sparkgpu.score.calibration import scaled
 from sparkgpu.trials.engine import Model, load_fitted
@@ -54,8 +54,7 @@ class FittedModel:
         results = finished_results(paths)
         self.name = model_name(results, model, str(run_dir))
         self._schema = read_schema(paths)
-        self._means = load_means(paths.table, self._schema.features)
-        self._encoder = self.encoder()
+        self._encoder = Encoder(self._schema, load_means(paths.table, self._schema.features))
         self.members = weights_of(results, self.name)
         done = {trial.name: trial for trial in results.done()}
         self._models: list[tuple[float, float | None, Model]] = [
@@ -103,7 +102,9 @@ class FittedModel:
 
     def encoder(self) -> Encoder:
         """A new encoder of rows for this model, which counts what is unusual in them."""
-        return Encoder(self._schema, self._means)
+        encoder = copy.copy(self._encoder)  # what it looks levels up in is made once
+        encoder.findings = Findings()
+        return encoder
 
     def predict(self, data: Any) -> NDArray[Any]:
         """The predicted classes (N,), or values (N,) of a regression, in the order of the rows of `data`.

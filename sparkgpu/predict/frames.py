@@ -60,8 +60,7 @@ def batches(data: Any) -> Iterator[pa.RecordBatch]:
 def _of_pandas(frame: pandas.DataFrame) -> pa.RecordBatchReader:
     names = [str(name) for name in frame.columns]
     columns = []
-    for place, name in enumerate(names):
-        values = frame.iloc[:, place]
+    for name, (_, values) in zip(names, frame.items(), strict=True):
         try:
             columns.append(pa.Array.from_pandas(values))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -225,10 +225,10 @@ class _Levels:
             return codes_N, self._unknown(codes_N, missing)
         value_N = comparable(column, self._type)
         found = pc.index_in(value_N, value_set=self._values_L, skip_nulls=True)
-        is_there_N = as_numpy(value_N.is_valid().cast(pa.int8())) == 1
         codes_N = as_numpy(found.fill_null(-1)).copy()
-        codes_N[is_there_N & (codes_N < 0)] = self._other
         if self._other >= 0:
+            is_there_N = as_numpy(value_N.is_valid().cast(pa.int8())) == 1
+            codes_N[is_there_N & (codes_N < 0)] = self._other
             # A text that is no value of the source's type is one of the rarer levels as well.
             is_lost_N = ~is_there_N & (as_numpy(column.is_valid().cast(pa.int8())) == 1)
             codes_N[is_lost_N] = self._other

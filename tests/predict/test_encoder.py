@@ -189,11 +189,3 @@ def test_a_pandas_column_of_mixed_objects_is_read_as_text() -> None:
     rows, _ = encoded(frame)
     np.testing.assert_array_equal(rows.numeric_NF[:, 0], np.array([1, 2, np.nan, 2.5], np.float32))
     assert rows.codes_NK[:, 0].tolist() == [0, -1, -1, -1]
-
-
-@pytest.mark.parametrize(
-    ("before", "now"), [("truth", "boolean"), ("words", "category"), ("moment", "timestamp")]
-)
-def test_names_of_earlier_versions_are_read(before: str, now: str) -> None:
-    written = feature("x", now, "string").model_dump() | {"reading": before}
-    assert Feature.model_validate(written).reading == now

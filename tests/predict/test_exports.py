@@ -93,6 +93,14 @@ def as_exported(model: FittedModel, rows: pd.DataFrame) -> tuple[Rows, pd.DataFr
     return encoded, frame
 
 
+@pytest.mark.parametrize("model", ["trees", "neural", "lightgbm", "catboost", "blend"])
+def test_a_row_alone_is_predicted_as_among_many(run: Path, new: pd.DataFrame, model: str) -> None:
+    fitted = sparkgpu.load(run, model)
+    alone = [expected(fitted, new.iloc[[place]]) for place in range(0, len(new), 15)]
+    among = expected(fitted, new)[::15]
+    np.testing.assert_allclose(np.concatenate(alone), among, atol=1e-6 * max(1, np.abs(among).max()))
+
+
 def test_trees_are_read_by_the_lines_in_the_documentation(
     run: Path, new: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
