@@ -44,11 +44,8 @@ def save_networks(paths: RunPaths, plan: Plan, *, within_s: float = SAVE_WITHIN_
 
 def _in_training(paths: RunPaths, plan: Plan) -> list[TrialSpec]:
     """The first unfinished network on each lane."""
-    found: dict[int, TrialSpec] = {}
-    for spec in plan.trials:
-        if spec.branch == "neural" and not _is_over(paths, spec):
-            found.setdefault(spec.lane, spec)
-    return list(found.values())
+    left = [spec for spec in plan.trials if spec.branch == "neural" and not _is_over(paths, spec)]
+    return list({spec.lane: spec for spec in reversed(left)}.values())
 
 
 def _is_over(paths: RunPaths, spec: TrialSpec) -> bool:
@@ -99,7 +96,5 @@ def _interrupts_later() -> Iterator[None]:
 
 def _all_train(paths: RunPaths, plan: Plan) -> bool:
     """Whether a trial of each branch has begun: then its folder exists."""
-    branches = {spec.branch: False for spec in plan.trials}
-    for spec in plan.trials:
-        branches[spec.branch] |= paths.trial(spec.name).root.exists()
-    return all(branches.values())
+    begun = {spec.branch for spec in plan.trials if paths.trial(spec.name).root.exists()}
+    return begun == {spec.branch for spec in plan.trials}

@@ -23,6 +23,7 @@ from sparkgpu.core.rundir.results import (
     ComparisonResult,
     DoneTrial,
     FailedTrial,
+    MetricValues,
     ModelResult,
     SplitMetrics,
     Spread,
@@ -33,6 +34,7 @@ from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, compare_pairs, g
 from sparkgpu.score import metrics
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import LabelReader, Labels, Mean, trial_predictions
+from sparkgpu.score.rows import FloatArray
 
 _AS_FITTED = {
     "fit_s", "predict_s", "train_rows_per_s", "peak_host_bytes", "peak_device_bytes", "best_iteration",
@@ -94,11 +96,8 @@ def evaluate(
         for model in names
         if (own := [spec for spec in done if spec.model == model])
     }
-    places = {spec.name: place for place, spec in enumerate(done)}
-    scored = sorted(
-        (trial for model in found.values() for trial in model.trials),
-        key=lambda trial: places[trial.spec.name],
-    )
+    trials = {trial.spec.name: trial for model in found.values() for trial in model.trials}
+    scored = [trials[spec.name] for spec in done]
     pooled = {name: model.pooled for name, model in found.items()}
     averaged = {
         name: model.trials[0].metrics
@@ -148,12 +147,15 @@ def evaluate(
 
 
 def _compute(schema: TableSchema, labels: LabelReader, pooled: Pooled) -> SplitMetrics:
-    valid, test = labels.all("valid").part(pooled.has_valid_N), labels.all("test")
-    found = pooled.valid[pooled.has_valid_N]
+    has_N = pooled.has_valid_N
     return SplitMetrics(
-        valid=metrics.compute(schema.task, valid.label_N, found, valid.weight_N, asked=schema.metric),
-        test=metrics.compute(schema.task, test.label_N, pooled.test, test.weight_N, asked=schema.metric),
+        valid=_metrics(schema, labels.all("valid").part(has_N), pooled.valid[has_N]),
+        test=_metrics(schema, labels.all("test"), pooled.test),
     )
+
+
+def _metrics(schema: TableSchema, rows: Labels, found: FloatArray) -> MetricValues:
+    return metrics.compute(schema.task, rows.label_N, found, rows.weight_N, asked=schema.metric)
 
 
 def _calibration_of_blend(schema: TableSchema, blend: Pooled, labels: LabelReader) -> dict[str, Any]:
@@ -175,12 +177,7 @@ def _read(paths: RunPaths, schema: TableSchema, specs: Sequence[TrialSpec], labe
         own: dict[SplitName, Labels] = {split: labels.of(split, spec.fold) for split in _SPLITS}
         values = trial_predictions(paths, schema, spec.name, own)
         fit = read_record(paths.trial(spec.name).fit, FitRecord)
-        scores = {
-            split: metrics.compute(
-                schema.task, rows.label_N, values[split], rows.weight_N, asked=schema.metric
-            )
-            for split, rows in own.items()
-        }
+        scores = {split: _metrics(schema, rows, values[split]) for split, rows in own.items()}
         trials.append(
             _Scored(spec=spec, fit=fit, metrics=SplitMetrics(valid=scores["valid"], test=scores["test"]))
         )

@@ -62,14 +62,14 @@ def _is_explained(paths: RunPaths) -> bool:
 def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[Callable[[], None]]:
     """The models are explained at the same time, unless they are already; yields what waits for it."""
     if _is_explained(paths):
-        yield _nothing
+        yield lambda: None
         return
     left_s -= PAGE_S
     if left_s < LEAST_EXPLAINED_S:
         notes.append(
             "the time limit left no time to explain the models; `sparkgpu report` on the run's folder does it"
         )
-        yield _nothing
+        yield lambda: None
         return
     until = time.monotonic() + min(_MOST_S + _OVERTIME_S, left_s + PAGE_S / 2)
     log = paths.root / "explain.log"
@@ -99,7 +99,3 @@ def _explaining(paths: RunPaths, left_s: float, notes: list[str]) -> Iterator[Ca
         yield wait
     finally:
         end_groups([process])
-
-
-def _nothing() -> None:
-    """There is nothing to wait for."""

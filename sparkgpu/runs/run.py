@@ -78,7 +78,7 @@ def run(
     check_engines(config)
     if config.metric is not None:
         check_known(config.metric)
-    found, source = _found(config, title, has_table=resume and _has_table(out))
+    found, source = _found(config, title, has_table=bool(resume and out and has_table(RunPaths(root=out))))
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
         started=time.time(), dry_run=dry_run, resume=resume, advice=advice,
@@ -236,10 +236,6 @@ def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
         return asked.finished(paths, workers.plan, trained)
 
 
-def _has_table(out: Path | None) -> bool:
-    return out is not None and has_table(RunPaths(root=out))
-
-
 def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[RunConfig, Source]:
     """The source of the run, and the configuration with what was found out about it."""
     asked = config.data.source
@@ -278,9 +274,10 @@ def _train(
     with (
         started as workers,
         Monitor(
-            paths.telemetry, lambda: {os.getpid(): "run", **workers.processes()}, gpus=_gpus(workers.plan)
+            paths.telemetry, lambda: {os.getpid(): "run", **workers.processes()},
+            gpus=[uuid for lane in workers.plan.lanes if (uuid := lane.cuda_visible_devices)],
         ) as monitor,
-    ):
+    ):  # fmt: skip
         try:
             outcome = workers.follow(display.event, on_table, _beside(paths, workers.plan, display, monitor))
         except NoticeToStop:
@@ -307,7 +304,3 @@ def _beside(paths: RunPaths, plan: Plan, display: Display, monitor: Monitor) -> 
             display.sample(shown)
         next(imports, None)
         yield
-
-
-def _gpus(plan: Plan) -> list[str]:
-    return [lane.cuda_visible_devices for lane in plan.lanes if lane.cuda_visible_devices]
