@@ -14,6 +14,8 @@ import pytest
 
 import sparkgpu
 from sparkgpu.cli import main
+from sparkgpu.core.config import toml
+from sparkgpu.core.errors import ConfigError
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -22,6 +24,14 @@ GOLDEN = Path(__file__).parent / "golden"
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run of 240 rows with numbers, texts, booleans and timestamps, as that version left it."""
     return Path(shutil.copytree(GOLDEN / request.param, tmp_path / "run"))
+
+
+def test_its_configuration_is_read_and_a_value_that_is_gone_is_refused(earlier: Path) -> None:
+    file = earlier / "run.toml"
+    assert toml.load(file=file).neural.data == "auto"
+    file.write_text(file.read_text().replace('data = "auto"', 'data = "dataloader"'))
+    with pytest.raises(ConfigError, match=r"neural.data.*input should be 'auto', 'resident' or 'stream'"):
+        toml.load(file=file)
 
 
 def test_its_results_are_read(earlier: Path) -> None:

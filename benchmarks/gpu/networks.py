@@ -43,7 +43,7 @@ from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.fixed_step import CudaGraph, reason_against
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import choose_precision
-from sparkgpu.neural.training.train import train
+from sparkgpu.neural.training.train import Training
 
 NUM_NUMBERS, LEVELS = 24, (3, 5, 9, 17, 40, 300)
 _LOADED_ROWS = 50_000  # a DataLoader needs no more to show its speed
@@ -93,11 +93,11 @@ class Subject:
         against = reason_against(strategy, self.config, None)
         if graph and against is not None:
             raise Skipped(against)
-        training = train(
-            strategy, ResidentSource(rows=rows), rows.part(slice(0, 1_024)), config=self.config,
-            recipe=self.network.recipe, seed=1, report=lambda done, epoch, value: None,
+        training = Training(
+            strategy=strategy, source=ResidentSource(rows=rows), valid_rows=rows.part(slice(0, 1_024)),
+            config=self.config, recipe=self.network.recipe, seed=1, report=lambda done, epoch, value: None,
             graph=CudaGraph(self.device) if graph else None,
-        )  # fmt: skip
+        ).run()  # fmt: skip
         if graph and training.plain_steps is not None:
             raise Skipped(training.plain_steps)
         first, second = training.curve

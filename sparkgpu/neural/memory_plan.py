@@ -29,7 +29,7 @@ from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.nets.numbers import PiecewiseEmbeddings
 from sparkgpu.neural.training.memory import TOO_LARGE
-from sparkgpu.neural.training.optimizer import Recipe
+from sparkgpu.neural.training.optimizer import Recipe, learns_by_muon
 
 _ROUNDED = 512
 _LEAST_CHUNK, _MOST_CHUNK = 1_024, 131_072
@@ -94,7 +94,7 @@ def _lasting(net: TabularNet, config: NeuralParameters, recipe: Recipe) -> int:
     together = 0
     for name, parameter in net.named_parameters():
         size = _size(parameter)
-        is_muon = config.muon_learning_rate > 0 and recipe.is_hidden_matrix(name)
+        is_muon = learns_by_muon(name, config, recipe)
         total += size * (2 if is_muon else 3)
         if is_muon:
             together += size

@@ -116,7 +116,11 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Tabula
             f"reads {_FORMAT}). Run it again, or use that version."
         )
     state = load_file(folder / TENSORS)
-    parameters = NeuralParameters.model_validate_json(json.dumps(saved["parameters"]))
+    # Where its training rows were does not matter; earlier versions had places that are gone.
+    described = {
+        key: value for key, value in saved["parameters"].items() if key not in ("data", "dataloader")
+    }
+    parameters = NeuralParameters.model_validate_json(json.dumps(described))
     # Built from its knots, since it derives further tables from them, which are not saved.
     kind = find_network(parameters).transform
     transform = kind(state["transform.knots_FQ"], state["transform.missing_M"])

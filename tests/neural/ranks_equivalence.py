@@ -26,9 +26,10 @@ from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.ranks import join, make_strategy
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.neural.training.checkpoint import TrainingState
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import choose_precision
-from sparkgpu.neural.training.train import Training, train
+from sparkgpu.neural.training.train import Training
 
 SETTINGS: dict[str, Any] = {
     "dropout": 0.2, "epochs": 3, "batch_size": 64, "micro_batch_size": 64, "patience": 0,
@@ -97,7 +98,7 @@ def gradients(strategy: Strategy) -> dict[str, Tensor]:
 
 def trained(
     strategy: Strategy, config: NeuralParameters, task: str
-) -> tuple[dict[str, Tensor], Training, dict[str, Tensor]]:
+) -> tuple[dict[str, Tensor], TrainingState, dict[str, Tensor]]:
     """The first batch's gradients, the training, and the final weights."""
     num_outputs = {"binary": 2, "regression": 1}.get(task, 3)
     shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=num_outputs, bins=BINS)
@@ -109,15 +110,15 @@ def trained(
     place = Place(seed=9, step=0, first_row=strategy.part(number).start, batch_rows=number)
     strategy.backward(batch, place)
     found = gradients(strategy)
-    training = train(
-        strategy,
-        source,
-        valid,
+    training = Training(
+        strategy=strategy,
+        source=source,
+        valid_rows=valid,
         config=config,
         recipe=find_network(config).recipe,
         seed=9,
         report=lambda done, epoch, value: None,
-    )
+    ).run()
     return found, training, strategy.gather()
 
 

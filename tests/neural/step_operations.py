@@ -26,7 +26,7 @@ from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import Precision
-from sparkgpu.neural.training.train import train
+from sparkgpu.neural.training.train import Training
 
 ADULT = (9, 16, 7, 15, 6, 5, 2, 42)  # levels; and six numbers
 NUM_NUMERIC = 6
@@ -96,10 +96,11 @@ def operations(config: NeuralParameters, *, captured: bool) -> int:
     marks: list[int] = []
     with meta_training(), Operations() as found:
         asked: dict[str, Any] = {"graph": Graph(found)} if captured else {}
-        train(
-            strategy, ResidentSource(rows=rows), rows.part(slice(0, 8)), config=config, recipe=network.recipe,
-            seed=1, report=lambda done, epoch, value: marks.append(found.number), **asked,
-        )  # fmt: skip
+        Training(
+            strategy=strategy, source=ResidentSource(rows=rows), valid_rows=rows.part(slice(0, 8)),
+            config=config, recipe=network.recipe, seed=1,
+            report=lambda done, epoch, value: marks.append(found.number), **asked,
+        ).run()  # fmt: skip
     return marks[7] - marks[6]
 
 

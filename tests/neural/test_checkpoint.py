@@ -14,7 +14,6 @@ import pytest
 import torch
 from planted import parameters
 
-from sparkgpu.neural.nets.dropout import Place
 from sparkgpu.neural.nets.network import InputShape, build_net
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
@@ -22,7 +21,7 @@ from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.optimizer import Recipe, make_optimizer
 from sparkgpu.neural.training.precision import Precision
-from sparkgpu.neural.training.train import Training, train
+from sparkgpu.neural.training.train import Training
 
 CPU = torch.device("cpu")
 
@@ -70,17 +69,11 @@ def test_steps_are_those_of_torchs_adamw_bit_for_bit() -> None:
 
 
 class Told:
-    """A strategy in this process that notes the rows of each training step and when slow work goes on."""
+    """A strategy in this process that notes when slow work goes on."""
 
     def __init__(self, dtype: torch.dtype | None = None) -> None:
-        self.micro_rows: list[int] = []
         self.slow: list[str] = []
         strategy = Strategy(RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=dtype)))
-        backward = strategy.backward
-
-        def noted(batch: ResidentRows, place: Place, *, last: bool = True) -> torch.Tensor:
-            self.micro_rows.append(len(batch))
-            return backward(batch, place, last=last)
 
         @contextmanager
         def slowly() -> Iterator[None]:
@@ -88,7 +81,6 @@ class Told:
             yield
             self.slow.append("end")
 
-        strategy.backward = noted  # type: ignore[method-assign]
         strategy.slow_work = slowly
         torch.manual_seed(0)
         config = parameters()
@@ -98,7 +90,7 @@ class Told:
         )
         self.strategy = strategy
 
-    def train(self, checkpoints: Checkpoints, **settings: Any) -> Training:
+    def train(self, checkpoints: Checkpoints, **settings: Any) -> TrainingState:
         random = torch.Generator().manual_seed(1)
         rows = ResidentRows(
             numeric_NG=torch.randn(128, 4, generator=random),
@@ -106,27 +98,11 @@ class Told:
             target_N=torch.arange(128) % 2,
             weight_N=None,
         )
-        return train(
-            self.strategy, ResidentSource(rows=rows), rows, config=parameters(**settings), recipe=Recipe(),
-            seed=7, report=lambda done, epoch, value: None, checkpoints=checkpoints,
-        )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [(64, 16), (32, 32), (8, 8)],  # the same as before keeps what was found; another one counts
-)
-def test_the_micro_batches_of_a_checkpoint_hold_until_others_are_asked_for(
-    tmp_path: Path, asked: int, expected: int
-) -> None:
-    first = Told()
-    checkpoints = Checkpoints(tmp_path, minutes=0.0)
-    optimizer = make_optimizer(first.strategy.net, parameters(), Recipe())
-    found = TrainingState(epoch=1, micro_rows=16, asked_rows=64)
-    checkpoints.save(first.strategy, optimizer, found)
-    then = Told()
-    then.train(Checkpoints(tmp_path, minutes=10.0), epochs=2, micro_batch_size=asked)
-    assert set(then.micro_rows) == {expected}
+        return Training(
+            strategy=self.strategy, source=ResidentSource(rows=rows), valid_rows=rows,
+            config=parameters(**settings), recipe=Recipe(), seed=7,
+            report=lambda done, epoch, value: None, checkpoints=checkpoints,
+        ).run()  # fmt: skip
 
 
 def test_the_scale_of_float16_losses_goes_on_where_it_was(tmp_path: Path) -> None:

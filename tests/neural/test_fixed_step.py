@@ -44,7 +44,7 @@ def test_no_step_of_an_epoch_waits_for_the_device(case: str, captured: bool) -> 
     assert waits.found == []
     # An epoch copies the order of its rows to the device, then no step copies anything.
     assert [line.split(":")[0] for _, line in waits.copied[marks[0] :]] == ["resident.py"]
-    assert training.notes == ()
+    assert training.notes == []
     # After an epoch its loss is read, that of the validation, and RealMLP's errors.
     assert strategy.reads == 2 * (3 if case == "realmlp" else 2)
 
@@ -175,7 +175,7 @@ def test_a_repetition_that_is_not_the_step_is_not_used_and_it_is_said(
     found, training = trained("mlp", graph=repeat)
     said = "a repeated step gave other weights than a plain one"
     assert training.plain_steps == said
-    assert training.notes == (f"steps were started operation by operation: {said}",)
+    assert training.notes == [f"steps were started operation by operation: {said}"]
     assert_alike(found, plain)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.lanes.cluster import ranks
 from sparkgpu.neural.launchers.gang import SMALLER
 from sparkgpu.neural.nets.network import TabularNet
-from sparkgpu.neural.training import memory, muon, optimizer
+from sparkgpu.neural.training import memory, muon, train
 
 FAILURE = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -106,51 +106,19 @@ def test_validation_and_prediction_go_on_in_smaller_chunks(
     assert seen[:3] == [300, 150, 75] and set(seen[2:14]) == {75}
 
 
-def failing_once(work: Callable[..., Any], at_call: int) -> Callable[..., Any]:
-    """`work`, whose call number `at_call` runs out of memory before it does anything."""
-    calls = [0]
-
+@pytest.mark.parametrize(("module", "fails"), [(train, "make_optimizer"), (muon, "orthogonal")])
+def test_moments_or_a_step_that_do_not_fit_end_the_trial_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, fails: str
+) -> None:
     def limited(*given: Any, **named: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == at_call:
-            raise torch.OutOfMemoryError(FAILURE)
-        return work(*given, **named)
+        raise torch.OutOfMemoryError(FAILURE)
 
-    return limited
-
-
-@pytest.mark.parametrize("at_call", [1, 2, 5])
-def test_a_step_that_ran_out_of_memory_half_way_is_finished_and_not_done_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_call: int
-) -> None:
-    paths, schema = plant(tmp_path, "binary")
-    settings = {
-        "architecture": "tabm", "hidden": (16, 16, 16), "members": 2, "num_bins": 4, "embedding_dim": 2,
-        "muon_learning_rate": 0.02, "epochs": 2,
-    }  # fmt: skip
-    whole = fit(paths, schema, **settings)
-    assert "Muon" in whole.record.native_parameters["optimizer"]
-    monkeypatch.setattr(muon, "orthogonal", failing_once(muon.orthogonal, at_call))
-    found = fit(paths, schema, name="interrupted", **settings)
-    np.testing.assert_array_equal(found.test, whole.test)
-
-
-def test_moments_that_do_not_fit_are_said_before_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(optimizer.torch, "zeros_like", failing_once(torch.zeros_like, 3))
-    with pytest.raises(TrialError, match="the network and its optimizer do not fit the device's memory: "):
-        fit(*plant(tmp_path, "binary", rows=100))
-
-
-def test_a_copy_of_the_best_weights_that_does_not_fit_is_kept_on_the_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    values = {"a": torch.ones(3), "b": torch.zeros(2)}
-    monkeypatch.setattr(torch.Tensor, "clone", failing_once(torch.Tensor.clone, 2))
-    found = memory.copied(values, torch.device("cuda:0"))
-    assert all(torch.equal(found[name], value) for name, value in values.items())
-    assert found["a"].data_ptr() != values["a"].data_ptr()
+    monkeypatch.setattr(module, fails, limited)
+    with pytest.raises(TrialError, match="neural-s7: the network and its optimizer do not fit the device's "):
+        fit(
+            *plant(tmp_path, "binary", rows=100), architecture="tabm", hidden=(16, 16), members=2,
+            num_bins=4, embedding_dim=2, muon_learning_rate=0.02,
+        )  # fmt: skip
 
 
 # In each rank: training or validating on more rows at once than this fails.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from planted import parameters
-from torch import Tensor
 
 from sparkgpu.neural.nets.network import InputShape, build_net, find_network
-from sparkgpu.neural.training.muon import orthogonal, step_matrices
+from sparkgpu.neural.training.muon import orthogonal, step_matrix
 from sparkgpu.neural.training.optimizer import make_optimizer, set_progress
 
 SHAPE = InputShape(num_numeric=2, num_levels=(3,), num_outputs=2, bins=(torch.linspace(-1.0, 1.0, 5),) * 2)
@@ -69,29 +66,8 @@ def test_a_step_moves_each_parameter_once_and_an_overflow_moves_no_matrix() -> N
 
 def test_an_overflow_of_float16_is_not_read_from_the_device() -> None:
     with torch.device("meta"):
-        matrices = [torch.nn.Parameter(torch.zeros(8, 4)) for _ in range(2)]
-        state: dict[Tensor, dict[str, Any]] = {m: {"momentum": torch.zeros(8, 4)} for m in matrices}
-        for matrix in matrices:
-            matrix.grad = torch.zeros(8, 4)
+        matrix, state = torch.nn.Parameter(torch.zeros(8, 4)), {"momentum": torch.zeros(8, 4)}
+        matrix.grad = torch.zeros(8, 4)
         overflowed = torch.zeros(())
     with torch.no_grad():
-        step_matrices(matrices, state, learning_rate=0.1, weight_decay=0.1, overflowed=overflowed)
-
-
-@pytest.mark.parametrize("shapes", [[(8, 8)] * 3, [(24, 8), (8, 24), (8, 24)]])
-def test_matrices_that_step_together_go_where_they_go_alone(shapes: list[tuple[int, int]]) -> None:
-    random = torch.Generator().manual_seed(0)
-    values = [torch.randn(shape, generator=random) for shape in shapes]
-    gradients = [torch.randn(shape, generator=random) for shape in shapes]
-    found = []
-    for together in (False, True):
-        matrices = [value.clone() for value in values]
-        state: dict[Tensor, dict[str, Any]] = {m: {"momentum": m * 0.1} for m in matrices}
-        for matrix, gradient in zip(matrices, gradients, strict=True):
-            matrix.grad = gradient.clone()
-        rate = torch.tensor(0.02) if together else 0.02
-        step_matrices(matrices, state, learning_rate=rate, weight_decay=0.3)
-        assert all(matrix.grad is None for matrix in matrices)
-        found.append([*matrices, *(state[m]["momentum"] for m in matrices)])
-    for alone, other in zip(*found, strict=True):
-        torch.testing.assert_close(other, alone, atol=1e-6, rtol=1e-5)
+        step_matrix(matrix, state, learning_rate=0.1, weight_decay=0.1, overflowed=overflowed)

@@ -140,13 +140,13 @@ def test_a_training_that_goes_on_in_another_format_says_so(tmp_path: Path) -> No
     first = Told(torch.bfloat16)
     first.train(Checkpoints(tmp_path, minutes=1e-9), epochs=1)
     training = Told().train(Checkpoints(tmp_path, minutes=10.0), epochs=2)
-    assert training.notes == (
+    assert training.notes == [
         "until the checkpoint it was trained in bfloat16 autocast, float32 weights; from there on in float32",
         "resumed from a checkpoint after epoch 1",
-    )
+    ]
     assert len(training.curve) == 2
     same = Told().train(Checkpoints(tmp_path / "none", minutes=10.0), epochs=1)
-    assert same.notes == ()
+    assert same.notes == []
 
 
 @pytest.mark.parametrize(("precision", "threads"), [("float32", 2), ("bfloat16", 1)])

@@ -1,10 +1,7 @@
-"""The same rows are trained on from every place: on the device, streamed, or through a DataLoader."""
+"""The same rows are trained on from every place: on the device, or streamed."""
 
 from __future__ import annotations
 
-import tempfile
-import threading
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,17 +12,15 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.core.config.models import DataLoaderConfig, NeuralConfig
-from sparkgpu.core.errors import TrialError
+from sparkgpu.core.config.models import NeuralConfig
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import RowGroups, read_rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.preprocess import QuantileNormal
 from sparkgpu.neural.rows import fitted
 from sparkgpu.neural.rows.fitted import place_rows
-from sparkgpu.neural.rows.loader import LoadedSource
-from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource, raw_rows
-from sparkgpu.neural.rows.stream import Coming, CudaUpload, StreamedSource, _Pools, fit_transform
+from sparkgpu.neural.rows.resident import ResidentSource, raw_rows
+from sparkgpu.neural.rows.stream import StreamedSource
 from sparkgpu.neural.training.objective import Objective
 
 ROWS = 30_000
@@ -43,21 +38,19 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunPaths, TableSche
     return paths, schema
 
 
-def streamed(
-    table: tuple[RunPaths, TableSchema], pool_rows: int = 4000, upload: CudaUpload | None = None
-) -> StreamedSource:
+def streamed(table: tuple[RunPaths, TableSchema], device: str = "cpu") -> StreamedSource:
     paths, schema = table
     groups = RowGroups(paths, schema, "train")
     rows = schema.splits["train"]
+    blocks = (torch.from_numpy(block.numeric_NF) for block in groups.blocks())
     return StreamedSource(
         groups,
         rows,
-        transform=fit_transform(QuantileNormal, groups, rows, generator=torch.Generator().manual_seed(0)),
+        transform=QuantileNormal.fit_blocks(blocks, rows, generator=torch.Generator().manual_seed(0)),
         objective=Objective(task="binary"),
         mean_weight=1.25,
-        pool_rows=pool_rows,
-        device=torch.device("cpu"),
-        upload=upload,
+        pool_rows=4000,
+        device=torch.device(device),
     )
 
 
@@ -86,17 +79,13 @@ def test_every_batch_of_a_stream_mixes_several_row_groups(table: tuple[RunPaths,
         assert np.abs(np.diff(place_B)).mean() > GROUP_ROWS / 2  # nor do neighbours follow each other
 
 
-@pytest.mark.parametrize("kind", ["resident", "stream", "dataloader"])
+@pytest.mark.parametrize("kind", ["resident", "stream"])
 def test_each_epoch_holds_every_row_once_in_an_order_of_its_own(
     table: tuple[RunPaths, TableSchema], kind: str
 ) -> None:
     rows = read_rows(*table, "train")
     raw = raw_rows(rows, Objective(task="binary"), mean_weight=1.25)
-    source = {
-        "resident": lambda: ResidentSource(rows=raw),
-        "stream": lambda: streamed(table),
-        "dataloader": lambda: LoadedSource(raw, DataLoaderConfig(), torch.device("cpu")),
-    }[kind]()
+    source = ResidentSource(rows=raw) if kind == "resident" else streamed(table)
     batches, count = seen(source), table[1].splits["train"]
     assert [len(batch) for batch in batches] == [256] * (count // 256) + [count % 256]
     orders = [torch.cat(seen(source, epoch=epoch)) for epoch in (1, 2, 3)]
@@ -123,52 +112,6 @@ def test_an_epoch_repeats_itself_another_differs_and_a_restart_goes_on(
     assert all(map(torch.equal, seen(source, first=20), first[20:]))
 
 
-class Noted(CudaUpload):
-    """To this device: an upload that notes when the copy of a pool begins and when its rows are asked for."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def begin(self, rows: ResidentRows) -> Coming:
-        self.notes.append("begin")
-        return rows, None
-
-    def finish(self, coming: Coming) -> ResidentRows:
-        self.notes.append("finish")
-        return coming[0]
-
-
-def test_each_pool_is_on_its_way_while_the_one_before_it_is_used() -> None:
-    number_pools, noted = 4, Noted()
-    asked = [threading.Event() for _ in range(number_pools + 1)]
-
-    def filled() -> Iterator[ResidentRows]:
-        for number in range(number_pools):
-            asked[number].set()  # so the pool before it waits to be used
-            value = torch.full((3,), number)
-            yield ResidentRows(numeric_NG=value, codes_NK=value, target_N=value, weight_N=None)
-        asked[number_pools].set()
-
-    with _Pools(filled(), noted) as pools:
-        for number in range(number_pools):
-            rows = pools.next()
-            assert rows is not None and int(rows.target_N[0]) == number
-            noted.notes.append("step")
-            assert asked[min(number + 2, number_pools)].wait(60)
-            pools.look_ahead()
-            pools.look_ahead()  # begins no second copy
-            noted.notes.append("step")
-        assert pools.next() is None
-    first, later = ["begin", "finish", "step"], ["begin", "step", "finish", "step"]
-    assert noted.notes == [*first, *later * (number_pools - 1), "step"]
-
-
-def test_rows_that_are_uploaded_make_the_same_batches(table: tuple[RunPaths, TableSchema]) -> None:
-    noted = Noted()
-    assert all(map(torch.equal, seen(streamed(table, upload=noted)), seen(streamed(table))))
-    assert noted.notes.count("begin") == noted.notes.count("finish") > 2
-
-
 @pytest.mark.gpu
 def test_a_gpu_streams_the_rows_that_a_cpu_does(table: tuple[RunPaths, TableSchema]) -> None:
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 256, "data": "stream", "precision": "float32"}
@@ -183,27 +126,6 @@ def test_streamed_training_learns_what_resident_training_does(table: tuple[RunPa
     stream = fit(*table, name="stream", data="stream", **settings)
     assert stream.accuracy() > 0.85
     assert abs(stream.accuracy() - resident.accuracy()) < 0.01
-
-
-def test_workers_of_a_dataloader_refuse_a_temporary_folder_whose_sockets_have_too_long_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", f"/tmp/{'x' * 80}")
-    rows = ResidentRows(
-        numeric_NG=torch.zeros(4, 1), codes_NK=torch.zeros(4, 0), target_N=torch.zeros(4), weight_N=None
-    )
-    with pytest.raises(TrialError, match=r"at most 75 letters, and /tmp/x+ has 85\. Set TMPDIR"):
-        LoadedSource(rows, DataLoaderConfig(num_workers=2), torch.device("cpu"))
-    assert len(LoadedSource(rows, DataLoaderConfig(), torch.device("cpu"))) == 4
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_dataloader_gives_the_same_batches_and_so_the_same_network(tmp_path: Path, workers: int) -> None:
-    paths, schema = plant(tmp_path, "multiclass", rows=600)
-    resident = fit(paths, schema, name="resident", dropout=0.1, epochs=2)
-    options = {"num_workers": workers}
-    loaded = fit(paths, schema, name="loaded", dropout=0.1, epochs=2, data="dataloader", dataloader=options)
-    assert (loaded.test == resident.test).all()
 
 
 def test_folds_are_streamed_apart(tmp_path: Path) -> None:

@@ -24,10 +24,11 @@ from torch.utils._pytree import tree_leaves
 from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.neural.training.checkpoint import TrainingState
 from sparkgpu.neural.training.fixed_step import CudaGraph, Work
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import Precision
-from sparkgpu.neural.training.train import Training, train
+from sparkgpu.neural.training.train import Training
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 BATCH = 32
@@ -145,8 +146,8 @@ def trained(
     precision: torch.dtype | None = None,
     on_step: Callable[[], None] = lambda: None,
     **settings: Any,
-) -> tuple[Unread, Training]:
-    """The real training loop on a small table, by `train`."""
+) -> tuple[Unread, TrainingState]:
+    """The real training loop on a small table."""
     asked = {
         "batch_size": BATCH,
         "epochs": 2,
@@ -179,16 +180,16 @@ def trained(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a second gains nothing here, and costs much time where the cores are busy
     try:
-        training = train(
-            strategy,
-            ResidentSource(rows=rows.to(device)),
-            rows.to(device),
+        training = Training(
+            strategy=strategy,
+            source=ResidentSource(rows=rows.to(device)),
+            valid_rows=rows.to(device),
             config=config,
             recipe=network.recipe,
             seed=7,
             report=lambda done, epoch, value: on_step(),
             graph=graph,
-        )
+        ).run()
     finally:
         torch.set_num_threads(threads)
     return strategy, training

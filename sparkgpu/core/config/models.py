@@ -95,15 +95,6 @@ class TreesConfig(Section):
         return AUTO_ENGINE if self.engine == "auto" else self.engine
 
 
-class DataLoaderConfig(Section):
-    """``[neural.dataloader]``, with torch's names."""
-
-    num_workers: Annotated[int, Field(ge=0)] = 0
-    pin_memory: bool = True
-    persistent_workers: bool = True
-    prefetch_factor: Count = 2
-
-
 class NetworkConfig(Section):
     """What one network is and how it learns; every key can differ between the networks of a run.
 
@@ -141,16 +132,14 @@ class NetworkConfig(Section):
 class NeuralConfig(NetworkConfig):
     """``[neural]``: the network, and how networks use devices and survive faults.
 
-    `data` is the place of the training rows: on the device, in the table's files, or behind a DataLoader for
-    comparison. With tp, pp and their hybrids, one copy of the network is cut over `model_parallel` devices
-    (None: all, or 2 in a hybrid). `checkpoint_minutes` is the time between two checkpoints within an epoch;
-    an epoch ends with a checkpoint if the last one is 10 seconds old. A rank without progress for
-    `rank_timeout_s` seconds counts as hung. After a lost rank, training starts again from its checkpoint, at
-    most `max_restarts` times.
+    `data` is the place of the training rows: on the device, or in the table's files. With tp, pp and their
+    hybrids, one copy of the network is cut over `model_parallel` devices (None: all, or 2 in a hybrid).
+    `checkpoint_minutes` is the time between two checkpoints within an epoch; an epoch ends with a checkpoint
+    if the last one is 10 seconds old. A rank without progress for `rank_timeout_s` seconds counts as hung.
+    After a lost rank, training starts again from its checkpoint, at most `max_restarts` times.
     """
 
-    data: Literal["auto", "resident", "stream", "dataloader"] = "auto"
-    dataloader: DataLoaderConfig = DataLoaderConfig()
+    data: Literal["auto", "resident", "stream"] = "auto"
     strategy: Strategy = "auto"
     model_parallel: Count | None = None
     checkpoint_minutes: Positive = 10.0

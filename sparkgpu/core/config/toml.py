@@ -86,13 +86,16 @@ def _plain(value: Any) -> Any:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"--config {file}: there is no such file. Give the path of a run.toml.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {file}: cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"--config {file}: not valid TOML ({error}). Correct that line.") from None
+    if isinstance(values.get("neural"), dict):
+        values["neural"].pop("dataloader", None)  # earlier versions wrote it; nothing reads it any more
+    return values
 
 
 def _assign(values: dict[str, Any], key: str, value: Any, origin: str) -> None:

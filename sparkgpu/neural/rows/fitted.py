@@ -17,9 +17,8 @@ from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.table.rows import RowGroups, read_rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.nets.network import find_network, input_shape
-from sparkgpu.neural.rows.loader import LoadedSource
-from sparkgpu.neural.rows.resident import BatchSource, ResidentSource, mean_weight, raw_rows
-from sparkgpu.neural.rows.stream import CudaUpload, StreamedSource, fit_transform
+from sparkgpu.neural.rows.resident import ResidentSource, mean_weight, raw_rows
+from sparkgpu.neural.rows.stream import StreamedSource
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.trials.engine import NeuralTrial
@@ -27,7 +26,7 @@ from sparkgpu.trials.engine import NeuralTrial
 if TYPE_CHECKING:
     from sparkgpu.neural.gpu_share import Card
 
-Residence = Literal["resident", "stream", "dataloader"]
+Residence = Literal["resident", "stream"]
 
 _SHARE_OF_GPU = 0.6  # the rest is for weights and activations
 _SHARE_OF_HOST = 0.25  # at the same time the trees hold the table twice
@@ -54,8 +53,9 @@ class FittedRows:
         self._pool_rows = pool_rows(config, schema)
         if is_stream:
             groups = RowGroups(paths, schema, "train", fold=spec.fold)
-            self.transform = fit_transform(network.transform, groups, self.num_train_rows, generator=sampled)
-            self.source: BatchSource = StreamedSource(
+            blocks = (torch.from_numpy(block.numeric_NF) for block in groups.blocks())
+            self.transform = network.transform.fit_blocks(blocks, self.num_train_rows, generator=sampled)
+            self.source: ResidentSource | StreamedSource = StreamedSource(
                 groups,
                 self.num_train_rows,
                 transform=self.transform.to(device),
@@ -63,19 +63,13 @@ class FittedRows:
                 mean_weight=mean_weight(rows.weight_N),
                 pool_rows=self._pool_rows,
                 device=device,
-                upload=CudaUpload(device) if device.type == "cuda" else None,
             )
         else:
-            is_loaded = self.residence == "dataloader"
-            raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N))
-            raw = raw.to(torch.device("cpu") if is_loaded else device)
+            raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N)).to(device)
             del rows
             self.transform = network.transform.fit(raw.numeric_NG, generator=sampled)
             raw = raw.prepared(self.transform)
-            self.source = (
-                LoadedSource(raw, config.dataloader, device) if is_loaded else ResidentSource(rows=raw)
-            )
-            self.transform.to(device)
+            self.source = ResidentSource(rows=raw)
             del raw
         num_levels = tuple(len(feature.levels) for feature in schema.categorical)
         self.shape = input_shape(config, self.transform, num_levels, schema.num_outputs)
@@ -89,9 +83,7 @@ class FittedRows:
         if self.residence == "resident":
             return self.valid.num_bytes + int(self.num_train_rows * (each + 8))
         # A pool in use, the rest of the one before, both together, and the one that is on its way.
-        if self.residence == "stream":
-            return self.valid.num_bytes + int(min(4 * self._pool_rows, 2 * self.num_train_rows) * each)
-        return self.valid.num_bytes
+        return self.valid.num_bytes + int(min(4 * self._pool_rows, 2 * self.num_train_rows) * each)
 
 
 def place_rows(

@@ -1,7 +1,7 @@
 """The table on the device: it is prepared once, kept there, and cut into batches there.
 
-It uses no DataLoader, whose workers and copies take several times as long as the arithmetic of a small
-network. Limit: the table must fit the device.
+A DataLoader's workers and copies would take several times as long as the arithmetic of a small network.
+Limit: the table must fit the device.
 
 N rows, B of a batch, F raw and G prepared numeric columns, K categorical columns.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -85,11 +85,6 @@ class ResidentRows:
         """A copy in pinned memory, from which a GPU can copy while it computes."""
         return self._each(torch.Tensor.pin_memory)
 
-    def used_on(self, stream: torch.cuda.Stream) -> None:
-        """Tell the allocator of a GPU that this stream reads the rows, too."""
-        for tensor in self.tensors():
-            tensor.record_stream(stream)
-
     def prepared(self, transform: NumericTransform) -> ResidentRows:
         """The same rows with transformed numbers, in the same memory if they fit."""
         return replace(self, numeric_NG=transform.transform(self.numeric_NG, in_place=True))
@@ -122,30 +117,6 @@ def mean_weight(weight_N: NDArray[np.float32] | None) -> float:
     return float(weight_N.mean(dtype="float64")) if weight_N is not None and weight_N.any() else 0.0
 
 
-class BatchSource(Protocol):
-    """Training rows from any place: one epoch cut into batches, each epoch in another order."""
-
-    def __len__(self) -> int: ...
-
-    def batches(
-        self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
-    ) -> Iterator[tuple[ResidentRows, int]]:
-        """For each batch from number `first` on: the rows that `part` selects, and the whole batch's size.
-
-        The order depends only on seed and epoch, so a restart and every rank see the same batches.
-        """
-        ...
-
-
-def row_order(rows: int, *, seed: int, epoch: int, device: torch.device) -> Tensor:
-    """Every row once (N,), in an order that depends only on seed and epoch.
-
-    Drawn on the CPU: cards of different kinds draw different orders, and the ranks of a gang must agree.
-    """
-    generator = torch.Generator().manual_seed(derived_seed(seed, epoch))
-    return sent(torch.randperm(rows, generator=generator), device)
-
-
 def sent(values: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host on the device. A GPU copies it while the host goes on."""
     return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
@@ -153,7 +124,7 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentSource:
-    """Rows on the device, where a permutation is drawn and batches are gathered by it."""
+    """Training rows on the device, where batches are gathered by a permutation."""
 
     rows: ResidentRows
 
@@ -163,6 +134,12 @@ class ResidentSource:
     def batches(
         self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
     ) -> Iterator[tuple[ResidentRows, int]]:
-        order_N = row_order(len(self), seed=seed, epoch=epoch, device=self.rows.target_N.device)
+        """For each batch from number `first` on: the rows that `part` selects, and the whole batch's size.
+
+        The order depends only on seed and epoch, so a restart and every rank see the same batches. It is
+        drawn on the CPU: cards of different kinds draw different orders.
+        """
+        generator = torch.Generator().manual_seed(derived_seed(seed, epoch))
+        order_N = sent(torch.randperm(len(self), generator=generator), self.rows.target_N.device)
         for index_B in torch.split(order_N, batch_size)[first:]:
             yield self.rows.take(index_B[part(len(index_B))]), len(index_B)

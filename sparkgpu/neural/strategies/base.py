@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
-from sparkgpu.neural.training.memory import copied, retried
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import Precision
 
@@ -117,21 +116,14 @@ class Strategy:
             self.scaler.unscale_(optimizer)
         if most_norm is not None:
             self._clip(most_norm)
-        # Ranks exchange parts of the matrices of Muon, so none may repeat its step alone.
-        if self.num_ranks == 1:
-            retried(lambda: self._step(optimizer), self.device)
-        else:
-            self._step(optimizer)
-        if self.scaler is not None:
-            self.scaler.update()
-
-    def _step(self, optimizer: torch.optim.Optimizer) -> None:
         matrices = [p for group in optimizer.param_groups if group["muon"] for p in group["params"]]
         with self.precision.in_steps(matrices):
             if self.scaler is None:
                 optimizer.step()
             else:
                 self.scaler.step(optimizer)
+                self.scaler.update()
+        optimizer.zero_grad(set_to_none=True)  # frees the gradient's memory for evaluation
 
     def _clip(self, most_norm: float) -> None:
         nn.utils.clip_grad_norm_(self._clipped, most_norm)
@@ -165,7 +157,7 @@ class Strategy:
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of this process's present weights."""
-        return copied(self.net.state_dict(), self.device)
+        return {name: value.detach().clone() for name, value in self.net.state_dict().items()}
 
     def restore(self, weights: dict[str, Tensor]) -> None:
         """Restore this process's weights from a snapshot."""

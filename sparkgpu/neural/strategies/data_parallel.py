@@ -19,7 +19,6 @@ from sparkgpu.neural.nets.dropout import Dropout, Place
 from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
-from sparkgpu.neural.training.memory import copied
 
 
 class DataParallel(Strategy):
@@ -117,7 +116,7 @@ class Distributed(Strategy):
         from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
         found: dict[str, Any] = get_model_state_dict(self.net)
-        return copied(found, self.device)
+        return {name: value.detach().clone() for name, value in found.items()}
 
     def restore(self, weights: dict[str, Tensor]) -> None:
         from torch.distributed.checkpoint.state_dict import set_model_state_dict

@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,16 +61,16 @@ class CurvePoint:
 class TrainingState:
     """The state of a training: whole epochs done, steps of the next epoch, and the results so far.
 
-    `total` is the summed loss over the steps of the unfinished epoch. `micro_rows` are the rows of a
-    micro-batch, of which there were `asked_rows` before memory ran out.
+    `best` did best on validation rows. `total` is the summed loss over the steps of the unfinished epoch.
+    `plain_steps` says why steps that were to be captured and repeated were not.
     """
 
     epoch: int = 0
     step: int = 0
     total: float = 0.0
-    micro_rows: int = 0
-    asked_rows: int = 0
     ended: bool = False
+    out_of_time: bool = False
+    plain_steps: str | None = None
     curve: list[CurvePoint] = field(default_factory=list)
     best: CurvePoint | None = None
     best_weights: dict[str, Tensor] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Checkpoints:
         with _quiet():
             state_dict_saver.save(state, checkpoint_id=temporary, no_dist=not dist.is_initialized())
         if strategy.leads:
-            found = asdict(progress)
+            found = asdict(replace(progress, best_weights={}))
             found["best_weights"] = bool(progress.best_weights)
             found["precision"] = str(strategy.precision)
             found["scaler"] = strategy.scaler.state_dict() if strategy.scaler is not None else None

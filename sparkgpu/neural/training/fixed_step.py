@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from sparkgpu.core.config.parameters import NeuralParameters
-from sparkgpu.core.errors import TrialError
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.nets.dropout import Dropout, HeldMask, Place, dropouts
 from sparkgpu.neural.rows.resident import ResidentRows
@@ -125,10 +124,10 @@ class FixedStep:
                         return self._refuse("a repeated step gave other weights than a plain one")
                     self._is_captured = True
                 self._graph.replay()
-        except (RuntimeError, TrialError) as error:
+        except RuntimeError as error:
             if self._is_captured or (self._taken < _WARM_STEPS and not is_out_of_memory(error)):
                 raise
-            if is_out_of_memory(error) or isinstance(error, TrialError):
+            if is_out_of_memory(error):
                 refusal = "the device's memory does not hold a captured step"
             else:
                 refusal = f"capturing failed ({str(error).splitlines()[0]})"

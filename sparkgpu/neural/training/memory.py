@@ -7,10 +7,8 @@ Weights change only after the last micro-batch, so a step can be tried again.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
 
 from sparkgpu.core.errors import TrialError
 
@@ -37,35 +35,6 @@ def release(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-def retried(work: Callable[[], None], device: torch.device) -> None:
-    """Do `work`, and once more on freed memory if it did not suffice; what `work` has done, it must not redo.
-
-    Raises `TrialError` if it does not suffice then either.
-    """
-    for is_last in (False, True):
-        try:
-            work()
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            if is_last:
-                raise TrialError(TOO_LARGE) from None
-        else:
-            return
-        release(device)
-
-
-def copied(values: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """A copy on the same device or, if its memory does not suffice, on the host."""
-    try:
-        return {name: value.detach().clone() for name, value in values.items()}
-    except RuntimeError as error:
-        if device.type == "cpu" or not is_out_of_memory(error):
-            raise
-    release(device)
-    return {name: value.detach().to("cpu", copy=True) for name, value in values.items()}
 
 
 TOO_LARGE = (

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sparkgpu.core.config.parameters import NeuralParameters
-from sparkgpu.core.errors import TrialError
-from sparkgpu.neural.training.memory import TOO_LARGE, is_out_of_memory
-from sparkgpu.neural.training.muon import step_matrices
+from sparkgpu.neural.training.muon import step_matrix
 from sparkgpu.neural.training.objective import Objective
 
 Schedule = Callable[[float], float]
@@ -130,16 +128,13 @@ class Optimizer(torch.optim.AdamW):
                 if "decayed" in group:
                     _decay([p for p in group["params"] if p.grad is not None], group["decayed"])
             loss = _adamw_step(self, closure)
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None  # done, as in Muon
         finally:
             self.param_groups = groups
         for group in asked:
-            if group["muon"]:
-                step_matrices(
-                    group["params"],
-                    self.state,
+            for matrix_DE in group["params"] if group["muon"] else ():
+                step_matrix(
+                    matrix_DE,
+                    self.state[matrix_DE],
                     learning_rate=group["lr"],
                     weight_decay=group["weight_decay"],
                     overflowed=self.found_inf,
@@ -150,16 +145,20 @@ class Optimizer(torch.optim.AdamW):
 _adamw_step = inspect.unwrap(torch.optim.AdamW.step)
 
 
+def learns_by_muon(name: str, config: NeuralParameters, recipe: Recipe) -> bool:
+    """Whether the parameter of this name gets Muon."""
+    return config.muon_learning_rate > 0 and recipe.is_hidden_matrix(name)
+
+
 def make_optimizer(net: nn.Module, config: NeuralParameters, recipe: Recipe) -> Optimizer:
     """AdamW over the network's parameters, grouped by their factors (kept as `*_factor` in each group).
 
     Hidden matrices are left to Muon if it has a learning rate. Sharded and whole tensors go to separate
-    groups, since one fused kernel cannot update both. Raises `TrialError` if the moments do not fit the
-    device.
+    groups, since one fused kernel cannot update both.
     """
     groups: dict[tuple[float, float, bool, type], dict[str, object]] = {}
     for name, parameter in net.named_parameters():
-        muon = config.muon_learning_rate > 0 and recipe.is_hidden_matrix(name)
+        muon = learns_by_muon(name, config, recipe)
         rate, decay = recipe.factors(name)
         if muon:
             rate *= config.muon_learning_rate / config.learning_rate
@@ -177,20 +176,15 @@ def make_optimizer(net: nn.Module, config: NeuralParameters, recipe: Recipe) -> 
 
 def _allocate(optimizer: torch.optim.AdamW) -> None:
     """Make the moments now, as AdamW and Muon would at their first step: a step takes no lasting memory."""
-    try:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                state = optimizer.state[parameter]
-                if group["muon"]:
-                    state["momentum"] = torch.zeros_like(parameter)
-                else:
-                    state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-                    state["exp_avg"] = torch.zeros_like(parameter)
-                    state["exp_avg_sq"] = torch.zeros_like(parameter)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise TrialError(TOO_LARGE) from None
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state[parameter]
+            if group["muon"]:
+                state["momentum"] = torch.zeros_like(parameter)
+            else:
+                state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
 
 
 def rates(config: NeuralParameters, recipe: Recipe, done: float) -> tuple[float, float]:

@@ -18,17 +18,13 @@ from torch import Tensor
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.errors import TrialError
 from sparkgpu.neural.nets.dropout import Place
-from sparkgpu.neural.rows.resident import BatchSource, ResidentRows
+from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
+from sparkgpu.neural.rows.stream import StreamedSource
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
 from sparkgpu.neural.training.fixed_step import CudaGraph, FixedStep
-from sparkgpu.neural.training.memory import (
-    NeedsSmallerBatches,
-    halved,
-    is_out_of_memory,
-    release,
-)
-from sparkgpu.neural.training.optimizer import Optimizer, Recipe, make_optimizer, set_progress
+from sparkgpu.neural.training.memory import NeedsSmallerBatches, halved, is_out_of_memory, release
+from sparkgpu.neural.training.optimizer import Recipe, make_optimizer, set_progress
 from sparkgpu.neural.training.time_limit import TimeLimit
 
 _EVAL_BATCHES = 4  # micro-batches that are evaluated at once: without gradients a row takes less
@@ -37,216 +33,174 @@ Report = Callable[[float, int, float | None], None]
 """Called with the share of all epochs done, the number of whole epochs, and the last validation metric."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Training:
-    """The result of training. `best_epoch` did best on validation rows, `kept_epoch` has the weights.
-
-    `plain_steps` says why steps that were to be captured and repeated were not.
-    """
-
-    curve: tuple[CurvePoint, ...]
-    best_epoch: int
-    kept_epoch: int
-    optimizer: str
-    notes: tuple[str, ...] = field(default=())
-    out_of_time: bool = False
-    plain_steps: str | None = None
-
-
-def train(
-    strategy: Strategy,
-    source: BatchSource,
-    valid_rows: ResidentRows,
-    *,
-    config: NeuralParameters,
-    recipe: Recipe,
-    seed: int,
-    report: Report,
-    checkpoints: Checkpoints | None = None,
-    limit: TimeLimit | None = None,
-    graph: CudaGraph | None = None,
-) -> Training:
-    """Train the network that `strategy` holds.
+    """The training of the network that `strategy` holds, on rows of `source`.
 
     With `patience` p > 0 it stops after p epochs without a better validation metric and keeps the weights of
     the best epoch. With 0 it runs all epochs and keeps the last weights. It continues from the last
     checkpoint if there is one. At the `limit` it ends within an epoch, and what it learned there counts;
     learning rates follow the time if that passes faster than the epochs. `graph` captures a step of a whole
     batch and repeats it.
-
-    Raises `TrialError` if the loss becomes NaN before any good epoch.
-    """
-    epochs, patience = config.epochs, config.patience
-    optimizer = make_optimizer(strategy.net, config, recipe)
-    progress = TrainingState(micro_rows=config.micro_batch_size, asked_rows=config.micro_batch_size)
-    if checkpoints is not None:
-        with strategy.slow_work():
-            found = checkpoints.load(strategy, optimizer)
-        if found is not None:
-            place = f"epoch {found.epoch}" + (f" and {found.step} steps" if found.step else "")
-            found.notes.append(f"resumed from a checkpoint after {place}")
-            if found.asked_rows != config.micro_batch_size:  # what was found by running out of memory is void
-                found.micro_rows = found.asked_rows = config.micro_batch_size
-            progress = found
-    limit = limit or TimeLimit(None)
-    loop = _Loop(
-        strategy=strategy, source=source, optimizer=optimizer, config=config, recipe=recipe, seed=seed,
-        report=report, checkpoints=checkpoints, progress=progress, limit=limit, graph=graph,
-    )  # fmt: skip
-    metric_of = strategy.objective.metric_of
-    counts_errors = recipe.keeps_least_error and strategy.objective.task != "regression"
-    out_of_time = False
-    while progress.epoch < epochs and not progress.ended:
-        loop.epoch()
-        begin = time.perf_counter()
-        valid = loop.mean_loss(valid_rows)
-        limit.validated(time.perf_counter() - begin)
-        point = CurvePoint(
-            epoch=progress.epoch + 1,
-            train=metric_of(strategy.sum_over_parts(loop.total) / loop.rows),
-            valid=metric_of(valid),
-            error=loop.mean_loss(valid_rows, errors=True) if counts_errors else None,
-            elapsed_s=loop.elapsed_s(),
-        )
-        progress.epoch, progress.step, progress.total = point.epoch, 0, 0.0
-        if not (math.isfinite(point.train) and math.isfinite(point.valid)):
-            if progress.best is None or not patience:
-                raise TrialError(
-                    f"the network diverged: its {strategy.objective.metric} is {point.valid} after epoch "
-                    f"{point.epoch}. Lower neural.learning_rate (now {config.learning_rate:g})."
-                )
-            progress.notes.append(
-                f"training diverged in epoch {point.epoch}; the weights of epoch {progress.best.epoch} "
-                "are kept"
-            )
-            break
-        progress.curve.append(point)
-        report(point.epoch / epochs, point.epoch, point.valid)
-        if progress.best is None or point.beats(progress.best):
-            progress.best = point
-            with strategy.slow_work():
-                progress.best_weights = strategy.snapshot() if patience else {}
-        elif patience and point.epoch - progress.best.epoch >= patience:
-            progress.ended = True
-        if limit.is_over and not progress.ended and progress.epoch < epochs:
-            progress.ended = out_of_time = True
-            progress.notes.append(_time_note(loop, progress.epoch))
-        if checkpoints is not None and checkpoints.due_after_epoch():
-            with strategy.slow_work():
-                checkpoints.save(strategy, optimizer, progress)
-    assert progress.best is not None
-    if patience:
-        with strategy.slow_work():
-            strategy.restore(progress.best_weights)
-    return Training(
-        curve=tuple(progress.curve),
-        best_epoch=progress.best.epoch,
-        kept_epoch=progress.best.epoch if patience else progress.curve[-1].epoch,
-        optimizer="AdamW (fused)" + (", Muon" if any(g["muon"] for g in optimizer.param_groups) else ""),
-        notes=tuple(progress.notes),
-        out_of_time=out_of_time,
-        plain_steps=loop.plain_steps,
-    )
-
-
-def _time_note(loop: _Loop, epoch: int) -> str:
-    seen = f" after {loop.rows:,} of {loop.whole_rows:,} rows" if loop.rows < loop.whole_rows else ""
-    return f"the time limit ended training in epoch {epoch}{seen}"
-
-
-@dataclass(kw_only=True)
-class _Loop:
-    """The steps of an epoch, from the position in `progress`.
-
-    `total` is the summed loss over this epoch's rows so far, on this process, always in the same memory.
-    `whole_rows` are the rows of an epoch's batches, `rows` those that this epoch has seen if time ended it.
     """
 
     strategy: Strategy
-    source: BatchSource
-    optimizer: Optimizer
+    source: ResidentSource | StreamedSource
+    valid_rows: ResidentRows
     config: NeuralParameters
     recipe: Recipe
     seed: int
     report: Report
-    checkpoints: Checkpoints | None
-    progress: TrainingState
-    limit: TimeLimit
-    graph: InitVar[CudaGraph | None]
+    checkpoints: Checkpoints | None = None
+    limit: TimeLimit = field(default_factory=lambda: TimeLimit(None))
+    graph: InitVar[CudaGraph | None] = None
 
     def __post_init__(self, graph: CudaGraph | None) -> None:
-        progress, rows, size = self.progress, len(self.source), self.config.batch_size
-        self.steps = max(1, rows // size) if self.recipe.drops_partial_batch else -(-rows // size)
-        self.whole_rows = self.rows = min(rows, self.steps * size)
-        self.start = time.perf_counter() - (progress.curve[-1].elapsed_s if progress.curve else 0.0)
-        self.total = torch.zeros((), dtype=torch.float64, device=self.strategy.device)
-        self.plain_steps: str | None = None
-        self.fixed: FixedStep | None = None
+        rows, size = len(self.source), self.config.batch_size
+        self._steps = max(1, rows // size) if self.recipe.drops_partial_batch else -(-rows // size)
+        self._epoch_rows = self._seen_rows = min(rows, self._steps * size)
+        self._optimizer = make_optimizer(self.strategy.net, self.config, self.recipe)
+        self._state = self._first_state()
+        self._micro_rows = self.config.micro_batch_size  # fewer once memory has run out
+        curve = self._state.curve
+        self._start = time.perf_counter() - (curve[-1].elapsed_s if curve else 0.0)
+        # The summed loss of this epoch's rows so far, on this process; a captured step keeps its address.
+        self._total = torch.zeros((), dtype=torch.float64, device=self.strategy.device)
+        self._fixed: FixedStep | None = None
         if graph is not None:
-            self.fixed = FixedStep(
-                self.strategy, self.optimizer, self.config, self.recipe, self.seed, self.total, graph
+            self._fixed = FixedStep(
+                self.strategy, self._optimizer, self.config, self.recipe, self.seed, self._total, graph
             )
 
-    def elapsed_s(self) -> float:
-        return time.perf_counter() - self.start
+    def _first_state(self) -> TrainingState:
+        """That of the last checkpoint, or a new one."""
+        state = None
+        if self.checkpoints is not None:
+            with self.strategy.slow_work():
+                state = self.checkpoints.load(self.strategy, self._optimizer)
+        if state is None:
+            state = TrainingState()
+        else:
+            place = f"epoch {state.epoch}" + (f" and {state.step} steps" if state.step else "")
+            state.notes.append(f"resumed from a checkpoint after {place}")
+        state.plain_steps = None
+        return state
 
-    def epoch(self) -> None:
+    def run(self) -> TrainingState:
+        """Train. Raises `TrialError` if the loss becomes NaN before any good epoch."""
+        state, epochs, patience = self._state, self.config.epochs, self.config.patience
+        while state.epoch < epochs and not state.ended:
+            self._epoch()
+            point = self._validated()
+            state.epoch, state.step, state.total = point.epoch, 0, 0.0
+            if not (math.isfinite(point.train) and math.isfinite(point.valid)):
+                self._note_divergence(point)
+                break
+            state.curve.append(point)
+            self.report(point.epoch / epochs, point.epoch, point.valid)
+            if state.best is None or point.beats(state.best):
+                state.best = point
+                with self.strategy.slow_work():
+                    state.best_weights = self.strategy.snapshot() if patience else {}
+            elif patience and point.epoch - state.best.epoch >= patience:
+                state.ended = True
+            if self.limit.is_over and not state.ended and state.epoch < epochs:
+                state.ended = state.out_of_time = True
+                whole = self._epoch_rows
+                seen = f" after {self._seen_rows:,} of {whole:,} rows" if self._seen_rows < whole else ""
+                state.notes.append(f"the time limit ended training in epoch {state.epoch}{seen}")
+            if self.checkpoints is not None and self.checkpoints.due_after_epoch():
+                self._save(self.checkpoints)
+        if patience:
+            with self.strategy.slow_work():
+                self.strategy.restore(state.best_weights)
+        return state
+
+    def _validated(self) -> CurvePoint:
+        """The point of the epoch that has just ended."""
+        strategy = self.strategy
+        begin = time.perf_counter()
+        valid = self._mean_loss()
+        self.limit.validated(time.perf_counter() - begin)
+        counts_errors = self.recipe.keeps_least_error and strategy.objective.task != "regression"
+        metric_of = strategy.objective.metric_of
+        return CurvePoint(
+            epoch=self._state.epoch + 1,
+            train=metric_of(strategy.sum_over_parts(self._total) / self._seen_rows),
+            valid=metric_of(valid),
+            error=self._mean_loss(errors=True) if counts_errors else None,
+            elapsed_s=time.perf_counter() - self._start,
+        )
+
+    def _note_divergence(self, point: CurvePoint) -> None:
+        best = self._state.best
+        if best is None or not self.config.patience:
+            raise TrialError(
+                f"the network diverged: its {self.strategy.objective.metric} is {point.valid} after epoch "
+                f"{point.epoch}. Lower neural.learning_rate (now {self.config.learning_rate:g})."
+            )
+        self._state.notes.append(
+            f"training diverged in epoch {point.epoch}; the weights of epoch {best.epoch} are kept"
+        )
+
+    def _save(self, checkpoints: Checkpoints) -> None:
+        with self.strategy.slow_work():
+            checkpoints.save(self.strategy, self._optimizer, self._state)
+
+    def _epoch(self) -> None:
         """Take the remaining steps of the epoch."""
-        config, progress, strategy = self.config, self.progress, self.strategy
-        steps = self.steps
-        last = progress.curve[-1].valid if progress.curve else None
+        config, state, strategy, steps = self.config, self._state, self.strategy, self._steps
+        last = state.curve[-1].valid if state.curve else None
         strategy.module.train()
-        self.total.zero_()
+        self._total.zero_()
         if strategy.leads:
-            self.total += progress.total  # from the steps before a restart, over all processes
+            self._total += state.total  # from the steps before a restart, over all processes
         batches = self.source.batches(
             seed=self.seed,
-            epoch=progress.epoch + 1,
+            epoch=state.epoch + 1,
             batch_size=config.batch_size,
-            first=progress.step,
+            first=state.step,
             part=strategy.part,
         )
-        while progress.step < steps:  # a partial batch may follow
+        while state.step < steps:  # a partial batch may follow
             with strategy.slow_work():  # a stream may have to read
                 found = next(batches, None)
             if found is None:
                 break
             batch, rows = found
-            step = progress.epoch * steps + progress.step
+            step = state.epoch * steps + state.step
             done = min(1.0, max(step / (steps * config.epochs), self.limit.share))
             if not self._repeated(batch, step, done):
-                set_progress(self.optimizer, config, self.recipe, done)
+                set_progress(self._optimizer, config, self.recipe, done)
                 if self.recipe.dropout is not None:
                     strategy.scale_dropout(self.recipe.dropout(done))
-                self.total += self._gradient(batch, rows, step)
-                strategy.step(self.optimizer, self.recipe.most_gradient_norm)
-            progress.step += 1
-            done = (progress.epoch + progress.step / steps) / config.epochs
-            self.report(min(1.0, max(done, self.limit.share)), progress.epoch, last)
+                self._total += self._gradient(batch, rows, step)
+                strategy.step(self._optimizer, self.recipe.most_gradient_norm)
+            state.step += 1
+            done = (state.epoch + state.step / steps) / config.epochs
+            self.report(min(1.0, max(done, self.limit.share)), state.epoch, last)
             self.limit.after_step(strategy, rows)
             if self.limit.is_over:
-                self.rows = min(self.whole_rows, progress.step * config.batch_size)
+                self._seen_rows = min(self._epoch_rows, state.step * config.batch_size)
                 return
-            if self.checkpoints is not None and progress.step < steps and self.checkpoints.due(step):
-                progress.total = strategy.sum_over_parts(self.total)
-                with strategy.slow_work():
-                    self.checkpoints.save(strategy, self.optimizer, progress)
+            if self.checkpoints is not None and state.step < steps and self.checkpoints.due(step):
+                state.total = strategy.sum_over_parts(self._total)
+                self._save(self.checkpoints)
 
     def _repeated(self, batch: ResidentRows, step: int, done: float) -> bool:
         """Whether this step was taken by repeating a captured one."""
-        if self.fixed is None:
+        if self._fixed is None:
             return False
-        taken = self.fixed.take(self._step_on, batch, step, done)
-        if self.fixed.refusal is not None:
-            self.plain_steps, self.fixed = self.fixed.refusal, None
-            self.progress.notes.append(f"steps were started operation by operation: {self.plain_steps}")
+        taken = self._fixed.take(self._step_on, batch, step, done)
+        if self._fixed.refusal is not None:
+            self._state.plain_steps, self._fixed = self._fixed.refusal, None
+            self._state.notes.append(f"steps were started operation by operation: {self._state.plain_steps}")
         return taken
 
     def _step_on(self, batch: ResidentRows, step: int) -> None:
         """Take one step on a whole batch, plainly, in micro-batches that are not changed."""
-        self.optimizer.zero_grad(set_to_none=True)
-        self.total += self._accumulated(batch, len(batch), step)
-        self.strategy.step(self.optimizer, self.recipe.most_gradient_norm)
+        self._total += self._accumulated(batch, len(batch), step)
+        self.strategy.step(self._optimizer, self.recipe.most_gradient_norm)
 
     def _gradient(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
         """Compute the gradient of one batch of `rows` rows in micro-batches. Returns this part's summed loss.
@@ -254,30 +208,31 @@ class _Loop:
         If memory runs out, it tries again with smaller micro-batches. A process may decide that alone only if
         no other process waits for it.
         """
-        strategy, progress = self.strategy, self.progress
+        strategy, state = self.strategy, self._state
         while True:
-            self.optimizer.zero_grad(set_to_none=True)
+            self._optimizer.zero_grad(set_to_none=True)
             try:
                 return self._accumulated(batch, rows, step)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                smaller = halved(min(progress.micro_rows, max(len(batch), 1)))
+                smaller = halved(min(self._micro_rows, max(len(batch), 1)))
             release(strategy.device)
-            progress.micro_rows = smaller
-            progress.notes.append(
-                f"out of memory in epoch {progress.epoch + 1}, step {progress.step + 1}: micro-batches of "
+            self._micro_rows = smaller
+            state.notes.append(
+                f"out of memory in epoch {state.epoch + 1}, step {state.step + 1}: micro-batches of "
                 f"{smaller} rows from there on; the batch stays {self.config.batch_size}"
             )
             if strategy.num_ranks > 1:
-                raise NeedsSmallerBatches(smaller, progress.notes[-1])
+                raise NeedsSmallerBatches(smaller, state.notes[-1])
 
-    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
-        """The strategy's, in smaller chunks from now on if memory runs out."""
-        strategy, progress = self.strategy, self.progress
+    def _mean_loss(self, *, errors: bool = False) -> float:
+        """That of the validation rows, in smaller chunks from now on if memory runs out."""
+        rows = self.valid_rows
+        strategy, state = self.strategy, self._state
         if strategy.forward_communicates:
             # All ranks need chunks of one size; this one is halved with the micro-batches.
-            strategy.eval_rows = min(strategy.eval_rows, _EVAL_BATCHES * progress.micro_rows)
+            strategy.eval_rows = min(strategy.eval_rows, _EVAL_BATCHES * self._micro_rows)
         while True:
             try:
                 return strategy.mean_loss(rows, errors=errors)
@@ -285,19 +240,19 @@ class _Loop:
                 if not is_out_of_memory(error):
                     raise
             release(strategy.device)
-            what = f"out of memory in the validation of epoch {progress.epoch + 1}"
+            what = f"out of memory in the validation of epoch {state.epoch + 1}"
             if strategy.forward_communicates:
-                smaller = halved(progress.micro_rows)
+                smaller = halved(self._micro_rows)
                 raise NeedsSmallerBatches(smaller, f"{what}: micro-batches of {smaller} rows from there on")
             strategy.eval_rows = halved(min(strategy.eval_rows, max(len(rows), 1)))
-            progress.notes.append(f"{what}: {strategy.eval_rows} rows at once from there on")
+            state.notes.append(f"{what}: {strategy.eval_rows} rows at once from there on")
 
     def _accumulated(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
         strategy = self.strategy
         # The same number on each rank, though parts may differ by a row: passes of sharded networks
         # communicate.
         share = -(-rows // strategy.data_size)
-        size = share if strategy.cuts_batches else min(share, self.progress.micro_rows)
+        size = share if strategy.cuts_batches else min(share, self._micro_rows)
         first = strategy.part(rows).start
         total: Tensor | None = None
         for begin in range(0, share, size):

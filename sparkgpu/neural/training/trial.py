@@ -12,7 +12,6 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,11 +32,12 @@ from sparkgpu.neural.model import TabularModel, save_model
 from sparkgpu.neural.nets.network import TabularNet, build_net, find_network
 from sparkgpu.neural.rows.fitted import FittedRows
 from sparkgpu.neural.strategies.base import Strategy
-from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint
+from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
 from sparkgpu.neural.training.fixed_step import CudaGraph, reason_against
-from sparkgpu.neural.training.memory import is_out_of_memory, release
+from sparkgpu.neural.training.memory import TOO_LARGE, is_out_of_memory, release
+from sparkgpu.neural.training.optimizer import learns_by_muon
 from sparkgpu.neural.training.time_limit import TimeLimit
-from sparkgpu.neural.training.train import Training, train
+from sparkgpu.neural.training.train import Training
 from sparkgpu.trials.engine import NeuralTrial, PrunedError
 from sparkgpu.trials.turns import wait_for_trees
 
@@ -77,6 +77,7 @@ def run_rank(
     resources = _resources(strategy)
     if model is None:
         return None
+    assert training.best is not None
     with strategy.slow_work():
         save_model(model, paths.root, parameters, trial.schema)
         lines = map(_line, training.curve)
@@ -93,10 +94,10 @@ def run_rank(
         train_rows_per_s=num_train_rows * len(training.curve) / fit_s,
         peak_host_bytes=sum(found["host_bytes"] for found in resources),
         peak_device_bytes=max(found["device_bytes"] for found in resources) if on_gpu else None,
-        best_iteration=training.best_epoch,
+        best_iteration=training.best.epoch,
         most_steps=parameters.epochs,
         out_of_time=training.out_of_time,
-        native_parameters=_native_parameters(model, training),
+        native_parameters=_native_parameters(model, training, parameters),
         device_proof=_device_proof(strategy, trial.lane, resources, training.plain_steps),
         on_gpu=all(name.startswith("cuda") for found in resources for name in found["parameters_device"]),
         parameters=parameters.model_dump(mode="json"),
@@ -164,7 +165,7 @@ def _train(
     on_step: Callable[[], None],
     checkpoints: Checkpoints,
     card: Card | None,
-) -> tuple[TabularModel | None, Training]:
+) -> tuple[TabularModel | None, TrainingState]:
     """Train. Returns the finished model on the leading rank, None on the others."""
     config = trial.parameters
     net = build_net(config, fitted.shape)
@@ -176,10 +177,10 @@ def _train(
         strategy.module.compile()
     plain = reason_against(strategy, config, card.plan if card is not None else None)
     try:
-        training = train(
-            strategy,
-            fitted.source,
-            fitted.valid,
+        training = Training(
+            strategy=strategy,
+            source=fitted.source,
+            valid_rows=fitted.valid,
             config=config,
             recipe=find_network(config).recipe,
             seed=trial.spec.seed,
@@ -191,12 +192,16 @@ def _train(
                 predicted_rows=len(fitted.valid) + trial.schema.splits["test"],
             ),
             graph=CudaGraph(strategy.device) if plain is None else None,
-        )
+        ).run()
     except PrunedError:
         raise
     except TrialError as error:
         raise TrialError(f"{trial.name}: {error}") from None
-    training = replace(training, plain_steps=plain or training.plain_steps)
+    except RuntimeError as error:  # in the optimizer, or for the copy of the best weights
+        if not is_out_of_memory(error):
+            raise
+        raise TrialError(f"{trial.name}: {TOO_LARGE}") from None
+    training.plain_steps = plain or training.plain_steps
     with strategy.slow_work():
         weights = strategy.gather()
     if not strategy.leads:
@@ -212,8 +217,7 @@ def _train(
             release(strategy.device)
             net.to("cpu")
             fitted.transform.to("cpu")
-            note = "predicted on the CPU: one device does not hold the whole network"
-            training = replace(training, notes=(*training.notes, note))
+            training.notes.append("predicted on the CPU: one device does not hold the whole network")
     return TabularModel(fitted.transform, net, fitted.objective), training
 
 
@@ -279,16 +283,22 @@ def _line(point: CurvePoint) -> curve.CurvePoint:
     )
 
 
-def _native_parameters(model: TabularModel, training: Training) -> dict[str, str]:
+def _native_parameters(
+    model: TabularModel, training: TrainingState, config: NeuralParameters
+) -> dict[str, str]:
     """The settings that torch really got, in words."""
+    recipe = find_network(config).recipe
+    has_muon = any(learns_by_muon(name, config, recipe) for name, _ in model.net.named_parameters())
+    kept = training.best if config.patience else training.curve[-1]
+    assert kept is not None
     return {
         "network": " ".join(str(model.net).split()),
         "num_parameters": str(sum(parameter.numel() for parameter in model.net.parameters())),
         "num_inputs": str(model.transform.num_outputs),
         "num_knots": str(model.transform.knots_FQ.shape[1]),
-        "optimizer": training.optimizer,
+        "optimizer": "AdamW (fused)" + (", Muon" if has_muon else ""),
         "epochs_run": str(len(training.curve)),
-        "kept_epoch": str(training.kept_epoch),
+        "kept_epoch": str(kept.epoch),
     }
 
 
