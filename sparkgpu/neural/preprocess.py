@@ -47,24 +47,29 @@ class NumericTransform(nn.Module):
     def fit_blocks(cls, blocks: Iterable[Tensor], rows: int, *, generator: torch.Generator) -> Self:
         """Fit on `rows` training rows that come in blocks (B, F); no block is kept."""
         chosen_S = torch.randperm(rows, generator=generator)[:_SAMPLE_ROWS].sort().values
-        ranges: _Ranges | None = None
-        raw_SF = torch.empty(0)
+        raw_SF: Tensor | None = None
         first = 0
         for raw_BF in blocks:
-            if ranges is None:
-                ranges, raw_SF = _Ranges(raw_BF), raw_BF.new_empty((len(chosen_S), raw_BF.shape[1]))
-            ranges.add(raw_BF)
+            if raw_SF is None:
+                raw_SF = raw_BF.new_empty((len(chosen_S), raw_BF.shape[1]))
+                low_F = raw_BF.new_full((raw_BF.shape[1],), torch.inf)
+                high_F, missing_F = -low_F, torch.zeros_like(low_F, dtype=torch.bool)
+            if len(raw_BF):
+                low_F = torch.minimum(low_F, raw_BF.nan_to_num(nan=torch.inf, posinf=torch.inf).amin(0))
+                high_F = torch.maximum(high_F, raw_BF.nan_to_num(nan=-torch.inf, neginf=-torch.inf).amax(0))
+                missing_F |= raw_BF.isnan().any(0)
             begin, end = torch.searchsorted(chosen_S, torch.tensor([first, first + len(raw_BF)])).tolist()
             raw_SF[begin:end] = raw_BF.index_select(0, (chosen_S[begin:end] - first).to(raw_BF.device))
             first += len(raw_BF)
-        assert ranges is not None and first == rows
+        assert raw_SF is not None and first == rows
         raw_SF.clamp_(-_MOST, _MOST)
-        low_F, high_F, missing_F = ranges.found()
         knots = max(min(rows // _ROWS_PER_KNOT, _MOST_KNOTS), 10)
         parts = [_knots(raw_SF[:, column], knots) for column in range(raw_SF.shape[1])]
         knots_FQ = torch.stack(parts) if parts else raw_SF.new_zeros((0, knots))
         # The sample may miss the extremes, or the only other value of a nearly constant column.
-        knots_FQ[:, 0], knots_FQ[:, -1] = low_F, high_F
+        is_empty_F = low_F > high_F
+        knots_FQ[:, 0] = low_F.masked_fill(is_empty_F, 0.0).clamp(-_MOST, _MOST)
+        knots_FQ[:, -1] = high_F.masked_fill(is_empty_F, 0.0).clamp(-_MOST, _MOST)
         return cls(knots_FQ, missing_F.nonzero().flatten())
 
     @property
@@ -158,29 +163,6 @@ def bend(x_FB: Tensor, middle_F: Tensor, unit_F: Tensor) -> Tensor:
     x_FB = x_FB.clamp(-_FAR, _FAR)  # beyond it the result is 3, and the square would overflow
     bent_FB: Tensor = x_FB / torch.sqrt(1.0 + torch.square(x_FB / 3))
     return bent_FB
-
-
-class _Ranges:
-    """For each column its least and greatest value (0 if there is none) and whether any value is missing."""
-
-    def __init__(self, like_BF: Tensor) -> None:
-        self._low_F = like_BF.new_full((like_BF.shape[1],), float("inf"))
-        self._high_F = -self._low_F
-        self._missing_F = torch.zeros_like(self._low_F, dtype=torch.bool)
-
-    def add(self, raw_BF: Tensor) -> None:
-        infinity = float("inf")
-        if len(raw_BF):
-            self._low_F = torch.minimum(self._low_F, raw_BF.nan_to_num(nan=infinity, posinf=infinity).amin(0))
-            self._high_F = torch.maximum(
-                self._high_F, raw_BF.nan_to_num(nan=-infinity, neginf=-infinity).amax(0)
-            )
-            self._missing_F |= raw_BF.isnan().any(0)
-
-    def found(self) -> tuple[Tensor, Tensor, Tensor]:
-        empty_F = self._low_F > self._high_F
-        low_F, high_F = self._low_F.masked_fill(empty_F, 0.0), self._high_F.masked_fill(empty_F, 0.0)
-        return low_F.clamp(-_MOST, _MOST), high_F.clamp(-_MOST, _MOST), self._missing_F
 
 
 def _knots(raw_S: Tensor, knots: int) -> Tensor:

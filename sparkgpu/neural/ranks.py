@@ -25,14 +25,13 @@ from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import SparkgpuError
 from sparkgpu.core.host.processes import die_with_parent
 from sparkgpu.core.plan.devices import ways
-from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.neural.engine import usable_device
 from sparkgpu.neural.launchers.gang import RECORD, REFUSED, SMALLER, read_trial
-from sparkgpu.neural.launchers.heartbeat import Heartbeat, done_file, error_file
+from sparkgpu.neural.launchers.heartbeat import Heartbeat, rank_file
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.memory import NeedsSmallerBatches
 from sparkgpu.neural.training.precision import agreed, choose_precision
@@ -43,13 +42,7 @@ _MEETING_S = 60.0
 _WAIT_LONGER_S = 15.0  # than the gang's own limit, so that the gang can name the hung rank first
 
 
-def join(
-    config: NeuralConfig,
-    device: torch.device,
-    store: Store,
-    rank: int,
-    world_size: int,
-) -> None:
+def join(config: NeuralConfig, device: torch.device, store: Store, rank: int, world_size: int) -> None:
     """Make this process a rank of the default group: NCCL on GPUs, gloo on CPUs."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -93,7 +86,7 @@ def main() -> None:
     heartbeat = Heartbeat(attempt, rank)
     try:
         _run(RunPaths(root=arguments.run_dir), attempt, heartbeat, by_agent=arguments.meet == "agent")
-        write_text(done_file(attempt, rank), "")
+        write_text(rank_file(attempt, rank, "done"), "")
     except SparkgpuError as error:
         traceback.print_exc()
         write_json(attempt.parent / REFUSED, {"kind": error.kind, "message": str(error)})
@@ -103,7 +96,7 @@ def main() -> None:
             write_json(attempt.parent / SMALLER, {"micro_rows": error.micro_rows, "note": error.note})
         lines = str(error).strip().splitlines()
         write_json(
-            error_file(attempt, rank),
+            rank_file(attempt, rank, "error.json"),
             {"message": f"{type(error).__name__}: {lines[0] if lines else 'no message'}", "at": time.time()},
         )
         _leave(1)
@@ -129,6 +122,11 @@ def _run(paths: RunPaths, attempt: Path, heartbeat: Heartbeat, *, by_agent: bool
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = heartbeat.beat
     strategy.slow_work = heartbeat.slow_work
+    own = paths.lane(lane.index)
+    events = EventWriter(own.events("neural"), own.phases("neural"))
+    if not strategy.leads:  # only the leading rank reports for all
+        name = f"rank-{os.environ['RANK']}"
+        events = EventWriter(attempt / f"{name}.events.jsonl", attempt / f"{name}.phases.json")
     record = run_rank(
         Trial(
             spec=spec,
@@ -136,7 +134,7 @@ def _run(paths: RunPaths, attempt: Path, heartbeat: Heartbeat, *, by_agent: bool
             schema=read_schema(paths),
             run=paths,
             lane=lane,
-            events=_events(paths, lane, attempt, leads=strategy.leads),
+            events=events,
             scratch=attempt.parent,
             beside_bytes=asked.beside_bytes,
             may_wait=asked.may_wait,
@@ -156,15 +154,6 @@ def _store(attempt: Path, world_size: int, *, by_agent: bool) -> Store:
         return dist.FileStore(str(attempt / "store"), world_size)  # type: ignore[attr-defined]
     found: tuple[Store, int, int] = next(rendezvous("env://", timeout=timedelta(seconds=_MEETING_S)))
     return found[0]
-
-
-def _events(paths: RunPaths, lane: LanePlan, attempt: Path, *, leads: bool) -> EventWriter:
-    """Where this rank reports: the leading rank to the lane's files, the others to their own folder."""
-    own = paths.lane(lane.index)
-    if leads:
-        return EventWriter(own.events("neural"), own.phases("neural"))
-    name = f"rank-{os.environ['RANK']}"
-    return EventWriter(attempt / f"{name}.events.jsonl", attempt / f"{name}.phases.json")
 
 
 def _leave(status: int) -> None:

@@ -164,7 +164,11 @@ def test_a_gang_of_which_one_rank_runs_out_of_memory_starts_again_with_less(
         assert "out of memory in the validation of epoch 1: micro-batches of " in notes
 
 
-def test_what_an_attempt_on_a_cluster_found_out_is_there_for_the_next_one(tmp_path: Path) -> None:
+def test_what_an_attempt_on_a_cluster_found_out_is_there_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "RESTART_S", 0.0)
+
     class Distributor:
         num_processes = 1
 

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparkgpu.core.config.parameters import NeuralParameters
-from sparkgpu.core.errors import SparkgpuError, TrialError, error_of_kind
+from sparkgpu.core.errors import TrialError, error_of_kind
 from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import Record, read_json, read_record, write_json
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.words import counted
-from sparkgpu.neural.launchers.heartbeat import done_file, ended_file, error_file, read_sign
+from sparkgpu.neural.launchers.heartbeat import rank_file, read_sign
 from sparkgpu.trials.engine import NeuralTrial
 
 _TRIAL, RECORD, REFUSED = "trial.json", "record.json", "refused.json"
@@ -71,7 +71,8 @@ def train_in_attempts(
         place.mkdir()
         lost = attempt(place)
         if (refused := folder / REFUSED).exists():  # another attempt would only repeat it
-            raise _error(refused)
+            found = read_json(refused)
+            raise error_of_kind(found["kind"], found["message"])
         lost = lost or loss(place, num_ranks, logs)
         if lost is None:
             break
@@ -115,11 +116,11 @@ def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
     At fault is a rank without a written reason; else the one with the earliest reason; else one that never
     started. Those that were asked to end only follow another one, and so may those that failed.
     """
-    lost = [rank for rank in range(num_ranks) if not done_file(attempt, rank).exists()]
+    lost = [rank for rank in range(num_ranks) if not rank_file(attempt, rank, "done").exists()]
     if not lost:
         return None
     absent = [rank for rank in lost if read_sign(attempt, rank) is None]
-    errors = {rank: error_file(attempt, rank) for rank in lost}
+    errors = {rank: rank_file(attempt, rank, "error.json") for rank in lost}
     found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
     explained = {*absent, *found, *(rank for rank in lost if _was_asked_to_end(attempt, rank))}
     # Without the killed rank, the others fail or are ended.
@@ -146,10 +147,5 @@ def last_line(log: Path) -> str:
 
 
 def _was_asked_to_end(attempt: Path, rank: int) -> bool:
-    file = ended_file(attempt, rank)
+    file = rank_file(attempt, rank, "ended")
     return file.exists() and file.stat().st_size > 0
-
-
-def _error(refused: Path) -> SparkgpuError:
-    found = read_json(refused)
-    return error_of_kind(found["kind"], found["message"])

@@ -18,9 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 STACK_SIGNAL = signal.SIGUSR2
 
+Kind = Literal["heartbeat", "stack", "done", "error.json", "ended"]
 _LAYOUT = struct.Struct("<qqqd")  # process, whether it trains, beats, time of the last one
 
 
@@ -42,13 +44,13 @@ class Heartbeat:
 
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        with heartbeat_file(folder, rank).open("w+b") as file:
+        with rank_file(folder, rank, "heartbeat").open("w+b") as file:
             file.truncate(_LAYOUT.size)
             self._memory = mmap.mmap(file.fileno(), _LAYOUT.size)
         self._is_training, self._beats = False, 0
-        self._stacks = stack_file(folder, rank).open("w", encoding="utf-8")
+        self._stacks = rank_file(folder, rank, "stack").open("w", encoding="utf-8")
         faulthandler.register(STACK_SIGNAL, file=self._stacks, all_threads=False)
-        self._last_stack = ended_file(folder, rank).open("w", encoding="utf-8")
+        self._last_stack = rank_file(folder, rank, "ended").open("w", encoding="utf-8")
         faulthandler.register(signal.SIGTERM, file=self._last_stack, all_threads=False, chain=True)
         self.beat()
 
@@ -77,7 +79,7 @@ class Heartbeat:
 def read_sign(folder: Path, rank: int) -> Sign | None:
     """A rank's latest sign of life; None before the first."""
     try:
-        data = heartbeat_file(folder, rank).read_bytes()
+        data = rank_file(folder, rank, "heartbeat").read_bytes()
     except FileNotFoundError:
         return None
     if len(data) < _LAYOUT.size or not any(data):
@@ -86,24 +88,6 @@ def read_sign(folder: Path, rank: int) -> Sign | None:
     return Sign(process=process, is_training=bool(is_training), beats=beats, at=at)
 
 
-def heartbeat_file(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.heartbeat"
-
-
-def done_file(folder: Path, rank: int) -> Path:
-    """Is there after the rank has succeeded."""
-    return folder / f"rank-{rank}.done"
-
-
-def error_file(folder: Path, rank: int) -> Path:
-    """Why the rank failed, and when."""
-    return folder / f"rank-{rank}.error.json"
-
-
-def ended_file(folder: Path, rank: int) -> Path:
-    """Holds the rank's stack after the rank was asked to end; empty before."""
-    return folder / f"rank-{rank}.ended"
-
-
-def stack_file(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.stack"
+def rank_file(folder: Path, rank: int, kind: Kind) -> Path:
+    """`done` is there after success, `error.json` after a failure; `ended` has a stack once asked to end."""
+    return folder / f"rank-{rank}.{kind}"

@@ -22,7 +22,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.neural.launchers.gang import last_output, rank_arguments, train_in_attempts
-from sparkgpu.neural.launchers.heartbeat import STACK_SIGNAL, Sign, done_file, read_sign, stack_file
+from sparkgpu.neural.launchers.heartbeat import STACK_SIGNAL, Sign, rank_file, read_sign
 from sparkgpu.trials.engine import NeuralTrial
 
 _LOOK_EVERY_S = 0.1
@@ -92,7 +92,8 @@ class _Watcher(threading.Thread):
             self._look()
 
     def _look(self) -> None:
-        missing = [rank for rank in range(self._num_ranks) if not done_file(self._folder, rank).exists()]
+        ranks = range(self._num_ranks)
+        missing = [rank for rank in ranks if not rank_file(self._folder, rank, "done").exists()]
         signs = {rank: sign for rank in missing if (sign := read_sign(self._folder, rank)) is not None}
         now = time.monotonic()
         if not signs or any(now - sign.at < self._patience_s(sign) for sign in signs.values()):
@@ -112,7 +113,7 @@ class _Watcher(threading.Thread):
 
     def _hung(self, signs: Mapping[int, Sign]) -> tuple[int, str]:
         """The rank that does not wait for another one, and what it is doing."""
-        stacks = {rank: stack_file(self._folder, rank) for rank in signs}
+        stacks = {rank: rank_file(self._folder, rank, "stack") for rank in signs}
         sizes = {rank: stack.stat().st_size for rank, stack in stacks.items()}
         for sign in signs.values():
             with suppress(ProcessLookupError):

@@ -63,9 +63,6 @@ class ScaledOneHot(nn.Module):
     is_sign_D: Tensor
     middle_D: Tensor
     unit_D: Tensor
-    hit_D: Tensor
-    miss_D: Tensor
-    second_D: Tensor
 
     def __init__(self, num_levels: Sequence[int]) -> None:
         super().__init__()
@@ -81,38 +78,19 @@ class ScaledOneHot(nn.Module):
         self.register_buffer("is_sign_D", torch.tensor(are_signs), persistent=False)
         self.register_buffer("middle_D", torch.zeros(self.num_outputs))
         self.register_buffer("unit_D", torch.ones(self.num_outputs))
-        self.register_buffer("hit_D", torch.empty(self.num_outputs), persistent=False)
-        self.register_buffer("miss_D", torch.empty(self.num_outputs), persistent=False)
-        self.register_buffer("second_D", torch.empty(self.num_outputs), persistent=False)
-        self._has_signs = any(are_signs)
-        self._look_up()
-        self.register_load_state_dict_post_hook(_look_up_again)  # type: ignore[no-untyped-call]
 
     def fit(self, codes_BK: Tensor) -> None:
         """Take medians and quartiles from these rows."""
-        codes_BD = codes_BK.index_select(1, self.columns_D)
-        numbers_BD = (codes_BD == self.codes_D).float() - (self.is_sign_D & (codes_BD == 1)).float()
-        middle_D, unit_D = middle_and_unit(numbers_BD.t())
+        middle_D, unit_D = middle_and_unit(self._numbers(codes_BK).t())
         self.middle_D.copy_(middle_D)
         self.unit_D.copy_(unit_D)
-        self._look_up()
 
     def forward(self, codes_BK: Tensor) -> Tensor:
+        return bend(self._numbers(codes_BK).t(), self.middle_D, self.unit_D).t()
+
+    def _numbers(self, codes_BK: Tensor) -> Tensor:
         codes_BD = codes_BK.index_select(1, self.columns_D)
-        other_BD = torch.where(codes_BD == 1, self.second_D, self.miss_D) if self._has_signs else self.miss_D
-        return torch.where(codes_BD == self.codes_D, self.hit_D, other_BD)
-
-    def _look_up(self) -> None:
-        """Bend the few values that a number can have: at its level, at none, and at the second of two."""
-        for out_D, value in ((self.hit_D, 1.0), (self.miss_D, 0.0), (self.second_D, -1.0)):
-            value_D1 = torch.full_like(self.middle_D, value).unsqueeze(1)
-            out_D.copy_(bend(value_D1, self.middle_D, self.unit_D).squeeze(1))
-        self.second_D.copy_(torch.where(self.is_sign_D, self.second_D, self.miss_D))
-
-
-def _look_up_again(module: nn.Module, _: object) -> None:
-    assert isinstance(module, ScaledOneHot)
-    module._look_up()
+        return (codes_BD == self.codes_D).float() - (self.is_sign_D & (codes_BD == 1)).float()
 
 
 class Scale(nn.Module):

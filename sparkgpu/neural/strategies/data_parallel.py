@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -111,17 +110,6 @@ class Distributed(Strategy):
     def copies(self, parameter: nn.Parameter) -> int:
         """The number of ranks that hold each element of a parameter."""
         return self.num_ranks
-
-    def snapshot(self) -> dict[str, Tensor]:
-        from torch.distributed.checkpoint.state_dict import get_model_state_dict
-
-        found: dict[str, Any] = get_model_state_dict(self.net)
-        return {name: value.detach().clone() for name, value in found.items()}
-
-    def restore(self, weights: dict[str, Tensor]) -> None:
-        from torch.distributed.checkpoint.state_dict import set_model_state_dict
-
-        set_model_state_dict(self.net, dict(weights))
 
 
 class DistributedDataParallel(Distributed):

@@ -31,6 +31,11 @@ class Sharded(Distributed):
         pairs = zip(value.placements, value.device_mesh.shape, strict=True)
         return self.num_ranks // math.prod(size for kind, size in pairs if not isinstance(kind, Replicate))
 
+    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
+        if isinstance(self.module, FSDPModule):
+            self.module.set_requires_gradient_sync(last)
+        return super().backward(batch, place, last=last)
+
     def gather(self) -> dict[str, Tensor]:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         found: dict[str, Any] = get_model_state_dict(self.module, options=options)
@@ -51,11 +56,6 @@ class FullyShardedDataParallel(Sharded):
     def _placed(self, net: TabularNet) -> nn.Module:
         # Block by block from the host to the device, which never holds the whole network.
         return shard(net, init_device_mesh(self.device.type, (self.num_ranks,)))
-
-    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
-        assert isinstance(self.module, FSDPModule)
-        self.module.set_requires_gradient_sync(last)
-        return super().backward(batch, place, last=last)
 
 
 def shard(net: TabularNet, mesh: DeviceMesh) -> TabularNet:

@@ -7,9 +7,8 @@ them are never gathered. Embedding tables are cut by rows. Small parameters stay
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -18,13 +17,12 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from sparkgpu.neural.nets.dropout import Place, dropouts
+from sparkgpu.neural.nets.dropout import dropouts
 from sparkgpu.neural.nets.inputs import CategoryEmbeddings
 from sparkgpu.neural.nets.mlp import MLPBlock
 from sparkgpu.neural.nets.network import Members, TabularNet
 from sparkgpu.neural.nets.resnet import ResidualBlock
 from sparkgpu.neural.nets.tabm import FirstBlock
-from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace
 from sparkgpu.neural.strategies.sharded import Sharded, shard
 
@@ -51,11 +49,6 @@ class TensorParallel(Sharded):
         cut(net, self._mesh["tp"])  # which moves each rank's part to its device
         net.to(self.device)
         return net if self.data_size == 1 else shard(net, self._mesh["dp"])
-
-    def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
-        if isinstance(self.module, FSDPModule):
-            self.module.set_requires_gradient_sync(last)
-        return super().backward(batch, place, last=last)
 
     def step(self, optimizer: torch.optim.Optimizer, most_norm: float | None) -> None:
         for parameter in self.parameters():

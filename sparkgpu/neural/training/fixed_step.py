@@ -24,7 +24,7 @@ from sparkgpu.neural.nets.dropout import Dropout, HeldMask, Place, dropouts
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.memory import is_out_of_memory, release
-from sparkgpu.neural.training.optimizer import HeldRates, Optimizer, Recipe, rates
+from sparkgpu.neural.training.optimizer import HeldRates, Optimizer, Recipe, set_progress
 
 _WARM_STEPS = 3  # libraries find their algorithms and take their memory before anything is captured
 _COPIES = 3  # of weights and moments while the first repetition is compared
@@ -90,7 +90,7 @@ class FixedStep:
         self._seed = seed
         self._total = total
         self._graph = graph
-        self._rates = HeldRates(optimizer.param_groups, recipe, strategy.device)
+        self._rates = HeldRates(optimizer.param_groups, strategy.device)
         self._masks: list[tuple[Dropout, HeldMask]] = [
             (module, HeldMask()) for module in dropouts(strategy.module) if module.drops
         ]
@@ -148,7 +148,8 @@ class FixedStep:
             self._rows = batch.copied()
         else:
             self._rows.overwrite(batch)
-        self._rates.set(*rates(self._config, self._recipe, done))
+        set_progress(self._optimizer, self._config, self._recipe, done)
+        self._rates.set(self._optimizer.param_groups)
         if self._recipe.dropout is not None:
             self._strategy.scale_dropout(self._recipe.dropout(done))
         self._draw(step)
@@ -182,8 +183,12 @@ class FixedStep:
         changed += [value for state in self._optimizer.state.values() for value in state.values()]
         before = _copies(changed)
         try:
-            rate, decay = rates(self._config, self._recipe, done)
-            self._rates.set(rate / 2, decay * 2)
+            self._rates.set(
+                [
+                    {"lr": group["lr"] / 2, "weight_decay": group["weight_decay"] * 2}
+                    for group in self._optimizer.param_groups
+                ]
+            )
             self._draw(step + 1)
             self._rows.overwrite(batch.rolled())
             self._graph.warm(work)

@@ -62,41 +62,32 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 class HeldRates:
-    """Learning rates and weight decays in a device's memory, from which a captured step reads them.
+    """Learning rate and weight decay of each group in a device's memory, where a captured step reads them.
 
     A capture holds the numbers that Python gives to a kernel, and would repeat those of its first step.
-    R groups of parameters.
     """
 
-    def __init__(self, groups: Sequence[dict[str, Any]], recipe: Recipe, device: torch.device) -> None:
-        self._decay_varies = recipe.weight_decay is not None
-        self._rate, self._decay = (torch.zeros((), device=device) for _ in range(2))
-        self._rate_factor_R, self._decay_factor_R = (
-            torch.tensor([group[f"{name}_factor"] for group in groups], device=device)
-            for name in ("learning_rate", "weight_decay")
-        )
+    def __init__(self, groups: Sequence[dict[str, Any]], device: torch.device) -> None:
+        self._held = [{key: torch.zeros((), device=device) for key in ("lr", "weight_decay")} for _ in groups]
 
-    def set(self, rate: float, decay: float) -> None:
+    def set(self, groups: Sequence[dict[str, Any]]) -> None:
         """For the next step. The device gets them as arguments of a kernel, so nothing waits for it."""
-        self._rate.fill_(rate)
-        self._decay.fill_(decay)
+        for held, group in zip(self._held, groups, strict=True):
+            for key, value in held.items():
+                value.fill_(group[key])
 
     def of(self, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The groups with rates on the device.
 
-        The fused kernel of AdamW takes no weight decay from there, so one that changes is `decayed`, a share
-        to take off each parameter before the step.
+        The fused kernel of AdamW takes no weight decay from there, so the share to take off each parameter
+        before the step is `decayed`.
         """
-        rate_R = self._rate * self._rate_factor_R
-        asked = [{**group, "lr": rate_R[i], "capturable": True} for i, group in enumerate(groups)]
-        if self._decay_varies:
-            decay_R = self._decay * self._decay_factor_R
-            decayed_R = rate_R * decay_R
-            for i, group in enumerate(asked):
-                if group["muon"]:
-                    group["weight_decay"] = decay_R[i]
-                elif group["weight_decay_factor"]:
-                    group |= {"weight_decay": 0.0, "decayed": decayed_R[i]}
+        asked = [
+            {**group, **held, "capturable": True} for group, held in zip(groups, self._held, strict=True)
+        ]
+        for group in asked:
+            if not group["muon"]:
+                group |= {"weight_decay": 0.0, "decayed": group["lr"] * group["weight_decay"]}
         return asked
 
 
@@ -187,17 +178,12 @@ def _allocate(optimizer: torch.optim.AdamW) -> None:
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
 
 
-def rates(config: NeuralParameters, recipe: Recipe, done: float) -> tuple[float, float]:
-    """The learning rate and the weight decay, before the factors of the groups."""
-    decay = config.weight_decay * (recipe.weight_decay(done) if recipe.weight_decay is not None else 1.0)
-    return config.learning_rate * SCHEDULES[config.schedule](done), decay
-
-
 def set_progress(
     optimizer: torch.optim.Optimizer, config: NeuralParameters, recipe: Recipe, done: float
 ) -> None:
     """Set learning rates and weight decays for a step at share `done` of the training."""
-    rate, decay = rates(config, recipe, done)
+    rate = config.learning_rate * SCHEDULES[config.schedule](done)
+    decay = config.weight_decay * (recipe.weight_decay(done) if recipe.weight_decay is not None else 1.0)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["learning_rate_factor"]
         group["weight_decay"] = decay * group["weight_decay_factor"]

@@ -7,7 +7,7 @@ passes of training and, on a CPU, to the products inside a step of Muon.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -36,22 +36,14 @@ class Precision:
             return "float32" + (", TF32 matrix products" if self.tf32 else "")
         return f"{str(self.dtype).removeprefix('torch.')} autocast, float32 weights"
 
-    @contextmanager
-    def autocast(self) -> Iterator[None]:
+    def autocast(self) -> AbstractContextManager[object]:
         """The context for forward passes of training."""
-        if self.dtype is None:
-            yield
-            return
-        with torch.autocast(self.device_type, dtype=self.dtype):
-            yield
+        return nullcontext() if self.dtype is None else torch.autocast(self.device_type, dtype=self.dtype)
 
     @contextmanager
     def passes(self) -> Iterator[None]:
         """The context of forward and backward passes of training, outside of which no product is in TF32."""
-        if not self.tf32:
-            yield
-            return
-        _allow_tf32(True)
+        _allow_tf32(self.tf32)
         try:
             yield
         finally:
