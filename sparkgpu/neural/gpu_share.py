@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 
 import torch
 import torch.distributed as dist
@@ -13,9 +13,12 @@ from sparkgpu.core.plan.gpu_memory import network_budget
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.memory_plan import plan_memory
 from sparkgpu.neural.model import TabularModel
-from sparkgpu.neural.nets.network import find_network
+from sparkgpu.neural.nets.network import TabularNet, find_network
+from sparkgpu.neural.rows.fitted import FittedRows
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.fixed_step import reason_against
+from sparkgpu.trials.engine import NeuralTrial
+from sparkgpu.trials.turns import wait_for_trees
 
 _LEAST_ROWS = 32
 """If the trees leave less than micro-batches of so many rows, the network waits for their end."""
@@ -39,30 +42,25 @@ class Card:
         self.notes: list[str] = []
 
     def plan_for(
-        self,
-        model: TabularModel,
-        num_codes: int,
-        config: NeuralParameters,
-        strategy: Strategy,
-        *,
-        table_bytes: int,
-        evaluated_rows: int,
-        wait: Callable[[], None] | None,
-    ) -> MemoryRecord:
-        """Plan, and hold torch to the budget. Where the trees leave too little, `wait` for their end first.
+        self, trial: NeuralTrial, fitted: FittedRows, strategy: Strategy, net: TabularNet
+    ) -> NeuralParameters:
+        """The parameters with micro-batches that fit. `strategy` gets its chunks, and torch its limit.
 
-        Raises `TrialError` if the network does not fit the card alone, or if nobody tells when the trees end.
+        Where the trees leave too little, it waits for their end first. Raises `TrialError` if the network
+        does not fit the card alone, or if nobody tells when the trees end.
         """
+        config = trial.parameters
+        model = TabularModel(copy.deepcopy(fitted.transform).cpu(), net, fitted.objective)
 
         def planned() -> MemoryRecord:
             return plan_memory(
                 model,
-                num_codes,
+                len(fitted.shape.num_levels),
                 config,
                 find_network(config).recipe,
                 dtype=strategy.precision.dtype,
-                table_bytes=table_bytes,
-                evaluated_rows=evaluated_rows,
+                table_bytes=fitted.bytes_on_device(),
+                evaluated_rows=max(len(fitted.valid), trial.schema.splits["test"]),
                 budget_bytes=self.budget_bytes,
                 beside_bytes=self.beside_bytes,
                 shards=strategy.shards,
@@ -77,9 +75,9 @@ class Card:
             plan = None
         least = min(_LEAST_ROWS, config.micro_batch_size)
         if self.beside_bytes and self._any(strategy, plan is None or plan.micro_rows < least):
-            if wait is None:
+            if not trial.may_wait:
                 raise TrialError(_NO_ROOM)
-            wait()
+            wait_for_trees(trial.run, trial.spec.gang, trial.events, strategy.beat)
             self.notes.append("trained after the trees: the GPU's memory does not hold both at once")
             self.beside_bytes, self.budget_bytes = 0, network_budget(self._total, 0)
             plan = planned()
@@ -91,10 +89,10 @@ class Card:
             plan = plan.model_copy(update={"micro_rows": int(rows)})
         torch.cuda.set_per_process_memory_fraction(min(self.budget_bytes / self._total, 1.0), self._device)
         self.plan = plan
-        return plan
+        strategy.eval_rows = plan.eval_rows
+        return config.model_copy(update={"micro_batch_size": plan.micro_rows})
 
     def _any(self, strategy: Strategy, here: bool) -> bool:
-        """Whether it is so on any rank."""
         if strategy.num_ranks == 1:
             return here
         found = torch.tensor(int(here), device=self._device)

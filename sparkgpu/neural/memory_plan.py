@@ -1,9 +1,8 @@
 """What a network will take on a GPU, found out before it trains, and the micro-batches that follow from it.
 
-A copy of the network without memory (torch's fake tensors) takes one step and evaluates one chunk; what its
-tensors would take is counted. So every architecture, those of other packages included, is measured and not
-guessed. torch's allocator rounds each tensor up to 512 bytes, and so does the count. Fake tensors, and the
-dictionaries of a module's tensors, stand behind an underscore in torch; read in 2.13.
+A copy of the network without memory (torch's fake tensors) takes one step and evaluates one chunk, and what
+its tensors would take is counted, rounded up to 512 bytes each as torch's allocator does. Fake tensors, and
+the dictionaries of a module's tensors, stand behind an underscore in torch; read in 2.13.
 
 B rows of a micro-batch or a chunk.
 """
@@ -56,8 +55,8 @@ def plan_memory(
     `num_codes` is the number of its categorical columns, `dtype` that of autocast (None: float32).
     `table_bytes` are the rows that stay there, `evaluated_rows` is the largest number to evaluate, and
     `beside_bytes` are what others take. `shards` is the number of ranks over which weights and moments are
-    cut. If a step is to be captured (`captures`) and fits beside a
-    plain one, chunks leave it its memory, which it keeps. Raises `TrialError` if not even one row fits.
+    cut. If a step is to be captured (`captures`) and fits beside a plain one, chunks leave it its memory.
+    Raises `TrialError` if not even one row fits.
     """
     assert isinstance(model.net, TabularNet)
     shadow = _Shadow(model, num_codes, dtype)

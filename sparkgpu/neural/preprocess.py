@@ -1,7 +1,7 @@
 """The numeric transforms of the networks, in torch: by a column's quantiles, or by its median and spread.
 
-A transform is a module, so it is saved with the network and runs on its device. Training applies it once to
-the whole table; a model in use applies it to raw values. It is fitted on training rows only.
+Training applies a transform once to the whole table; a model in use applies it to raw values. It is fitted
+on training rows only.
 
 N rows (B of a batch, S of a sample), F numeric columns, M columns with missing values in training,
 G = F + M columns out, Q knots.
@@ -92,7 +92,7 @@ class NumericTransform(nn.Module):
         return z_BG
 
     def _scaled(self, raw_FB: Tensor) -> Tensor:
-        """The columns (F, B) on the common scale, in new memory; any value may replace NaN."""
+        """In new memory; any value may replace NaN."""
         raise NotImplementedError
 
     def transform(self, raw_NF: Tensor, *, in_place: bool = False) -> Tensor:

@@ -57,7 +57,7 @@ def join(config: NeuralConfig, device: torch.device, store: Store, rank: int, wo
 
 
 def make_strategy(name: str, config: NeuralParameters, device: torch.device, device_name: str) -> Strategy:
-    """The strategy of this rank; the default group is there where there are several."""
+    """The strategy of this rank, once the default group is there."""
     copies, _ = ways(config, name, dist.get_world_size() if dist.is_initialized() else 1)
     place = RankPlace(
         device=device,

@@ -11,14 +11,10 @@ import numpy as np
 import pytest
 import torch
 from gangs import gang
-from planted import fit, made_trial, plant
+from planted import fit, plant
 from torch import Tensor
 
 from sparkgpu.core.errors import TrialError
-from sparkgpu.core.plan.trials import TrialSpec
-from sparkgpu.core.rundir.files import read_json, write_json
-from sparkgpu.lanes.cluster import ranks
-from sparkgpu.neural.launchers.gang import SMALLER
 from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.training import memory, muon, train
 
@@ -162,40 +158,6 @@ def test_a_gang_of_which_one_rank_runs_out_of_memory_starts_again_with_less(
         assert found.record.device_proof["num_ranks"] == 2
     elif validated < 10_000:
         assert "out of memory in the validation of epoch 1: micro-batches of " in notes
-
-
-def test_what_an_attempt_on_a_cluster_found_out_is_there_for_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranks, "RESTART_S", 0.0)
-
-    class Distributor:
-        num_processes = 1
-
-        def __init__(self) -> None:
-            self.seen: list[bool] = []
-
-        def run(self, work: object, arguments: list[str], logs: str) -> None:
-            attempt = Path(arguments[arguments.index("--attempt") + 1])
-            folder = attempt.parent
-            self.seen.append((folder / SMALLER).exists())
-            if len(self.seen) == 1:
-                write_json(folder / SMALLER, {"micro_rows": 16, "note": "out of memory"})
-                write_json(attempt / "rank-0.error.json", {"message": "NeedsSmallerBatches", "at": 0.0})
-            else:
-                assert read_json(folder / SMALLER)["micro_rows"] == 16
-                (attempt / "rank-0.done").touch()
-                write_json(folder / "record.json", read_json(tmp_path / "record.json"))
-
-    paths, schema = plant(tmp_path / "run", "binary", rows=100)
-    record = fit(paths, schema, epochs=1).record
-    write_json(tmp_path / "record.json", record)
-    stand_in = Distributor()
-    spec = TrialSpec(name="neural-s7", model="neural", engine="torch", seed=7, fold=None, lane=0, gang=(0,))
-    trial = made_trial(paths, schema, spec, "cpu")
-    found = ranks.train_in_slots(stand_in, trial)  # type: ignore[arg-type]
-    assert stand_in.seen == [False, True]
-    assert found.notes[-1] == "out of memory"
 
 
 @pytest.mark.gpu

@@ -57,17 +57,6 @@ def test_each_layer_starts_with_outputs_that_vary_by_one_and_none_is_zero() -> N
     torch.testing.assert_close(outputs.std(dim=0, correction=0), torch.ones(SHAPE.num_outputs))
 
 
-def test_the_same_seed_starts_the_same_network() -> None:
-    found = []
-    for _ in range(2):
-        torch.manual_seed(1)
-        net = build_net(parameters(architecture="realmlp", hidden=(8,), dropout=0.1), SHAPE).eval()
-        with torch.no_grad():
-            start_realmlp(net, *rows())
-            found.append(net(*rows()))
-    assert torch.equal(*found)
-
-
 def test_the_last_epoch_with_the_fewest_errors_is_kept() -> None:
     def point(epoch: int, valid: float, error: float | None) -> CurvePoint:
         return CurvePoint(epoch=epoch, elapsed_s=0.0, train=0.0, valid=valid, error=error)

@@ -80,26 +80,6 @@ def test_a_rank_killed_on_the_second_machine_is_named_and_training_ends_with_the
         torch.testing.assert_close(weights(found)[name], value, atol=1e-5, rtol=0)
 
 
-@pytest.mark.slow
-def test_a_rank_lost_for_good_on_several_machines_ends_the_trial_with_its_name(
-    table: Table, launcher: None
-) -> None:
-    killer = kill_one(table, "all-lost", 1)
-    with pytest.raises(TrialError) as failed:
-        on_two(table, "all-lost", epochs=1000, max_restarts=0)
-    killer.join()
-    assert str(failed.value).startswith("all-lost: rank 1 of 4 was killed (out of memory?)")
-    assert 'Given up after 1 attempt with neural.strategy = "ddp" on 4 ranks of 2 machines' in str(
-        failed.value
-    )
-
-
-@pytest.mark.slow
-def test_a_network_that_diverges_on_several_machines_is_not_tried_again(table: Table, launcher: None) -> None:
-    with pytest.raises(TrialError, match="diverged: its log_loss is nan after epoch 1"):
-        on_two(table, "too-fast", learning_rate=1e30)
-
-
 def test_a_launcher_that_fails_is_quoted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LAUNCHER, "bash -c 'echo no such machine; exit 3'")
     with pytest.raises(TrialError, match=r"no rank started .* bash ended with status 3, .*no such machine"):

@@ -122,7 +122,10 @@ def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
     absent = [rank for rank in lost if read_sign(attempt, rank) is None]
     errors = {rank: rank_file(attempt, rank, "error.json") for rank in lost}
     found = {rank: read_json(file) for rank, file in errors.items() if file.exists()}
-    explained = {*absent, *found, *(rank for rank in lost if _was_asked_to_end(attempt, rank))}
+    ended = [
+        rank for rank in lost if (file := rank_file(attempt, rank, "ended")).exists() and file.stat().st_size
+    ]
+    explained = {*absent, *found, *ended}
     # Without the killed rank, the others fail or are ended.
     if silent := [rank for rank in lost if rank not in explained]:
         return f"rank {silent[0]} of {num_ranks} was killed (out of memory?){last_output(logs, silent[0])}"
@@ -137,15 +140,9 @@ def loss(attempt: Path, num_ranks: int, logs: Path) -> str | None:
 
 
 def last_output(logs: Path, rank: int) -> str:
-    """The last line that a rank wrote, if there is one."""
     return f"; {last_line(logs / f'rank-{rank}.log')}"
 
 
 def last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     return f"its last output: {lines[-1].strip()!r}" if lines else "it wrote nothing"
-
-
-def _was_asked_to_end(attempt: Path, rank: int) -> bool:
-    file = rank_file(attempt, rank, "ended")
-    return file.exists() and file.stat().st_size > 0

@@ -33,7 +33,7 @@ _WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\
 
 
 def train_locally(trial: NeuralTrial) -> FitRecord:
-    """Train with a rank for each device of the trial's gang, as `train_in_attempts` does."""
+    """Train with a rank for each device of the trial's gang."""
     spec, logs = trial.spec, trial.paths.rank_logs
     # Otherwise the agent would open its own store to the network for the ranks.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
@@ -108,7 +108,7 @@ class _Watcher(threading.Thread):
             os.kill(signs[rank].process, signal.SIGKILL)
 
     def _patience_s(self, sign: Sign) -> float:
-        """The longest time between two signs of life; reading and saving may take longer than a step."""
+        """Reading and saving may take longer than a step."""
         return self._timeout_s if sign.is_training else _WHOLE_TABLE * self._timeout_s
 
     def _hung(self, signs: Mapping[int, Sign]) -> tuple[int, str]:

@@ -1,9 +1,8 @@
 """Runs one trial as a gang of ranks on several machines, started by the launcher in the environment.
 
-In each attempt the launcher runs one torchrun on each machine; their agents find each other, start the ranks,
-and end all of them if one is lost. This process cannot see processes on other machines: the process group's
-timeout ends a rank that hangs, and the files of the ranks in the trial's folder show who was at fault. All
-machines must share that folder.
+In each attempt the launcher runs one torchrun on each machine. This process cannot see processes on other
+machines: the process group's timeout ends a rank that hangs, and the files of the ranks in the trial's
+folder, which all machines must share, show who was at fault.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NOT_FOR_OTHERS = ("TMPDIR", "CUDA_VISIBLE_DEVICES")
 
 
 def train_on_machines(trial: NeuralTrial) -> FitRecord:
-    """Train with the ranks of all machines of a batch job, as `train_in_attempts` does.
+    """Train with the ranks of all machines of a batch job.
 
     Raises `TrialError`, too, when the environment's launcher fails before any rank is there.
     """

@@ -1,9 +1,8 @@
 """Dropout whose masks depend only on the place of a row in training, not on the process that computes it.
 
-A row gets the same mask whether its batch is computed whole, in micro-batches, by several ranks, with a part
-of the layer on each rank, or again after a restart. Each process draws a mask for the whole batch from (seed,
-step, layer) and takes its own rows and columns of it. So every strategy equals `single`, and a resumed run
-equals one that never stopped. The price is that each rank draws the whole batch; `Dropout` keeps that cheap.
+Each process draws a mask for the whole batch from (seed, step, layer) and takes its own rows and columns of
+it. So micro-batches and every strategy equal `single`, and a resumed run equals one that never stopped. The
+price is that each rank draws the whole batch; `Dropout` keeps that cheap.
 
 B rows of this process, N rows of the batch, D width.
 """
@@ -37,10 +36,9 @@ def derived_seed(*parts: int) -> int:
 
 
 class HeldMask:
-    """What a dropout reads when its step is captured: draws, threshold and scale in memory that stays.
+    """What a dropout reads when its step is captured, since the capture holds addresses, not values.
 
-    The capture holds addresses, not values. So before each step `Dropout.draw` writes here what a step that
-    is not captured would have drawn.
+    Before each step `Dropout.draw` writes here what a step that is not captured would have drawn.
     """
 
     draws_NW: Tensor | None = None
@@ -76,7 +74,6 @@ class Dropout(nn.Module):
 
     @property
     def drops(self) -> bool:
-        """Whether it drops anything at its own rate."""
         return round(self.p * 256) > 0
 
     def extra_repr(self) -> str:
@@ -94,7 +91,9 @@ class Dropout(nn.Module):
             draws_NW = torch.empty((place.batch_rows, -(-width // 8)), dtype=torch.int64, device=x_BD.device)
             self._fill(draws_NW, place)
             if held is not None:
-                self._hold(held, draws_NW)
+                held.draws_NW, held.dropped = draws_NW, torch.empty((), dtype=torch.uint8, device=x_BD.device)
+                held.scale, held.zero = (torch.zeros((), device=x_BD.device) for _ in range(2))
+                self._set_share(held)
         else:
             draws_NW = held.draws_NW
         own_BW = draws_NW[place.first_row : place.first_row + len(x_BD)]
@@ -117,20 +116,17 @@ class Dropout(nn.Module):
         if held is not None and held.draws_NW is not None:
             self._fill(held.draws_NW, place)
             if held.share != self._dropped:
-                held.share = self._dropped
-                held.dropped.fill_(self._dropped)
-                held.scale.fill_(256 / (256 - self._dropped))
+                self._set_share(held)
 
     def _fill(self, draws_NW: Tensor, place: Place) -> None:
         generator = torch.Generator(draws_NW.device)
         generator.manual_seed(derived_seed(place.seed, place.step, self.layer))
         draws_NW.random_(-(2**63), None, generator=generator)
 
-    def _hold(self, held: HeldMask, draws_NW: Tensor) -> None:
-        held.draws_NW, held.share = draws_NW, self._dropped
-        held.dropped = torch.full((), self._dropped, dtype=torch.uint8, device=draws_NW.device)
-        held.zero = torch.zeros((), device=draws_NW.device)
-        held.scale = torch.full_like(held.zero, 256 / (256 - self._dropped))
+    def _set_share(self, held: HeldMask) -> None:
+        held.share = self._dropped
+        held.dropped.fill_(self._dropped)
+        held.scale.fill_(256 / (256 - self._dropped))
 
 
 def dropouts(net: nn.Module) -> list[Dropout]:

@@ -1,8 +1,7 @@
 """What every network is: an input, a sequence of blocks and an output, and how the trainer gets one.
 
-With these parts a network can be spread: a pipeline stage is a sequence of blocks, and sharding wraps block
-by block. A network takes numbers that are already on a common scale (`preprocess`) and codes from the table
-reader, -1 for missing. `objective` defines the meaning of its outputs.
+A network takes numbers that are already on a common scale (`preprocess`) and codes, -1 for missing.
+`objective` defines the meaning of its outputs.
 
 B rows, G numeric inputs, K categorical columns, D width, M members, C outputs, Q bin edges of a column.
 """
@@ -95,7 +94,6 @@ class Network:
 
 
 def find_network(parameters: NeuralParameters) -> Network:
-    """The network that the parameters name."""
     network: Network = NETWORKS.find(parameters.architecture).loaded()
     return network
 

@@ -1,11 +1,8 @@
 """TabM-mini (Gorishniy et al., "TabM", ICLR 2025): many predictions per row, numbers embedded.
 
-One network gives the predictions of M members. They share all weights except two: the factors of a member's
-inputs, and its output layer. It starts as a network of the authors' package ``tabm`` does from the same seed.
-The dropout is ours, so that a mask depends only on the place in training.
-
-The paper gives every level of a category its own input. Here a column with many levels is embedded, since a
-hundred thousand levels would make a hundred thousand inputs.
+Its M members share all weights except two: the factors of a member's inputs, and its output layer. It starts
+as a network of the authors' package ``tabm`` does from the same seed. Where the paper gives every level of a
+category its own input, a column with many levels is embedded here.
 
 B rows, G numeric inputs, K categorical columns, E embedding width, D width, M members, C outputs.
 """

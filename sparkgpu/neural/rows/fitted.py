@@ -1,6 +1,4 @@
-"""Puts the rows of a trial where they are kept, with everything that is fitted on the training rows.
-
-Training rows are kept on the device if they fit, else in the table's files; validation rows on the device.
+"""The rows of a trial: on the device, or training rows that do not fit there in the table's files.
 
 G numeric inputs; F numeric and K categorical features, 4 bytes each on the device.
 """

@@ -8,9 +8,8 @@ N rows, B of a batch, F raw and G prepared numeric columns, K categorical column
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import torch
@@ -32,29 +31,24 @@ class ResidentRows:
     target_N: Tensor
     weight_N: Tensor | None
 
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> Self:
-        """Numbers, codes, targets and, if there are any, weights."""
-        numeric_NG, codes_NK, target_N, *weights = tensors
-        weight_N = weights[0] if weights else None
-        return cls(numeric_NG=numeric_NG, codes_NK=codes_NK, target_N=target_N, weight_N=weight_N)
-
     def __len__(self) -> int:
         return len(self.target_N)
 
     @property
     def num_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors())
+        return sum(tensor.nbytes for tensor in self._tensors().values())
 
-    def tensors(self) -> list[Tensor]:
-        """Those that there are, in the order in which `of` takes them."""
-        weights = [] if self.weight_N is None else [self.weight_N]
-        return [self.numeric_NG, self.codes_NK, self.target_N, *weights]
+    def _tensors(self) -> dict[str, Tensor]:
+        """Those that there are."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def _each(self, change: Callable[..., Tensor], *others: ResidentRows) -> ResidentRows:
         """The rows of which `change` makes each tensor, from the same tensor here and in `others`."""
-        given = zip(self.tensors(), *(other.tensors() for other in others), strict=True)
-        return self.of([change(*tensors) for tensors in given])
+        made = {
+            name: change(value, *(getattr(other, name) for other in others))
+            for name, value in self._tensors().items()
+        }
+        return replace(self, **made)
 
     def take(self, index_B: Tensor) -> ResidentRows:
         return self._each(lambda tensor: tensor.index_select(0, index_B))
@@ -67,7 +61,6 @@ class ResidentRows:
         return self._each(lambda own, others: torch.cat([own, others]), other)
 
     def copied(self) -> ResidentRows:
-        """The same rows in memory of their own."""
         return self._each(torch.Tensor.clone)
 
     def overwrite(self, rows: ResidentRows) -> None:
@@ -90,7 +83,6 @@ class ResidentRows:
         return replace(self, numeric_NG=transform.transform(self.numeric_NG, in_place=True))
 
     def weighted(self, loss_N: Tensor) -> Tensor:
-        """The losses of these rows, multiplied by their weights if there are any."""
         return loss_N if self.weight_N is None else loss_N * self.weight_N
 
 

@@ -1,8 +1,7 @@
 """One network on one device, and the methods that the other strategies override.
 
-The training loop gives a strategy a network and batches, and asks it for gradients, steps, validation losses
-and weights; it never sees a rank. All strategies compute the gradient of the mean loss over the whole batch,
-so they differ only in speed and memory.
+The training loop never sees a rank. All strategies compute the gradient of the mean loss over the whole
+batch, so they differ only in speed and memory.
 
 B rows of this process's part of a batch.
 """
@@ -85,7 +84,6 @@ class Strategy:
         return list(self.module.parameters())
 
     def scale_dropout(self, factor: float) -> None:
-        """Multiply the dropout rates of all layers by a factor."""
         for dropout in self._dropouts:
             dropout.scale_to(factor)
 
@@ -156,11 +154,10 @@ class Strategy:
         return float(value)
 
     def snapshot(self) -> dict[str, Tensor]:
-        """A copy of this process's present weights."""
+        """A copy of this process's weights."""
         return {name: value.detach().clone() for name, value in self.net.state_dict().items()}
 
     def restore(self, weights: dict[str, Tensor]) -> None:
-        """Restore this process's weights from a snapshot."""
         self.net.load_state_dict(weights)
 
     def gather(self) -> dict[str, Tensor]:

@@ -1,9 +1,8 @@
 """Checkpoints of a training, written with torch.distributed.checkpoint: each is complete or absent.
 
-One folder holds one checkpoint: ``progress.json`` and the tensors of network and optimizer. Each rank writes
-its shards under the whole network's names, so any strategy on any number of devices can continue from it. It
-is written under a temporary name and renamed when all ranks are done; only then is the previous one removed.
-It holds no random states, since all randomness follows from the place in training (`nets.dropout`, `rows`).
+One folder holds ``progress.json`` and the tensors of network and optimizer. Each rank writes its shards under
+the whole network's names, so any strategy on any number of devices can continue from it. It holds no random
+states, since all randomness follows from the place in training (`nets.dropout`, `rows`).
 
 torch.distributed.checkpoint is imported at the first checkpoint: it loads DTensor and sympy (0.7 s, 50 MB),
 and a training of a few seconds writes no checkpoint.

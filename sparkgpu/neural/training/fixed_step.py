@@ -1,9 +1,8 @@
 """A whole training step on memory that stays, so that a device can repeat it without Python.
 
-A step of a small network starts a hundred kernels, and starting them takes longer than they do. A CUDA graph
-starts them all at once. It repeats the addresses and the numbers of the step that it captured. So whatever
-differs between steps lies in memory that stays, and is written there before each one: the batch, the draws
-of dropout, the learning rates. Nothing of it waits for the device.
+A CUDA graph starts the hundred kernels of a small network's step at once, with the addresses and numbers of
+the step that it captured. So whatever differs between steps lies in memory that stays, and is written there
+before each one: the batch, the draws of dropout, the learning rates. Nothing of it waits for the device.
 
 Limits: batches of one size, so the smaller last one of an epoch is a plain step; one process; no scaled
 losses.

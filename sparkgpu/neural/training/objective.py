@@ -1,8 +1,7 @@
 """The meaning of a network's raw outputs: the loss of each row, the watched metric, and the prediction.
 
-A network gives M predictions of each row (1 unless it is an ensemble). Each has its own loss, and their mean
-is the loss of the row, so every member learns the task by itself. The final prediction averages
-probabilities.
+A network gives M predictions of each row (1 unless it is an ensemble). Each has its own loss, so every member
+learns the task by itself. The final prediction averages probabilities.
 
 B rows, M members, C classes (1 output for regression).
 """

@@ -1,13 +1,11 @@
 """One trial on one of its ranks: table to device, training, predictions, and the trial's files.
 
-With one device there is one rank, the lane's worker itself. With several, only the leading rank writes files;
-the others send it their facts at the end. On a GPU lane everything runs on the GPU or the trial fails;
-nothing here falls back to the CPU.
+Of several ranks only the leading one writes files; the others send it their facts at the end. On a GPU lane
+everything runs on the GPU or the trial fails; nothing here falls back to the CPU.
 """
 
 from __future__ import annotations
 
-import copy
 import os
 import resource
 import time
@@ -32,14 +30,13 @@ from sparkgpu.neural.model import TabularModel, save_model
 from sparkgpu.neural.nets.network import TabularNet, build_net, find_network
 from sparkgpu.neural.rows.fitted import FittedRows
 from sparkgpu.neural.strategies.base import Strategy
-from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
+from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState
 from sparkgpu.neural.training.fixed_step import CudaGraph, reason_against
 from sparkgpu.neural.training.memory import TOO_LARGE, is_out_of_memory, release
 from sparkgpu.neural.training.optimizer import learns_by_muon
 from sparkgpu.neural.training.time_limit import TimeLimit
-from sparkgpu.neural.training.train import Training
+from sparkgpu.neural.training.train import Report, Training
 from sparkgpu.trials.engine import NeuralTrial, PrunedError
-from sparkgpu.trials.turns import wait_for_trees
 
 if TYPE_CHECKING:
     from sparkgpu.neural.gpu_share import Card
@@ -80,7 +77,15 @@ def run_rank(
     assert training.best is not None
     with strategy.slow_work():
         save_model(model, paths.root, parameters, trial.schema)
-        lines = map(_line, training.curve)
+        lines = [  # without the digits that float32 does not have
+            curve.CurvePoint(
+                step=point.epoch,
+                elapsed_s=round(point.elapsed_s, 3),
+                train=float(f"{point.train:.8g}"),
+                valid=float(f"{point.valid:.8g}"),
+            )
+            for point in training.curve
+        ]
         write_text(paths.learning_curve, curve.curve_as_csv(model.objective.metric, lines))
         predict_s = _predict(trial, model)
     checkpoints.remove()
@@ -120,34 +125,27 @@ def _predict(trial: NeuralTrial, model: TabularModel) -> float:
     return predict_s
 
 
-class _Reporter:
+def _reporter(trial: NeuralTrial, strategy: Strategy, metric: str, on_step: Callable[[], None]) -> Report:
     """Called after every step; at most every 0.4 s it reports progress and takes cores that became free."""
+    next_at, watched = 0.0, 0
 
-    def __init__(
-        self, trial: NeuralTrial, strategy: Strategy, metric: str, on_step: Callable[[], None]
-    ) -> None:
-        self._trial = trial
-        self._strategy = strategy
-        self._metric = metric
-        self._on_step = on_step
-        self._next = 0.0
-        self._watched = 0
-
-    def __call__(self, done: float, epoch: int, value: float | None) -> None:
-        self._on_step()
-        trial = self._trial
-        if trial.watch is not None and value is not None and epoch > self._watched:
-            self._watched = epoch
+    def report(done: float, epoch: int, value: float | None) -> None:
+        nonlocal next_at, watched
+        on_step()
+        if trial.watch is not None and value is not None and epoch > watched:
+            watched = epoch
             trial.watch(epoch, value)
         now = time.perf_counter()
-        if not self._strategy.leads or (now < self._next and done < 1.0):
+        if not strategy.leads or (now < next_at and done < 1.0):
             return
-        self._next = now + _REPORT_EVERY_S
-        metric = self._metric if value is not None else None
-        trial.events.progress(trial.name, done, step=epoch, metric=metric, value=value)
-        may_take_cores = not self._strategy.precision.keeps_threads
+        next_at = now + _REPORT_EVERY_S
+        named = metric if value is not None else None
+        trial.events.progress(trial.name, done, step=epoch, metric=named, value=value)
+        may_take_cores = not strategy.precision.keeps_threads
         if may_take_cores and torch.get_num_threads() < trial.lane.threads and trial.cores_are_free():
             torch.set_num_threads(trial.lane.threads)
+
+    return report
 
 
 def _card(device: torch.device, beside_bytes: int) -> Card | None:
@@ -171,7 +169,7 @@ def _train(
     net = build_net(config, fitted.shape)
     _start_at_rows(net, trial, fitted)
     if card is not None:
-        config = _planned(trial, fitted, strategy, net, card)
+        config = card.plan_for(trial, fitted, strategy, net)
     strategy.spread(net, fitted.objective)
     if config.compile:
         strategy.module.compile()
@@ -184,7 +182,7 @@ def _train(
             config=config,
             recipe=find_network(config).recipe,
             seed=trial.spec.seed,
-            report=_Reporter(trial, strategy, fitted.objective.metric, on_step),
+            report=_reporter(trial, strategy, fitted.objective.metric, on_step),
             checkpoints=checkpoints,
             limit=TimeLimit(
                 trial.until,
@@ -221,28 +219,6 @@ def _train(
     return TabularModel(fitted.transform, net, fitted.objective), training
 
 
-def _planned(
-    trial: NeuralTrial, fitted: FittedRows, strategy: Strategy, net: TabularNet, card: Card
-) -> NeuralParameters:
-    """The parameters with micro-batches that fit the card; the strategy gets its chunks of evaluation."""
-    config = trial.parameters
-
-    def wait() -> None:
-        wait_for_trees(trial.run, trial.spec.gang, trial.events, strategy.beat)
-
-    plan = card.plan_for(
-        TabularModel(copy.deepcopy(fitted.transform).cpu(), net, fitted.objective),
-        len(fitted.shape.num_levels),
-        config,
-        strategy,
-        table_bytes=fitted.bytes_on_device(),
-        evaluated_rows=max(len(fitted.valid), trial.schema.splits["test"]),
-        wait=wait if trial.may_wait else None,
-    )
-    strategy.eval_rows = plan.eval_rows
-    return config.model_copy(update={"micro_batch_size": plan.micro_rows})
-
-
 def _start_at_rows(net: TabularNet, trial: NeuralTrial, fitted: FittedRows) -> None:
     """Let a network whose initial weights depend on training rows see some: the same ones on each rank."""
     start = find_network(trial.parameters).start
@@ -271,16 +247,6 @@ def _resources(strategy: Strategy) -> list[dict[str, Any]]:
     found: list[Any] | None = [None] * strategy.num_ranks if strategy.leads else None
     dist.gather_object(own, found, dst=0)
     return found or []
-
-
-def _line(point: CurvePoint) -> curve.CurvePoint:
-    """As the file has it, without the digits that float32 does not have."""
-    return curve.CurvePoint(
-        step=point.epoch,
-        elapsed_s=round(point.elapsed_s, 3),
-        train=float(f"{point.train:.8g}"),
-        valid=float(f"{point.valid:.8g}"),
-    )
 
 
 def _native_parameters(
