@@ -266,7 +266,6 @@ def _machine(run: Inputs) -> Content:
         "timings": tables.timings(phases),
         "phases": machine.timings(phases),
         "lanes": tables.lanes(plan),
-        "proofs": tables.proofs(found),
         "shares": scaling.shares(paths, plan, found),
         "busy": scaling.busy_sentence(paths, plan, found),
         "bench": bench and scaling.bench_table(bench.rows),

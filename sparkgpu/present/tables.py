@@ -162,17 +162,6 @@ def lanes(plan: Plan) -> Table:
     ).thin()
 
 
-def proofs(found: Results) -> Table:
-    """The proof of each trial's device, as its engine recorded it."""
-    rows = [
-        cells(trial.name, key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
-        for trial in found.done()
-        for key, value in trial.device_proof.items()
-        if value not in (None, "") and key != "ranks"  # metrics.json has the ranks
-    ]
-    return Table(columns=("trial", "evidence", "value"), rows=tuple(rows))
-
-
 def failures(found: Results) -> Table:
     return table_of(
         found.failed, {"trial that failed": lambda trial: trial.name, "reason": lambda trial: trial.error}

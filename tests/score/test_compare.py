@@ -9,7 +9,7 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from sparkgpu.score.compare import Comparison, compare, delong, interval
-from sparkgpu.score.metrics import compute, primary
+from sparkgpu.score.metrics import compute, primary_value
 
 
 def two_columns(p):
@@ -188,7 +188,7 @@ def test_the_interval_of_one_prediction_holds_its_metric_and_is_that_of_a_bootst
 
     def metric(rows_N):
         of_rows = None if weight_N is None else weight_N[rows_N]
-        return compute(task, label_N[rows_N], prediction[rows_N], of_rows)[primary(task)]
+        return primary_value(task, label_N[rows_N], prediction[rows_N], of_rows)
 
     drawn = [metric(random.integers(0, rows, rows)) for _ in range(200)]
     wanted_low, wanted_high = np.quantile(drawn, [0.025, 0.975])

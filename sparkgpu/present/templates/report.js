@@ -67,22 +67,4 @@
     opened.forEach((one) => { one.open = true; });
   });
   addEventListener("afterprint", () => { opened.forEach((one) => { one.open = false; }); });
-
-  // The contents mark the section that is being read.
-  const links = new Map(
-    Array.from(document.querySelectorAll(".contents a"), (link) => [link.hash.slice(1), link]),
-  );
-  if ("IntersectionObserver" in window) {
-    const seen = new Set();
-    const observer = new IntersectionObserver((entries) => {
-      for (const entry of entries) {
-        if (entry.isIntersecting) seen.add(entry.target.id); else seen.delete(entry.target.id);
-      }
-      const current = Array.from(links.keys()).find((id) => seen.has(id));
-      for (const [id, link] of links) {
-        if (id === current) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
-      }
-    }, { rootMargin: "-10% 0px -60% 0px" });
-    for (const id of links.keys()) observer.observe(document.getElementById(id));
-  }
 })();
