@@ -58,11 +58,6 @@ def test_it_has_a_text_alternative_and_no_word_of_its_maker() -> None:
     assert "atplotlib" not in svg
 
 
-def test_the_same_figure_gives_the_same_bytes() -> None:
-    one, again = drawn(), drawn()
-    assert (one.svg, one.png) == (again.svg, again.png)
-
-
 def test_panels_stand_side_by_side_in_the_png() -> None:
     found = drawn(panels=2)
     assert found.svg.count("<svg") == 2

@@ -105,8 +105,7 @@ def test_a_branch_that_failed_leaves_the_other_and_its_reason(
     run_directory: MakeRun, only_sections: OnlySections
 ) -> None:
     only_sections("result", "training")
-    paths = run_directory(models=("trees",), failed=("trees-s8",))
-    page = page_of(paths)
+    page = page_of(run_directory(models=("trees",), failed=("trees-s8",)))
     assert (
         "Trees reached ROC AUC 0.7000 on the test split; the other branch did not finish, "
         "so there is nothing to compare." in page.text
@@ -133,15 +132,6 @@ def test_a_run_with_few_finished_trials_or_none_has_a_whole_report(
     assert len(counts) >= 4 and all(len(cells) == 1 for cells in counts)  # as many cells in every row
 
 
-def test_folds_show_in_the_table_of_trials(run_directory: MakeRun, only_sections: OnlySections) -> None:
-    only_sections("result", "training")
-    page = page_of(run_directory(folds=2))
-    columns = page.row("trial")
-    assert columns[:5] == ["trial", "engine", "lane", "seed", "fold"]
-    assert page.row("neural-s8-f1")[:5] == ["neural-s8-f1", "torch", "1, cpu", "8", "1"]
-    assert "h2o-xgboost, 4 trials" in page.text
-
-
 def test_the_data_and_the_devices_are_described(run_directory: MakeRun, only_sections: OnlySections) -> None:
     only_sections("data", "training", "machine")
     page = page_of(run_directory(rows=4000, repeats=1))
@@ -151,6 +141,15 @@ def test_the_data_and_the_devices_are_described(run_directory: MakeRun, only_sec
     assert "12,000 (12 refused: no target value)" in page.text
     assert page.row("0") == ["0", "cpu", "CPU", "1", "1", "2.0 GiB", "54321"]
     assert page.row("trees-s7")[1:3] == ["h2o-xgboost", "0, cpu"]
+
+
+def test_folds_show_in_the_table_of_trials(run_directory: MakeRun, only_sections: OnlySections) -> None:
+    only_sections("result", "training")
+    page = page_of(run_directory(folds=2))
+    columns = page.row("trial")
+    assert columns[:5] == ["trial", "engine", "lane", "seed", "fold"]
+    assert page.row("neural-s8-f1")[:5] == ["neural-s8-f1", "torch", "1, cpu", "8", "1"]
+    assert "h2o-xgboost, 4 trials" in page.text
 
 
 def test_metrics_csv_has_a_row_per_model_and_per_trial(plain_run: RunPaths) -> None:
@@ -205,7 +204,7 @@ def test_null_values_show_as_dashes(run_directory: MakeRun, only_sections: OnlyS
     assert not (paths.report / "timings.png").exists()
 
 
-def test_predictions_that_are_gone_cost_their_curve_alone(
+def test_predictions_that_are_gone_and_blanks_in_a_learning_curve_cost_their_part_alone(
     run_directory: MakeRun, only_sections: OnlySections
 ) -> None:
     only_sections("result", "quality", "training")
@@ -213,26 +212,14 @@ def test_predictions_that_are_gone_cost_their_curve_alone(
     build(paths)
     for name in ("trees-s7", "neural-s7"):
         paths.trial(name).predictions.unlink()
-    paths.trial("neural-s7").learning_curve.write_text("step,elapsed_s,metric,train,valid\n")
+    blanks = ["1,,auc,,0.5", "2,,auc,,", "2,,log_loss,0.1,0.2", "3,,auc,,0.6"]
+    lines = ["step,elapsed_s,metric,train,valid", *blanks]
+    paths.trial("trees-s7").learning_curve.write_text("\n".join(lines))
+    paths.trial("neural-s7").learning_curve.write_text(f"{lines[0]}\n")
     page = page_of(paths)
     assert page.row("ROC AUC ↑")[3] == "0.7123 ★"
     assert not (paths.report / "roc_curves.png").exists()  # an earlier one is removed, too
     assert (paths.report / "learning_curves.png").exists()
-
-
-def test_blanks_in_a_learning_curve_are_gaps(run_directory: MakeRun, only_sections: OnlySections) -> None:
-    only_sections("training")
-    paths = run_directory(repeats=1)
-    lines = [
-        "step,elapsed_s,metric,train,valid",
-        "1,,auc,,0.5",
-        "2,,auc,,",
-        "2,,log_loss,0.1,0.2",
-        "3,,auc,,0.6",
-    ]
-    paths.trial("trees-s7").learning_curve.write_text("\n".join(lines))
-    build(paths)
-    assert (paths.report / "learning_curves.png").read_bytes().startswith(PNG)
 
 
 def test_building_twice_gives_the_same_files(plain_run: RunPaths) -> None:
@@ -274,8 +261,9 @@ def test_the_verdict_on_many_models_names_the_best_single_one_and_the_blend(
 
 
 def test_of_a_large_table_evenly_spaced_rows_are_drawn_and_the_page_says_so(
-    run_directory: MakeRun, monkeypatch: pytest.MonkeyPatch
+    run_directory: MakeRun, monkeypatch: pytest.MonkeyPatch, only_sections: OnlySections
 ) -> None:
+    only_sections("quality")
     monkeypatch.setattr("sparkgpu.present.report.MOST_ROWS", 50)
     paths = run_directory(weight="w", repeats=1)
     assert "Drawn from every 8th row." in page_of(paths).text

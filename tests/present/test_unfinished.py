@@ -59,8 +59,11 @@ def test_a_killed_run_says_what_is_done_what_was_in_training_and_how_to_go_on(ki
     assert f"`sparkgpu run --resume --out {killed.root}`" in markdown
 
 
-def test_the_pictures_and_figures_of_an_earlier_page_go(run_directory: MakeRun) -> None:
-    paths = run_directory()
+def test_the_pictures_and_figures_of_an_earlier_page_go(
+    run_directory: MakeRun, only_sections: Callable[..., None]
+) -> None:
+    only_sections("result")
+    paths = run_directory(repeats=1)
     build(paths)
     paths.metrics.unlink()
     build(paths)

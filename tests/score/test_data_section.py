@@ -46,38 +46,31 @@ def frame(rows: int = 600) -> pd.DataFrame:
     return pd.DataFrame({"x": x_N, "<script>": word_N, "leak": 3 * x_N, "y": 9 * x_N})
 
 
-def test_failed_checks_stand_first_with_a_sign_and_a_word(table: MakeTable) -> None:
-    section, markdown = reported(table(frame(), best={"rmse": 0.01}))
+DOUBTS = "The table raises doubts about these figures: leakage (see Data)."
+
+
+def test_failed_checks_stand_first_and_beside_the_verdict_if_they_touch_its_figures(table: MakeTable) -> None:
+    paths = table(frame(), best={"rmse": 0.01})
+    section, markdown = reported(paths)
     items = re.findall(r'<li class="(passed|failed)">(.*?)</li>', section, re.DOTALL)
     assert [state for state, _ in items] == ["failed"] + 4 * ["passed"]
     assert "!leakage failedAlone, these explain" in text(items[0][1])
     assert "1 of 5 checks of the table failed: leakage." in text(section)
     lines = [line for line in markdown.splitlines() if line.startswith(("- !", "- ✓"))]
     assert lines[0].startswith("- ! leakage failed: Alone, these explain") and len(lines) == 5
+    assert DOUBTS in (paths.report / "index.html").read_text(encoding="utf-8")
 
 
-def test_a_failed_check_that_touches_the_figures_stands_beside_the_verdict(table: MakeTable) -> None:
-    doubts = "The table raises doubts about these figures: leakage (see Data)."
-    paths = table(frame(), best={"rmse": 0.01})
-    reported(paths)
-    assert doubts in (paths.report / "index.html").read_text(encoding="utf-8")
+def test_columns_have_histograms_pairs_a_picture_and_texts_are_literal(table: MakeTable) -> None:
     noise_N = np.random.default_rng(1).normal(size=600)
-    clean = table(frame().drop(columns=["leak"]).assign(x=noise_N), best={"rmse": 0.01})
-    reported(clean)
-    assert "raises doubts" not in (clean.report / "index.html").read_text(encoding="utf-8")
-
-
-def test_text_of_the_table_is_shown_literally(table: MakeTable) -> None:
-    section, _ = reported(table(frame(), best={"rmse": 0.01}))
+    paths = table(frame().drop(columns=["leak"]).assign(x=noise_N), best={"rmse": 0.01})
+    section, _ = reported(paths)
+    assert "raises doubts" not in (paths.report / "index.html").read_text(encoding="utf-8")
     assert not re.search("<(script|b)>", section)
     assert "<script>" in text(section) and "<b>up</b> 5" in text(section) and "a|b" in text(section)
-
-
-def test_each_column_has_a_row_with_its_histogram_and_all_pairs_a_picture(table: MakeTable) -> None:
-    section, _ = reported(table(frame(), best={"rmse": 0.01}))
     rows = re.findall(r'<tr><th scope="row".*?</tr>', section, re.DOTALL)
     titles = [re.sub(r"<.*?>", "", row.split("</th>")[0]) for row in rows if "<svg" in row]
-    assert titles[0] == "y (target)" and set(titles[1:]) == {"x", "leak", "&lt;script&gt;"}
+    assert titles[0] == "y (target)" and set(titles[1:]) == {"x", "&lt;script&gt;"}
     assert all(re.search(r'<path d="M0 22v-[\d.]+h[^"]+z"', row) for row in rows if "<svg" in row)
     assert "Associations of pairs of columns" in section and "y (target)" in section
 
