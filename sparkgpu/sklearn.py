@@ -55,12 +55,13 @@ _TRIAL = "fit"
 
 
 class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
-    """What the four share. A subclass tells the branch and the engine.
+    """What the four share. `_choice` is the parameter that names the engine or network, a key of `_branch`.
 
     Each class names all its settings in its own signature, where scikit-learn looks for them.
     """
 
     _branch: ClassVar[Any]
+    _choice: ClassVar[str]
 
     def _set(
         self, preset: str, config: Any, valid_size: float, threads: int | None, random_state: Any
@@ -75,9 +76,11 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
     def _engine(self) -> str:
         """The name of the engine."""
 
-    @abstractmethod
-    def _options(self) -> dict[str, Any]:
-        """The keys of a run's configuration that the parameters stand for."""
+    def _column(self, y: Any) -> NDArray[Any]:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        found: NDArray[Any] = column_or_1d(y, warn=True)
+        return found
 
     def _fit(
         self, X: Any, label_N: NDArray[Any], task: Task, classes: Sequence[str], sample_weight: Any
@@ -120,8 +123,8 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
         self.n_iter_ = int(record.best_iteration)
 
     def _train(self, paths: RunPaths, schema: TableSchema, seed: int) -> Any:
-        options = {**self._options(), "preset": self.preset, **dotted(self.config or {})}
-        config = config_io.load(options=options)
+        choice = {f"{self._branch}.{self._choice}": getattr(self, self._choice)}
+        config = config_io.load(options={**choice, "preset": self.preset, **dotted(self.config or {})})
         few = schema.rows < _FEW_ROWS
         threads = self.threads or (1 if few else find_machine().cores)
         resolved = resolve(
@@ -196,9 +199,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
 class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on frames or arrays (N, F) and classes (N,). Raises ValueError for what cannot be learned."""
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        y = column_or_1d(y, warn=True)
+        y = self._column(y)
         check_classification_targets(y)
         self.classes_, code_N = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -221,9 +222,7 @@ class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on frames or arrays (N, F) and numbers (N,). Raises ValueError for what cannot be learned."""
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
+        y = check_array(self._column(y), ensure_2d=False, dtype=np.float64, input_name="y")
         self._fit(X, y, "regression", (), sample_weight)
         return self
 
@@ -240,6 +239,7 @@ class _Trees(_Estimator):
     """
 
     _branch = "trees"
+    _choice = "engine"
 
     def __init__(
         self,
@@ -261,9 +261,6 @@ class _Trees(_Estimator):
             raise ConfigError(f"engine={self.engine!r}: {error}") from None
         return found.name
 
-    def _options(self) -> dict[str, Any]:
-        return {"trees.engine": self.engine}
-
 
 class _Neural(_Estimator):
     """A PyTorch network on the CPU. `architecture` is ``"tabm"``, ``"realmlp"``, ``"mlp"`` or ``"resnet"``.
@@ -274,6 +271,7 @@ class _Neural(_Estimator):
     """
 
     _branch = "neural"
+    _choice = "architecture"
 
     def __init__(
         self,
@@ -290,9 +288,6 @@ class _Neural(_Estimator):
 
     def _engine(self) -> str:
         return "torch"
-
-    def _options(self) -> dict[str, Any]:
-        return {"neural.architecture": self.architecture}
 
 
 class TreesClassifier(_Classifier, _Trees):

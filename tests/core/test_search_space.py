@@ -5,14 +5,13 @@ from __future__ import annotations
 import tomllib
 
 import pytest
+from test_plan import plan_of
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.config.parameters import TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.entries import Choice, Range
 from sparkgpu.core.errors import ConfigError, DeviceError
-from sparkgpu.core.host.devices import Machine, choose_devices
-from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.plan.trials import free_keys, search_space
 from sparkgpu.runs.provenance import check_engines
@@ -22,13 +21,6 @@ SIZES = [
     for task, classes in (("binary", 2), ("multiclass", 40), ("regression", 0))
     for rows, columns in ((500, 5), (50_000, 20), (400_000, 60), (8_000, 1_000))
 ]
-
-
-def plan_of(*assignments: str) -> Plan:
-    config = config_io.load(assignments=assignments)
-    machine = Machine(cores=4, memory_bytes=16 * 2**30, gpus=(), driver=None)
-    devices = choose_devices(machine, gpus=None, cpu_lanes=config.devices.cpu_lanes or 1, environ={})
-    return make_plan(config, machine, devices, tuple(21000 + 8 * i for i in range(len(devices))))
 
 
 def test_a_search_adds_a_model_beside_each_with_the_defaults() -> None:

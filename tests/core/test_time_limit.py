@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_plan import plan_of
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.errors import ConfigError
-from sparkgpu.core.host.devices import Machine, choose_devices
-from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
@@ -36,17 +35,10 @@ def test_a_time_that_is_none_is_refused(text: str) -> None:
         config_io.load(options={"time_limit": text})
 
 
-def plan_of(*assignments: str) -> Plan:
-    config = config_io.load(assignments=assignments)
-    machine = Machine(cores=2, memory_bytes=16 * 2**30, gpus=(), driver=None)
-    devices = choose_devices(machine, gpus=None, cpu_lanes=1, environ={})
-    return make_plan(config, machine, devices, (21000,), started=1000.0)
-
-
 def test_a_limit_gives_a_deadline_and_as_many_seeds_as_fit() -> None:
-    plan = plan_of("time_limit=60s")
+    plan = plan_of("time_limit=60s", started=1000.0)
     assert plan.deadline == 1054.0
-    assert plan_of("time_limit=60s", "report.level=short").deadline == 1060.0
+    assert plan_of("time_limit=60s", "report.level=short", started=1000.0).deadline == 1060.0
     assert len({trial.seed for trial in plan.trials}) > 1
     assert len({trial.seed for trial in plan_of("time_limit=60s", "repeats=1").trials}) == 1
     assert plan_of().deadline is None

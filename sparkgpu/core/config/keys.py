@@ -90,7 +90,10 @@ class SplitConfig(Section):
 class DevicesConfig(Section):
     """``[devices]``. If both are None: every visible GPU, or one CPU lane if there is none."""
 
-    gpus: Annotated[Literal["all"] | tuple[str, ...] | None, BeforeValidator(_gpu_names)] = None
+    gpus: Annotated[
+        Literal["all"] | tuple[str, ...] | None,
+        BeforeValidator(_gpu_names, json_schema_input_type=str | int | list[str | int]),
+    ] = None
     cpu_lanes: Count | None = None
 
 
@@ -113,7 +116,9 @@ class ClusterConfig(Section):
     """
 
     master: str | None = None
-    spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = Field(default_factory=dict)
+    spark: Annotated[
+        dict[str, str], BeforeValidator(_spark_settings, json_schema_input_type=dict[str, Any])
+    ] = Field(default_factory=dict)
     lanes: Literal["cloud", "executors"] = "cloud"
     executors: Count | None = None
     nodes: Count = 1
@@ -134,7 +139,7 @@ class SlurmConfig(Section):
     partition: str | None = None
     cpu_partition: str | None = None
     account: str | None = None
-    time: Annotated[str | None, BeforeValidator(_time_limit)] = None
+    time: Annotated[str | None, BeforeValidator(_time_limit, json_schema_input_type=str | int)] = None
     cpus_per_node: Count | None = None
     modules: tuple[str, ...] = ()
     setup: tuple[str, ...] | None = None

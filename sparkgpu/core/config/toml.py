@@ -73,15 +73,7 @@ def dump(config: RunConfig) -> str:
     if config.models[: len(OWN)] == OWN:  # tables alone are added to these
         further = values.pop("models")[len(OWN) :]
         values |= {"models": further} if further else {}
-    return f"#:schema ./{SCHEMA_FILE}\n" + tomli_w.dumps(_plain(values))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        scalars = {key: _plain(item) for key, item in value.items() if not isinstance(item, dict)}
-        tables = {key: _plain(item) for key, item in value.items() if isinstance(item, dict)}
-        return {**scalars, **tables}
-    return value
+    return f"#:schema ./{SCHEMA_FILE}\n" + tomli_w.dumps(values)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -248,15 +240,6 @@ def keyed(**options: Any) -> dict[str, Any]:
     return {OPTIONS[name]: value for name, value in options.items()}
 
 
-_NAME = {"type": ["string", "integer"]}
-_AS_WRITTEN: dict[tuple[str, str], dict[str, Any]] = {
-    ("DevicesConfig", "gpus"): {"anyOf": [_NAME, {"type": "array", "items": _NAME}]},
-    ("SlurmConfig", "time"): {"type": ["string", "integer"]},
-    ("ClusterConfig", "spark"): {"type": "object"},
-}
-"""The values that a file may hold for keys with several spellings."""
-
-
 class _OfToml(GenerateJsonSchema):
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -272,7 +255,5 @@ class _OfToml(GenerateJsonSchema):
 def run_schema() -> str:
     """The schema in the form of a file."""
     found = RunConfig.model_json_schema(schema_generator=_OfToml)
-    for (section, key), written in _AS_WRITTEN.items():
-        found["$defs"][section]["properties"][key] = written
     whole = {"$schema": "http://json-schema.org/draft-07/schema#", **found, "title": "run.toml of sparkgpu"}
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
