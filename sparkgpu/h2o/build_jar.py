@@ -1,8 +1,8 @@
 """Builds ``jars/front.jar`` from ``jars/src``: ``python -m sparkgpu.h2o.build_jar``, with a JDK 17.
 
 The jar holds the few classes that stand in front of H2O's and Sparkling Water's own, compiled against the
-pinned jars. Its bytes follow from the sources alone: entries are sorted, not compressed, and all of one time.
-It also holds the digest of each source, so that a jar older than its sources is found without a JDK.
+pinned jars. Its bytes follow from the sources alone, and it holds their digests, so that an older jar is
+found without a JDK.
 """
 
 from __future__ import annotations

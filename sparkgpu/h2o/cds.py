@@ -1,9 +1,8 @@
 """Builds the class archive (AppCDS) that halves the start of a lane's JVM: ``python -m sparkgpu.h2o.cds``.
 
-A JVM with Spark and H2O loads some 15,000 classes, and each start parses and verifies all of them. An archive
-holds them ready to map. It is made in two steps: one JVM does a small run of everything a lane does and lists
-the classes it loaded; a second JVM dumps those classes. The archive only saves time: a JVM that cannot use it
-starts without it. H2O's XGBoost library is unpacked beside it.
+A JVM with Spark and H2O loads some 15,000 classes; an archive holds them parsed and verified. One JVM does a
+small run of everything a lane does and lists its classes, a second one dumps those. A JVM that cannot use the
+archive starts without it. H2O's XGBoost library is unpacked beside it.
 """
 
 from __future__ import annotations

@@ -64,11 +64,7 @@ class H2OTables:
         self._cuts = all_train and rows * len(schema.features) <= _MOST_VALUES
 
     def coded(self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[int]]) -> H2OFrame:
-        """The rows that a trial uses for training, validation or testing.
-
-        The features in `order` are numbers: the positions of their level codes in it, from 0 on. A level that
-        is not there is missing. Other categorical features are categories.
-        """
+        """The rows that a trial uses, coded as those of `LocalTables.coded`."""
         folded = fold is not None and split != "test"
         whole = "train" if folded else split
         key = (whole, tuple(order.items()))
@@ -105,10 +101,7 @@ class H2OTables:
 
 
 def _coded(rows: H2OFrame, schema: TableSchema, order: Mapping[str, Sequence[int]]) -> H2OFrame:
-    """The rows in the schema's order of features, as one expression.
-
-    H2OFrame's own methods would ask the server several times for each column.
-    """
+    """As one expression: H2OFrame's own methods would ask the server several times for each column."""
     own = [name for name in (LABEL, WEIGHT, FOLD) if name in rows.names]
     names = [*own, *(feature.name for feature in schema.features)]
     made = {name: rows[name].match(list(codes), start_index=0) for name, codes in order.items()}
@@ -126,14 +119,12 @@ def _coded(rows: H2OFrame, schema: TableSchema, order: Mapping[str, Sequence[int
 
 
 def _as_categories(codes: H2OFrame, texts: Sequence[str]) -> H2OFrame:
-    """The codes that the rows hold become categories, in the order of the codes."""
     made = frame_of(ExprNode("as.factor", codes))
     held = [found for levels in made.levels() for found in levels]
     return made.set_levels([texts[int(code)] for code in held]) if held else made
 
 
 def _nodes_of(frame: H2OFrame) -> set[str]:
-    """The nodes that hold rows of `frame`, as ``address:port``."""
     found = h2o.api(f"GET /3/Frames/{frame.frame_id}", data={"row_count": 1, "column_count": 1})
     table = found["frames"][0]["distribution_summary"]
     rows = table.col_header.index("number_of_rows")

@@ -1,10 +1,8 @@
 """Trains and applies H2O XGBoost inside a lane's H2O or a cloud of executors (Sparkling Water, XGBoost 1.6).
 
-A lane's H2O reads the table in place (`frames`), a cloud of nodes parses it (`cloud_frames`).
-Categories become H2O's, or the positions of their levels in an order (`trees.categorical_encoding`), and
-missing values stay missing. On one node the rows are in the order of their ids, because subsampling picks by
-position. What H2O saved predicts (`predictions`). H2O silently trains on the CPU if it cannot use the GPU.
-Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
+A lane's H2O reads the table in place (`frames`), a cloud of nodes parses it (`cloud_frames`). On one node the
+rows are in the order of their ids, because subsampling picks by position. H2O silently trains on the CPU if
+it cannot use the GPU. Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
 """
 
 from __future__ import annotations
@@ -215,11 +213,7 @@ def _grow(job: H2OJob, trial: TreesTrial, until: float | None, watched: WatchedH
 
 
 def _predicted(trial: TreesTrial, java: JVMView) -> dict[SplitName, _Values]:
-    """The predictions of the trial's MOJO for its validation and test rows, block by block.
-
-    The file is what users get, so it is what predicts here: the package xgboost applies its trees, many times
-    faster than H2O, and needs no rows inside H2O.
-    """
+    """Those of the trial's MOJO, since users get it; the package xgboost is many times faster than H2O."""
     saved = load_mojo(trial.paths.root, trial.schema, java)
     found: dict[SplitName, _Values] = {}
     for split in _PREDICTED:
@@ -232,10 +226,7 @@ def _predicted(trial: TreesTrial, java: JVMView) -> dict[SplitName, _Values]:
 
 
 def _verified(predicted: _Values, trial: TreesTrial, java: JVMView) -> SavedModelRecord:
-    """Compare predictions of validation rows with those of H2O's scoring library in `java`.
-
-    Raises `TrialError` if they differ.
-    """
+    """Compare with H2O's scoring library in `java`. Raises `TrialError` if predictions differ."""
     model = MojoModel(trial.paths.root / MOJO, trial.schema, java)
     rows = next(RowGroups(trial.run, trial.schema, "valid", fold=trial.spec.fold).blocks())
     rows = rows.part(np.flatnonzero(model.can_read(rows))[:_VERIFIED_ROWS])
@@ -243,7 +234,6 @@ def _verified(predicted: _Values, trial: TreesTrial, java: JVMView) -> SavedMode
 
 
 def _check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
-    """Raise `DeviceError` where a GPU was asked for and the native library says that it did not use one."""
     if trial.parameters.on_gpu and native.get("tree_method") != "gpu_hist":
         raise DeviceError(
             f"{trial.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "

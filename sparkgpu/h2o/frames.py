@@ -135,9 +135,7 @@ def positions(code_N: NDArray[np.float32], order: Sequence[int]) -> NDArray[np.f
 def write_columns(
     paths: RunPaths, split: SplitName, fold: int | None, wanted: Sequence[WantedColumn], target: Path
 ) -> int:
-    """Write the rows of a split, or of split train inside or outside a fold, to the new file `target`.
-
-    Returns their number.
+    """Write rows of a split, or of split train inside or outside a fold, to `target`; return their number.
 
     Raises `DataError` if the table cannot be read, and `DeviceError` if `target` cannot be written.
     """
@@ -196,7 +194,6 @@ def _batches(files: Sequence[Path], names: Sequence[str]) -> Iterator[pa.RecordB
 
 
 def _layout(wanted: Sequence[WantedColumn], rows: int) -> tuple[list[int], int]:
-    """Where each column begins, and the size of the file, in bytes."""
     offsets = []
     end = 0
     for one in wanted:

@@ -1,7 +1,6 @@
 """Applies an H2O model (MOJO) without H2O: by the package xgboost where it is installed, else by Java.
 
-In Java, ``PredictCsv`` of H2O's own scoring library does it: in a process of its own, or in a JVM at hand. It
-also checks the MOJO of each trial.
+In Java, ``PredictCsv`` of H2O's scoring library does it, which also checks the MOJO of each trial.
 
 N rows, C classes.
 """
@@ -104,7 +103,6 @@ class MojoModel:
         return TrialError(f"{self._file}: H2O's scoring library cannot apply the model ({why}).")
 
     def _write(self, rows: Rows, file: Path) -> None:
-        """Texts for categories, NA for missing values, and numbers with all digits of float32."""
         numeric = {feature.name: place for place, feature in enumerate(self._schema.numeric)}
         coded = {feature.name: place for place, feature in enumerate(self._schema.categorical)}
         columns: list[list[str]] = []

@@ -89,14 +89,12 @@ def complete(
 
 
 def _parts(text: str) -> tuple[str, list[str], list[str]]:
-    """The entries, the columns, and the lines that list the domains."""
     head, _, rest = text.partition("\n[columns]\n")
     columns, _, domains = rest.partition("\n[domains]\n")
     return head, columns.strip("\n").split("\n"), [line for line in domains.split("\n") if line]
 
 
 def _with_domains(text: str, levels: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, str]]:
-    """The description with the new domains, and their files by name."""
     head, columns, lines = _parts(text)
     escapes = "escape_domain_values = true" in head
     files = {}
@@ -111,10 +109,9 @@ def _with_domains(text: str, levels: Mapping[str, Sequence[str]]) -> tuple[str, 
 
 
 def _escaped(text: str) -> str:
-    """One line; so does H2O's ``StringUtils.escapeNewlines``."""
+    """As H2O's ``StringUtils.escapeNewlines``."""
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _unescaped(line: str) -> str:
-    """The reverse."""
     return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], line)

@@ -1,9 +1,8 @@
 """How a lane's JVM is started: the only place with its flags and their reasons.
 
-It does not use Spark's own launcher, a shell script that starts a JVM to print a command that starts a JVM.
-The command is built here. So the class path is always exactly the same (the class archive needs that), the
-JVM ends with its parent, and no second JVM is started. The measured effect of the flags is in
-benchmarks/results/2026-11-start-up.md.
+Spark's own launcher starts a JVM to print a command that starts a JVM. Built here, the command always has the
+same class path (the class archive needs that), and the JVM ends with its parent. The measured effect of the
+flags is in benchmarks/results/2026-11-start-up.md.
 """
 
 from __future__ import annotations
@@ -215,7 +214,6 @@ def jvm(
 
 
 def _gateway(process: subprocess.Popen[bytes], info: Path, java_home: Path) -> Gateway:
-    """Wait until the JVM has written the file `info`."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not info.exists():
         if process.poll() is not None:
@@ -233,9 +231,6 @@ def _gateway(process: subprocess.Popen[bytes], info: Path, java_home: Path) -> G
 
 
 def _follow_parent() -> None:
-    """Runs in the child before Java: ignore Ctrl-C, which the parent handles, and end with the parent.
-
-    The JVM also ends when its standard input closes, but a forked sibling can keep that pipe open.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent()
+    """Runs in the child before Java."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    die_with_parent()  # its standard input closes then, too, but a forked sibling can keep that pipe open

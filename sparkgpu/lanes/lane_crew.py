@@ -92,7 +92,6 @@ class LaneCrew:
         return Outcome(failed=failed, notes=self._notes)
 
     def _undone(self, worker: Worker) -> list[str]:
-        """The trials of a worker whose end it has not reported."""
         names = [trial.name for trial in self.plan.of(worker.lane.index, worker.branch)]
         return [name for name in names if name not in worker.over | worker.failed.keys()]
 
@@ -130,7 +129,6 @@ class LaneCrew:
         return True
 
     def _settle(self, worker: Worker, table_is_there: bool) -> None:
-        """Handle a worker that has ended: its unfinished trials have failed with it."""
         end_groups([worker.process])
         write_text(self._paths.lane(worker.lane.index).ended(worker.branch), "")
         left = [name for name in self._undone(worker) if not self._paths.trial(name).done.exists()]
@@ -151,7 +149,6 @@ class LaneCrew:
 
 
 def _ending(status: int) -> str:
-    """In words, how a worker ended that gave no reason."""
     if status < 0:
         return f"was killed by signal {-status}" + (" (out of memory?)" if status == -9 else "")
     return f"ended with status {status} without a reason"

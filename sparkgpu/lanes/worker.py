@@ -265,7 +265,7 @@ class Work:
             yield session
 
     def _wait_for_table(self) -> TableSchema:
-        """Wait for the prepared table; the parent ends this process if the preparation fails."""
+        """The parent ends this process if the preparation fails."""
         if not self.paths.schema.exists():
             with self.events.phase("waiting for the table"):
                 while not self.paths.schema.exists():

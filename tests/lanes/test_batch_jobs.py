@@ -135,23 +135,6 @@ def test_a_rank_that_is_lost_fails_the_job_and_is_named_in_its_log(
 
 
 @pytest.mark.slow
-def test_a_job_that_reaches_its_time_limit_goes_on_after_a_requeue(
-    cluster: Cluster, sparkgpu: Command, rows: Path, setup: list[str], tmp_path: Path
-) -> None:
-    limit = ("--time", "00:02:00", "--set", "slurm.notice_s=20", "--set", "neural.epochs=100000")
-    number, run = network_job(sparkgpu, rows, tmp_path / "jobs", setup, *limit)
-    checkpoints = run.trial("neural-s7").checkpoints
-    cluster.wait(number, 150, until=lambda job: job["Restarts"] == "1")
-    (left,) = checkpoints.glob("epoch-*")
-    # A training from the start would first write lower numbers.
-    began = cluster.wait(number, 120, until=lambda job: not left.exists())
-    assert began == "RUNNING"
-    assert all(found.name > left.name for found in checkpoints.glob("epoch-*"))
-    cluster.ask("scancel", number)
-    assert cluster.wait(number, 60) == "CANCELLED"
-
-
-@pytest.mark.slow
 def test_the_scripts_for_lanes_and_for_trees_on_all_cores_run(
     cluster: Cluster, sparkgpu: Command, rows: Path, setup: list[str], tmp_path: Path
 ) -> None:

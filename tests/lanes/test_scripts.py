@@ -60,15 +60,12 @@ def test_a_script_that_was_changed_is_not_written_over(tmp_path: Path) -> None:
         written(tmp_path)
 
 
-def test_trees_without_gpus_can_have_a_partition_of_their_own(tmp_path: Path) -> None:
-    asked = ("slurm.partition=gpu", "slurm.cpu_partition=cpu")
-    assert "#SBATCH --partition=cpu" in written(tmp_path, "trees-cpu", *asked).read_text()
-    assert "#SBATCH --partition=gpu" in written(tmp_path, "lanes", *asked).read_text()
-
-
-def test_one_node_needs_no_network_script(tmp_path: Path) -> None:
-    files = write_scripts(RunConfig(), GPUS, tmp_path)
-    assert [file.name for file in files] == ["lanes.sbatch", "trees-cpu.sbatch"]
+def test_one_node_needs_no_network_script_and_trees_can_have_a_partition_of_their_own(tmp_path: Path) -> None:
+    asked = config_io.load(assignments=("slurm.partition=gpu", "slurm.cpu_partition=cpu"))
+    lanes, trees = write_scripts(asked, GPUS, tmp_path)
+    assert (lanes.name, trees.name) == ("lanes.sbatch", "trees-cpu.sbatch")
+    assert "#SBATCH --partition=gpu" in lanes.read_text()
+    assert "#SBATCH --partition=cpu" in trees.read_text()
 
 
 def test_a_script_holds_what_the_configuration_says_of_the_cluster(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkgpu.core.rundir.events import Event, EventReader, EventWriter
+from sparkgpu.core.rundir.events import EventReader, EventWriter
 from sparkgpu.lanes.cluster import signs_of_life
-from sparkgpu.present.terminal.progress import Progress
 
 
 def test_alive_is_written_to_all_while_one_of_those_asked_made_progress(
@@ -28,10 +27,3 @@ def test_alive_is_written_to_all_while_one_of_those_asked_made_progress(
         found = [reader.new() for reader in readers]
     assert {event.kind for events in found for event in events} == {"alive"}
     assert len(found[0]) == len(found[1]) > 1
-
-
-def test_displays_show_nothing_of_it() -> None:
-    progress = Progress()
-    progress.take(Event(at=1.0, kind="progress", trial="trees-s7", done=0.5, step=3), 1.0)
-    progress.take(Event(at=2.0, kind="alive"), 2.0)
-    assert (progress.trial, progress.done, progress.step) == ("trees-s7", 0.5, 3)

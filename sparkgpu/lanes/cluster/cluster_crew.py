@@ -122,10 +122,9 @@ class ClusterCrew:
             if driver.poll() is not None:
                 if not lane.error("trees").exists():
                     lines = lane.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                    last = f"its last output: {lines[-1].strip()!r}" if lines else "it wrote nothing"
                     raise TrialError(
-                        f"{self.master}: the driver ended with status {driver.returncode} before it "
-                        f"had executors; {last}."
+                        f"{self.master}: the driver ended with status {driver.returncode} before it had "
+                        f"executors; its last output: {lines[-1:]}."
                     )
                 found = read_json(lane.error("trees"))
                 raise error_of_kind(found["kind"], found["message"])

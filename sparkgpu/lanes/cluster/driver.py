@@ -1,9 +1,8 @@
 """The driver of a run's Spark application: ``python -m sparkgpu.lanes.cluster.driver --run DIR ...``.
 
 It prepares the table on the executors and trains the trees on an H2O cloud across them and, at the same time,
-the networks as gangs of ranks in their slots. It writes the plan, since only this process knows the
-executors. If an executor is lost, everything in executors is lost, too: this process then ends with that
-reason, and the parent starts another driver, which keeps finished work.
+the networks as gangs of ranks in their slots. If an executor is lost, everything in executors is lost, too:
+this process then ends with that reason, and the parent starts another driver, which keeps finished work.
 """
 
 from __future__ import annotations
@@ -73,7 +72,6 @@ class _Application:
         return run_lanes(self.session, self.paths, [found.host for found in executors])
 
     def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> bool:
-        """One model over all executors: trees and, at the same time, a gang of ranks."""
         trials = {branch: plan.of(0, branch) for branch in BRANCHES}
         trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
         # Made in this thread, which owns the session.

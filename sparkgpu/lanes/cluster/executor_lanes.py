@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 
 def run_lanes(session: SparkSession, paths: RunPaths, hosts: Sequence[str]) -> bool:
-    """Run each lane of the plan on an executor until its trials end. Returns whether all are done.
+    """Run each lane of the plan on the executor of its host until its trials end; whether all are done.
 
-    `hosts` are the hosts of the lanes' executors. Raises `DeviceError` if Spark puts two lanes on one
-    executor.
+    Raises `DeviceError` if Spark puts two lanes on one executor.
     """
     count = len(hosts)
     rows = session.sparkContext.parallelize(range(count), count)
@@ -60,7 +59,6 @@ def _task(root: str, hosts: Sequence[str]) -> Callable[[Iterable[int]], Iterator
 
 
 def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
-    """Run one lane on this machine. Returns whether all its trials are done."""
     plan = Plan.model_validate(read_json(paths.plan))
     hosts = [lane.device_name.rpartition(" ")[2] for lane in plan.lanes]
     with reserved_ports(1) as ports, scratch_folder() as scratch:

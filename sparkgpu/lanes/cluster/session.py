@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.plan.executors import Executor
@@ -178,36 +178,36 @@ def check_executors(session: SparkSession, executors: Sequence[Executor], folder
     try:
         answers = (
             session.sparkContext.parallelize(range(tasks), tasks)
-            .mapPartitions(_look(str(probe), str(assembly_jar())))
+            .mapPartitions(_missing(str(probe), str(assembly_jar())))
             .collect()
         )
     except (Py4JJavaError, PySparkException) as error:
-        missing = "ModuleNotFoundError" in str(error)
+        lacks_package = "ModuleNotFoundError" in str(error)
         raise DeviceError(
             "the executors cannot run sparkgpu: "
-            + ("the package is missing from their Python" if missing else str(error).strip().splitlines()[0])
+            + ("their Python lacks the package" if lacks_package else str(error).strip().splitlines()[0])
             + ". Install it there under the same path as here, and set PYSPARK_PYTHON to its Python (now "
             + f"{os.environ['PYSPARK_PYTHON']})."
         ) from None
     finally:
         probe.unlink()
-    for host, has_folder, has_jar in answers:
-        if not has_folder:
+    for host, missing in answers:
+        if missing == str(probe):
             raise DeviceError(
                 f"--out {folder}: the executor on {host} does not see it. Name a folder that all machines "
                 "share."
             )
-        if not has_jar:
+        if missing:
             raise DeviceError(
-                f"the executor on {host} has no {assembly_jar()}. Install sparkgpu under the same path on "
-                "every machine, or name that file's path in spark.executor.extraClassPath."
+                f"the executor on {host} has no {missing}. Install sparkgpu under the same path on every "
+                "machine, or name that file's path in spark.executor.extraClassPath."
             )
 
 
-def _look(probe: str, jar: str) -> Any:
-    def look(rows: Iterable[int]) -> Iterator[tuple[str, bool, bool]]:
-        import socket
+def _missing(*files: str) -> Callable[[Iterable[int]], Iterator[tuple[str, str]]]:
+    """The work of a task: its host, and the first of the files that it does not see."""
 
-        yield socket.gethostname(), Path(probe).is_file(), Path(jar).is_file()
+    def look(rows: Iterable[int]) -> Iterator[tuple[str, str]]:
+        yield socket.gethostname(), next((file for file in files if not Path(file).is_file()), "")
 
     return look

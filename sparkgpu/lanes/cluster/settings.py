@@ -1,8 +1,7 @@
 """Which Spark cluster a run uses, if any, and with which Spark settings.
 
-The configuration names it (``cluster.master``), or a spark-submit around this process does. In that case this
-process asks the JVM that spark-submit started, through its py4j port. That JVM then stays idle, since a run
-starts its own JVM with its own class path and options.
+The configuration names it (``cluster.master``), or a spark-submit around this process, whose JVM is then
+asked through its py4j port and stays idle: a run starts its own JVM.
 """
 
 from __future__ import annotations

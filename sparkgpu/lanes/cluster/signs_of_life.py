@@ -1,7 +1,7 @@
 """Tells the parent that a cluster makes progress, which no process on the parent's machine shows.
 
-Executors are not children of the driver, so the parent sees none of their work. A thread asks every few
-seconds and writes an event if there was progress. If there was none, no event comes, and the parent notices.
+Executors are not children of the driver. A thread asks every few seconds and writes an event if there was
+progress. If there was none, no event comes, and the parent notices.
 """
 
 from __future__ import annotations
@@ -55,28 +55,24 @@ class ExecutorWork:
 
     def __init__(self, session: SparkSession) -> None:
         self._store = scala_context(session).statusStore()
-        self._seen: tuple[int, ...] = ()
+        self._seen: list[int] = []
 
     def made_progress(self) -> bool:
         from py4j.protocol import Py4JError, Py4JNetworkError
 
+        before = self._seen
         try:
-            now = self._counted()
+            self._seen = self._counted()
         except (Py4JError, Py4JNetworkError, OSError):
             return False  # Spark is stopping, or its JVM is gone; others notice that
-        moved = now != self._seen
-        self._seen = now
-        return moved
+        return self._seen != before
 
-    def _counted(self) -> tuple[int, ...]:
+    def _counted(self) -> list[int]:
         counts: list[int] = []
-        executors = self._store.executorList(True)
-        for position in range(executors.size()):
-            executor = executors.apply(position)
+        executors, stages = self._store.executorList(True), self._store.activeStages()
+        for executor in map(executors.apply, range(executors.size())):
             counts += [executor.completedTasks(), executor.failedTasks(), executor.totalInputBytes()]
-        stages = self._store.activeStages()
-        for position in range(stages.size()):
-            stage = stages.apply(position)
+        for stage in map(stages.apply, range(stages.size())):
             counts += [stage.stageId(), stage.inputRecords(), stage.shuffleReadRecords()]
             counts += [stage.shuffleWriteRecords(), stage.outputRecords()]
-        return tuple(counts)
+        return counts

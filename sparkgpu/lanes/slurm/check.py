@@ -61,7 +61,6 @@ def mismatches(file: Path) -> list[str]:
 
 
 def _plan(script: _Script) -> Plan:
-    """The plan that the run would make on a node as the script requests it."""
     config, count = script.config, _gpus(script.directives)
     lanes, asked = config.devices.cpu_lanes, config.devices.gpus
     if lanes is not None:
@@ -189,7 +188,6 @@ def _options(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _config(file: Path, text: str) -> RunConfig:
-    """The configuration of the run, from its command line."""
     found = _RUN.search(text)
     if found is None:
         raise ConfigError(

@@ -65,7 +65,6 @@ def state_of(number: str) -> str:
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
-    """The answer of Slurm's controller. Raises `DeviceError` if there is none."""
     if shutil.which(command[0]) is None:
         raise DeviceError(
             f"{command[0]}: not found here. Run this on a login node, where Slurm's commands are."

@@ -1,7 +1,6 @@
 """Writes the batch scripts: lanes on one node, one network over several, and trees on all cores of a node.
 
-Each is a plain shell script that a user can read and change; their shared configuration is in the same
-folder.
+Users can read and change them; their shared configuration is in the same folder.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Pat
 
 
 def _scripts(config: RunConfig, shape: NodeShape) -> dict[str, dict[str, Any]]:
-    """The values that differ between the scripts."""
     alone = "--set cluster.nodes=1 --strategy auto"
     trees = f"--cpu-lanes 1 {alone} --set 'models=[\"trees\"]'"
     if config.trees.tree_method == "gpu_hist":
@@ -133,7 +131,6 @@ def _text(folder: Path, name: str, settings: dict[str, Any], config: RunConfig) 
 
 
 def _activation() -> tuple[str, ...]:
-    """The shell lines that give a job the environment of this process."""
     own = _PROJECT / "env" / "activate.sh"
     if own.exists() and Path(sys.prefix) == _PROJECT / ".venv":
         return (f"source {shlex.quote(str(own))}",)
