@@ -198,19 +198,14 @@ def _facts(run: Compared) -> dict[str, Cell]:
     machine = (*gpus, counted(host.cores, "core"), host.processor)
     devices = listed(sorted({name for trial in found.trials for name in trial.devices}))
     lanes = counted(len({trial.lane for trial in found.trials}), "lane")
-    strategies = sorted({trial.strategy for trial in found.trials} - {"single"})
     of_all = f" of {len(found.trials)}" if found.failed else ""
     texts = {
         "started": about.started_at.replace("T", " ").replace("Z", " UTC"),
         "target": f"{clean(data.target)} ({data.task})",
         "rows": ", ".join(f"{name} {rows:,}" for name, rows in data.splits.items()),
-        "features": f"{data.num_features:,}",
         "machine": ", ".join(filter(None, machine)),
         "devices": f"{devices}, {lanes}",
-        "strategy": ", ".join(strategies),
         "trials": f"{len(done)}{of_all} done",
-        "best model": found.comparison.leader or DASH,
-        "training time": seconds_text(sum(trial.fit_s for trial in done)) if done else DASH,
         **{fact.name: fact.text for fact in taken(found)},
         "sparkgpu": about.sparkgpu,
     }

@@ -95,16 +95,6 @@ class Entry:
         return tuple(trial for name, share in weights.items() if share for trial in self.results.done(name))
 
     @property
-    def on_gpu(self) -> bool:
-        return any(device != "cpu" for trial in self.members for device in trial.devices)
-
-    @property
-    def predicts_rows_per_s(self) -> float | None:
-        rows = sum(self.results.data.splits.get(split, 0) for split in ("valid", "test"))
-        predict_s = sum(trial.predict_s for trial in self.members)
-        return rows / predict_s if predict_s else None
-
-    @property
     def used_s(self) -> float | None:
         """Seconds of all devices."""
         taken = [(trial.fit_s + trial.predict_s) * len(trial.devices) for trial in self.members]

@@ -70,13 +70,6 @@ class RunFrames:
             ),
         )  # fmt: skip
 
-    def table(self) -> pd.DataFrame:
-        """The test metrics, one row per model (means over trials)."""
-        import pandas as pd
-
-        models = {model.name: model.metrics.test for model in self.results.models}
-        return pd.DataFrame.from_dict(models, orient="index")
-
     def trials(self) -> pd.DataFrame:
         """One row per trial, finished or not: seed, fold, lane, devices, test metrics, seconds, memory."""
         found = self.results.trials

@@ -5,22 +5,20 @@ A model has the value of its averaged predictions, except where means over its t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sparkgpu.core.rundir.results import DoneTrial, ModelResult, Results
-from sparkgpu.core.words import counted, listed, metric_title, number_text, seconds_text
+from sparkgpu.core.words import counted, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import Split, entries, ranked
 from sparkgpu.present.table import (
     DASH,
     Cell,
     Table,
-    bytes_cell,
     cells,
     interval_cell,
     number_cell,
     seconds_cell,
     table_of,
-    whole_cell,
 )
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import best, greater_is_better
@@ -84,10 +82,6 @@ def leaderboard(found: Results, intervals: Mapping[str, Interval]) -> Table:
             "mean of trials": lambda one: _over_trials(one.model, metric),
             "fit": lambda one: seconds_cell(one.fit_s),
             "predict": lambda one: seconds_cell(one.predict_s),
-            "predicts rows/s": lambda one: whole_cell(one.predicts_rows_per_s),
-            "devices": lambda one: _devices(one.members) if one.on_gpu else DASH,
-            "memory": lambda one: _most(trial.peak_host_bytes for trial in one.members),
-            "device memory": lambda one: _most(trial.peak_device_bytes for trial in one.members),
             "device time": lambda one: seconds_cell(one.used_s),
             "cost": lambda one: number_cell(one.cost),
             "trained": lambda one: one.trained or DASH,
@@ -103,17 +97,10 @@ _HINTS = {
     "mean of trials": "The mean over a model's trials, and their standard deviation.",
     "fit": "The mean time to train one trial.",
     "predict": "The mean time of one trial to predict the validation and test rows.",
-    "predicts rows/s": "The validation and test rows, by the time to predict them with all trials.",
-    "memory": "The most that one trial's process took of the machine's memory.",
-    "device memory": "The most that one trial took of its device's memory.",
     "device time": "The training and predicting of all trials, times the devices of each.",
     "cost": "The device time at cost.price_per_hour.",
     "trained": "Trees or epochs of the longest trial; plus: it reached its limit and still improved.",
 }
-
-
-def _most(sizes: Iterable[int | None]) -> Cell:
-    return bytes_cell(max((size or 0 for size in sizes), default=0) or None)
 
 
 def _over_trials(model: ModelResult, metric: str) -> Cell:
@@ -122,11 +109,6 @@ def _over_trials(model: ModelResult, metric: str) -> Cell:
     if model.averaged is None and spread is None:
         return number_cell(None)
     return number_cell(value, number_text(value) + spread_text(value, spread))
-
-
-def _devices(own: Sequence[DoneTrial]) -> str:
-    names = sorted({name for trial in own for name in trial.devices})
-    return listed(names) if len(names) < 3 else f"{len(names)} devices"
 
 
 def all_metrics(found: Results, split: Split = "test") -> Table:

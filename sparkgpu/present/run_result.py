@@ -19,7 +19,7 @@ from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.words import capital, clean, metric_title, number_text
 from sparkgpu.present.frames import RunFrames, shown_path
 from sparkgpu.present.leaderboard import all_metrics
-from sparkgpu.present.table import plain_html
+from sparkgpu.present.table import markdown, plain_html
 from sparkgpu.present.verdict import verdict
 
 if TYPE_CHECKING:
@@ -80,22 +80,6 @@ class RunResult(RunFrames):
         found, names = self._explanations, [model.name for model in self.results.models]
         return self._shown(lambda: columns.importance_map(found, names), "no model was explained")
 
-    def plot_dependence(self) -> Picture:
-        """How predictions depend on the leading columns; raises as `importance` does."""
-        from sparkgpu.present.pictures import columns
-
-        found, names = self._explanations, [model.name for model in self.results.models]
-        target = self.results.data.target
-        return self._shown(lambda: columns.dependence(found, names, target), "no model was explained")
-
-    def plot_time(self) -> Picture:
-        """Where the time of the run went, by lane and branch."""
-        from sparkgpu.present.pictures import machine
-        from sparkgpu.present.timeline import seconds_by_phase
-
-        phases = seconds_by_phase(self._paths, self.results.phases_s)
-        return self._shown(lambda: machine.timings(phases), "the run recorded no phases")
-
     @staticmethod
     def _shown(draw: Callable[[], Picture | None], absent: str) -> Picture:
         """What `draw` draws. Raises `ConfigError` with what is `absent` if that is nothing."""
@@ -132,9 +116,8 @@ class RunResult(RunFrames):
         return f"<run {shown_path(self.path)}: {self._in_short()}>"
 
     def __str__(self) -> str:
-        return "\n".join(
-            [self.table().round(4).to_string(), *self.verdicts, f"report: {shown_path(self.report)}"]
-        )
+        table = markdown(all_metrics(self.results))
+        return "\n".join([table, *self.verdicts, f"report: {shown_path(self.report)}"])
 
     def _repr_html_(self) -> str:
         """Plain tags, and all text of users escaped."""
