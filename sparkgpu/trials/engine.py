@@ -69,7 +69,6 @@ class Trial(Generic[ParametersT]):
 
     @property
     def paths(self) -> TrialPaths:
-        """The trial's own folder."""
         return self.run.trial(self.spec.name)
 
 

@@ -110,7 +110,6 @@ class TimeShares:
         self._began = 0.0
 
     def fits(self, spec: TrialSpec) -> bool:
-        """Whether there is time for this trial."""
         if self._ends is None or spec.name in self._first:
             return True
         took_s = self._took_s.get(spec.model)
@@ -127,5 +126,4 @@ class TimeShares:
         return self._began + (self._ends - self._began) * own / left
 
     def end(self, spec: TrialSpec) -> None:
-        """The trial is over."""
         self._took_s[spec.model] = self._clock() - self._began

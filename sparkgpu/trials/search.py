@@ -173,7 +173,6 @@ class Searches:
             self._found[spec.name] = record.model_copy(update={"trial": spec.name, "search": found})
 
     def _remove(self, group: Sequence[TrialSpec], *, but: int | None = None) -> None:
-        """Remove the folders of all settings but one."""
         for spec in group:
             for folder in self._paths.trial(spec.name).root.parent.glob(f"{spec.name}.*"):
                 if but is None or folder.name != _name(spec, but):
@@ -224,7 +223,6 @@ def _suggest(asked: optuna.Trial, key: str, values: Any) -> None:
 
 
 def _setting(trial: optuna.Trial | FrozenTrial, space: SearchSpace) -> dict[str, Any]:
-    """The values that Optuna drew, by key."""
     drawn = {key: (space[key], trial.params[key]) for key in space}
     return {
         key: kind.values[value] if isinstance(kind, Choice) else value for key, (kind, value) in drawn.items()

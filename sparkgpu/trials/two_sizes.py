@@ -57,7 +57,6 @@ def run_sizes(engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
 
 
 def _changed(trial: Trial[Any], number: int, changes: Mapping[str, int]) -> Trial[Any]:
-    """One of the two trainings, in a folder of its own."""
     return replace(
         trial,
         spec=trial.spec.model_copy(update={"name": f"{trial.name}.{number}"}),

@@ -197,7 +197,6 @@ class RunConfig(Section):
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The names of the models, in their order."""
         return tuple(model_name(model) for model in self.models)
 
     def calibrates(self, task: str) -> bool:
@@ -206,11 +205,9 @@ class RunConfig(Section):
 
     @property
     def branches(self) -> frozenset[Branch]:
-        """The kinds of models to train."""
         return frozenset(self.branch(name) for name in self.model_names)
 
     def sections(self) -> tuple[TreesConfig | NeuralConfig, ...]:
-        """The settings of each model."""
         return tuple(self.section(name) for name in self.model_names)
 
     def branch(self, name: str) -> Branch:

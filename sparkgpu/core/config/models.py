@@ -246,7 +246,6 @@ Models = Annotated[
 
 
 def model_name(model: str | TreesModel | NetworkModel) -> str:
-    """The name of one of a run's models."""
     return model if isinstance(model, str) else model.name
 
 

@@ -159,7 +159,6 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _check_together(config: RunConfig, origin: str) -> None:
-    """Check rules that involve several keys."""
     split, devices = config.split, config.devices
     if split.test + split.valid >= 1.0:
         raise ConfigError(

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import NetworkModel, NeuralConfig, TreesConfig, TreesModel
+from sparkgpu.core.config.models import OWN, NetworkModel, NeuralConfig, TreesConfig, TreesModel
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.config.registry.networks import NETWORKS, Value
@@ -82,10 +82,9 @@ def resolve(
         return _filled_neural(section, preset, strategy, size, device, limits.get("neural"))
 
     others = {
-        model.name: _parameters(trees(section) if isinstance(section, TreesConfig) else neural(section))
-        for model in config.models
-        if not isinstance(model, str)
-        for section in [config.section(model.name)]
+        name: _parameters(trees(section) if isinstance(section, TreesConfig) else neural(section))
+        for name, section in zip(config.model_names, config.sections(), strict=True)
+        if name not in OWN
     }
     own_trees, own_neural = trees(config.trees), neural(config.neural)
     update = {

@@ -39,7 +39,6 @@ class TrialSpec(Record):
 
     @property
     def branch(self) -> Branch:
-        """The kind of its model."""
         return branch_of(self.engine)
 
     @property

@@ -45,7 +45,6 @@ class Registry(Generic[EntryT]):
         self._own = {entry.name: entry for entry in own}
 
     def own(self) -> tuple[EntryT, ...]:
-        """Our own entries."""
         return tuple(self._own.values())
 
     def names(self) -> list[str]:
