@@ -232,7 +232,6 @@ def _write_onnx(trained: Trained, file: Path) -> None:
 
 
 def _predict_onnx(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
-    """By onnxruntime, from numbers and words."""
     import onnxruntime  # type: ignore[import-untyped]
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])

@@ -47,8 +47,6 @@ def trees_as_onnx(model: BoosterModel, schema: TableSchema, file: Path, temperat
 
 
 class _Graph:
-    """The nodes and constants of the file, as they are made."""
-
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []

@@ -39,8 +39,8 @@ class FittedModel:
     """A model of a run: its trees, its network, one of its trials, or the blend.
 
     `name` is its name in the run and `members` are the weights of its trials; several are averaged. `target`
-    is the column it predicts and `task` the kind of task. It reads files only when it is made, so a run
-    directory may be moved, copied, or read-only.
+    is the column it predicts, `task` the kind of task, and `schema` what the run's table holds. It reads
+    files only when it is made, so a run directory may be moved, copied, or read-only.
     """
 
     def __init__(self, run_dir: str | Path, model: str = BEST) -> None:
@@ -53,31 +53,19 @@ class FittedModel:
         self.run_dir = paths.root
         results = finished_results(paths)
         self.name = model_name(results, model, str(run_dir))
-        self._schema = read_schema(paths)
-        self._encoder = Encoder(self._schema, load_means(paths.table, self._schema.features))
+        self.schema: TableSchema = read_schema(paths)
+        self.task, self.target = self.schema.task, self.schema.target
+        self._encoder = Encoder(self.schema, load_means(paths.table, self.schema.features))
         self.members = weights_of(results, self.name)
         done = {trial.name: trial for trial in results.done()}
         self._models: list[tuple[float, float | None, Model]] = [
             (
                 weight,
                 done[trial].temperature,
-                load_fitted(done[trial].engine, paths.trial(trial).root, self._schema),
+                load_fitted(done[trial].engine, paths.trial(trial).root, self.schema),
             )
             for trial, weight in self.members.items()
         ]
-
-    @property
-    def schema(self) -> TableSchema:
-        """What the run's table holds."""
-        return self._schema
-
-    @property
-    def task(self) -> str:
-        return self._schema.task
-
-    @property
-    def target(self) -> str:
-        return self._schema.target
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -85,9 +73,9 @@ class FittedModel:
 
         Raises `AttributeError` for a regression, as scikit-learn's regressors do.
         """
-        if not self._schema.classes:
+        if not self.schema.classes:
             raise AttributeError("a regression has no classes_")
-        return typed_classes(self._schema)
+        return typed_classes(self.schema)
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
@@ -114,13 +102,13 @@ class FittedModel:
         be read. Raises `DataError` if a column is absent or of a type that cannot be read.
         """
         values = self._values(data)
-        if not self._schema.classes:
+        if not self.schema.classes:
             return values
         return np.asarray(self.classes_[values.argmax(axis=1)])
 
     def predict_proba(self, data: Any) -> NDArray[np.float64]:
         """The probabilities (N, C) in the order of `classes_`. Raises `AttributeError` for a regression."""
-        if not self._schema.classes:
+        if not self.schema.classes:
             raise AttributeError("a regression has no probabilities; use predict")
         return self._values(data)
 
@@ -134,11 +122,11 @@ class FittedModel:
             kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
             raise DataError(f"transform takes a Spark DataFrame, not a {kind}; use predict for other frames.")
         self._encoder.check(frame.columns, "the DataFrame")
-        added = prediction_columns(self._schema)
+        added = prediction_columns(self.schema)
         taken = [name for name in frame.columns if name in added]
         if taken:
             raise DataError(f"the DataFrame has columns {listed(map(repr, taken))} already. Rename them.")
-        kind = _SPARK_TYPES[self.classes_.dtype.kind] if self._schema.classes else "double"
+        kind = _SPARK_TYPES[self.classes_.dtype.kind] if self.schema.classes else "double"
         schema = copy.deepcopy(frame.schema)
         for name in added:
             schema.add(name, kind if name == PREDICTION else "double")
@@ -148,15 +136,13 @@ class FittedModel:
         """Values (N,), or probabilities (N, C), of the rows of one batch."""
         rows = encoder.rows(batch)
         if batch.num_rows == 0:
-            return np.empty((0, len(self._schema.classes)) if self._schema.classes else 0)
-        total = np.asarray(
-            sum(
-                weight * _calibrated(np.asarray(model.predict(rows), np.float64), temperature)
-                for weight, temperature, model in self._models
-            )
-        )
+            return np.empty((0, len(self.schema.classes)) if self.schema.classes else 0)
+        total: Any = 0.0
+        for weight, temperature, model in self._models:
+            values = np.asarray(model.predict(rows), np.float64)
+            total = total + weight * (values if temperature is None else scaled(values, temperature))
         # Trees give 32-bit probabilities, whose sum is one in fewer digits.
-        return total / total.sum(axis=1, keepdims=True) if self._schema.classes else total
+        return total / total.sum(axis=1, keepdims=True) if self.schema.classes else total
 
     def _values(self, data: Any) -> NDArray[np.float64]:
         reader = as_reader(data)
@@ -173,10 +159,6 @@ class FittedModel:
         return f"<{self.name} of {self.run_dir}: predicts {self.target!r} ({self.task})>"
 
 
-def _calibrated(values: NDArray[np.float64], temperature: float | None) -> NDArray[np.float64]:
-    return values if temperature is None else scaled(values, temperature)
-
-
 @lru_cache(maxsize=4)
 def loaded(run_dir: str, model: str) -> FittedModel:
     """As `load`, once in each process."""
@@ -184,7 +166,6 @@ def loaded(run_dir: str, model: str) -> FittedModel:
 
 
 def _predicted(run_dir: str, model: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of Spark's rows with their predictions."""
     fitted = loaded(run_dir, model)
     encoder = fitted.encoder()
     for batch in batches:

@@ -130,7 +130,6 @@ def _arguments(fitted: FittedModel, needed: Path) -> dict[str, Any]:
 
 
 def _requirements(fitted: FittedModel) -> list[str]:
-    """The packages that the model imports, in the versions that are here."""
     names = set(_ALWAYS)
     for trial in finished_results(RunPaths(root=fitted.run_dir)).done():
         if trial.name in fitted.members:
@@ -179,7 +178,6 @@ def _add_number(columns: dict[str, Any], feature: Feature, value_N: Any) -> None
 
 
 def _parameters(paths: RunPaths) -> dict[str, str]:
-    """The keys of ``run.toml`` with their values."""
     import pandas as pd
 
     (found,) = pd.json_normalize(tomllib.loads(paths.config.read_text(encoding="utf-8"))).to_dict("records")

@@ -35,9 +35,6 @@ def test_a_branch_is_faster_once_the_other_one_has_ended() -> None:
     )
     assert ends["trees"] == pytest.approx(12.0)
     assert ends["neural"] == pytest.approx(12.0 + 8 * 0.5)
-
-
-def test_a_branch_alone_has_the_cores_from_its_start() -> None:
     assert branch_ends({"neural": [work(20, 1.0, 0.5, before_s=1.0, after_s=2.0)]}, {"neural": 3.0}) == {
         "neural": pytest.approx(3.0 + 1.0 + 10.0 + 2.0)
     }
@@ -87,16 +84,12 @@ def test_the_sample_itself_costs_what_it_cost() -> None:
     assert predicted.peak_rss_bytes == GIB
 
 
-def test_repeats_on_one_lane_follow_each_other() -> None:
-    one, two = plan_of(1), plan_of(1, repeats=2)
+def test_repeats_on_one_lane_follow_each_other_and_a_time_limit_is_used() -> None:
+    one, two, limited = plan_of(1), plan_of(1, repeats=2), plan_of(1, time_limit="5m")
+    assert predict(calibration(limited, 50_000), limited).wall_s == 300.0
     once = predict(calibration(one, 50_000), one)
     twice = predict(calibration(two, 50_000), two)
     assert twice.branches_s["neural"] - twice.ready_s > 1.7 * (once.branches_s["neural"] - once.ready_s)
-
-
-def test_a_time_limit_is_used() -> None:
-    plan = plan_of(1, time_limit="5m")
-    assert predict(calibration(plan, 50_000), plan).wall_s == 300.0
 
 
 def test_small_tables_are_expected_to_stop_early_and_large_ones_are_not() -> None:

@@ -29,32 +29,18 @@ def test_no_strategy_is_more_than_as_many_times_as_fast_as_it_has_devices(
     assert 0 < step.speed_up(strategy, devices) <= devices * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("strategy", ["dp", "ddp", "fsdp"])
-def test_communication_grows_with_the_devices_and_with_the_weights(strategy: str) -> None:
-    seconds = [STEP.communication_s(strategy, count) for count in (1, 2, 4, 8, 64)]
-    assert seconds == sorted(seconds) and seconds[0] == 0
-    assert replace(STEP, weight_bytes=8_000_000).communication_s(strategy, 4) > seconds[2]
-
-
 def test_a_ring_sends_nearly_twice_the_weights_and_dp_so_much_to_each_device() -> None:
     free = replace(STEP, weight_bytes=10**9, link=replace(LINK, latency_s=0.0))
     for strategy, expected_s in (("ddp", 1.5), ("fsdp", 2.25), ("dp", 6.0)):
         assert free.communication_s(strategy, 4) == pytest.approx(expected_s)
 
 
-def test_ddp_is_ideal_without_fixed_cost_and_with_an_infinite_link() -> None:
-    ideal = Link(bytes_per_s=1e30, latency_s=0.0, origin="given")
-    assert replace(STEP, fixed_s=0.0, link=ideal).speed_up("ddp", 8) == pytest.approx(8.0)
-
-
 def test_a_larger_batch_and_a_faster_link_help_ddp_and_lanes_need_neither() -> None:
     slow = STEP.speed_up("ddp", 8)
     assert replace(STEP, batch=8192).speed_up("ddp", 8) > slow
-    assert replace(STEP, link=replace(LINK, bytes_per_s=1e11, latency_s=1e-6)).speed_up("ddp", 8) > slow
+    ideal = Link(bytes_per_s=1e30, latency_s=0.0, origin="given")
+    assert replace(STEP, fixed_s=0.0, link=ideal).speed_up("ddp", 8) == pytest.approx(8.0)
     assert STEP.speed_up("lanes", 8) == 8.0
-
-
-def test_lanes_of_the_same_cores_gain_nothing() -> None:
     shared = replace(STEP, shared_cores=True)
     assert shared.speed_up("lanes", 2) == 1.0 and shared.speed_up("ddp", 2) < 1.0
 

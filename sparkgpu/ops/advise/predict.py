@@ -126,7 +126,6 @@ def predict(found: MachineSpeed, plan: Plan) -> Prediction:
 
 
 def _work(found: MachineSpeed, model: str, slower: float) -> Piece:
-    """One trial of the whole table."""
     piece, parameters = found.pieces[model], found.resolved.of(model)
     whole, rows, steps = found.sample.whole_rows, found.sample.rows, expected_steps(parameters, found.size)
     if isinstance(parameters, NeuralParameters):
@@ -166,5 +165,4 @@ def row_bytes(sample: Sample) -> float:
 
 
 def _scored_share(found: MachineSpeed) -> float:
-    """The share of rows that are not trained on."""
     return 1 - found.size.train_rows / max(1, found.sample.whole_rows)

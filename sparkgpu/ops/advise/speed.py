@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import TreesModel
 from sparkgpu.core.config.registry.engines import Branch
@@ -96,8 +98,8 @@ def measure_speed(config: RunConfig, source: Source, asked_plan: Plan, folder: P
     flop = row_flop(resolved.neural, sample.size.num_features)
     flop /= 1 if asked_plan.lanes[0].device == "cpu" else _GPU_TIMES
     small = replace(sample.size, train_rows=int(sample.rows * sample.size.train_rows / sample.whole_rows))
-    rounds = _within(_TREES_S / each_round_s(resolved.trees, small), _ROUNDS)
-    epochs = _within(_NETWORK_FLOP / (flop * max(1, small.train_rows)), _EPOCHS)
+    rounds = int(np.clip(_TREES_S / each_round_s(resolved.trees, small), *_ROUNDS))
+    epochs = int(np.clip(_NETWORK_FLOP / (flop * max(1, small.train_rows)), *_EPOCHS))
     repeats = len(asked_plan.lanes) if asked_plan.strategy == "single" else 1
     began = time.time()
     short = shortened(resolved.config, rounds, epochs, repeats)
@@ -132,10 +134,6 @@ def measure_speed(config: RunConfig, source: Source, asked_plan: Plan, folder: P
         peak_device_bytes=max((trial.peak_device_bytes or 0 for trial in done.values()), default=0) or None,
         parameters=max(int(trial.native_parameters.get("num_parameters", 0)) for trial in done.values()),
     )
-
-
-def _within(value: float, bounds: tuple[int, int]) -> int:
-    return max(bounds[0], min(bounds[1], round(value)))
 
 
 def shortened(config: RunConfig, rounds: int, epochs: int, repeats: int) -> RunConfig:

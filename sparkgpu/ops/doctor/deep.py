@@ -86,7 +86,6 @@ class Examination:
             yield _planned_memory(run)
 
     def _proof(self, run: Run, model: str, lane: int, device: Device) -> str:
-        """On which device the trial of a lane trained."""
         trial = run.trial(model, lane)
         proof = trial.device_proof
         shown = proof.get("tree_method") or listed(cast(list[str], proof.get("parameters_device", ())))
@@ -96,7 +95,6 @@ class Examination:
         return found
 
     def _precisions(self) -> Iterator[Check]:
-        """The default network's training in every number format."""
         formats = ("float32", "tf32", "bfloat16", "float16") if self._on_gpu else ("float32", "bfloat16")
         for device in self._devices if self._on_gpu else self._devices[:1]:
             for precision in formats:
@@ -132,7 +130,6 @@ class Examination:
         return what
 
     def _run(self, name: str, devices: Sequence[Device], *settings: str) -> Run:
-        """A whole run on some of the devices."""
         where = ["--cpu-lanes", str(len(devices))]
         if self._on_gpu:
             where = ["--gpus", ",".join(device.visible for device in devices)]
@@ -157,7 +154,6 @@ def _speed(trial: DoneTrial) -> str:
 
 
 def _planned_memory(run: Run) -> Check:
-    """Planned against measured memory of the networks."""
     fits = (read_record(run.paths.trial(trial.name).fit, FitRecord) for trial in run.trials)
     found = [
         f"{gibibytes(fit.memory_plan.peak_bytes)} planned, {gibibytes(fit.peak_device_bytes)} measured"
@@ -170,7 +166,6 @@ def _planned_memory(run: Run) -> Check:
 
 
 def _learned(run: Run) -> str:
-    """The speed of a network whose loss fell."""
     trial = run.trial("neural")
     _, curve = read_curve(run.paths.trial(trial.name).learning_curve)
     losses = [point.valid for point in curve if point.valid is not None]

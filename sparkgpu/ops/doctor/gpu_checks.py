@@ -40,7 +40,6 @@ def gpu_checks(found: Survey) -> Iterator[Check]:
     if usable:
         yield _torch(found)
         yield _h2o(found)
-        yield _xgboost()
 
 
 def _usable(name: str, gpu: Gpu) -> Check:
@@ -120,26 +119,6 @@ def _h2o(found: Survey) -> Check:
         f"its library has no machine code for {newer[0].title}; the driver translates it at the first run",
         "`sparkgpu doctor --deep` proves whether it trains; if not, set trees.engine to xgboost",
     )
-
-
-def _xgboost() -> Check:
-    name = "package xgboost"
-    owners = set(importlib.metadata.packages_distributions().get("xgboost", ()))
-    if not owners:
-        return ok(name, "not installed; pip install 'sparkgpu[xgboost]' brings the engine of that name")
-    if len(owners) > 1:
-        return failure(
-            name,
-            f"two distributions hold the same files: {', '.join(sorted(owners))}",
-            "pip uninstall -y xgboost xgboost-cpu && pip install 'sparkgpu[xgboost]'",
-        )
-    if owners == {"xgboost-cpu"}:
-        return warning(
-            name,
-            "a build without CUDA, so the engine of that name trains on the CPU",
-            "pip uninstall -y xgboost-cpu && pip install 'sparkgpu[xgboost]'",
-        )
-    return ok(name, f"{importlib.metadata.version('xgboost')}, with CUDA")
 
 
 def _dotted(version: tuple[int, int] | None) -> str:

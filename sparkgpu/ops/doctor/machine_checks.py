@@ -22,7 +22,7 @@ from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.host.java import find_java
 from sparkgpu.core.host.reservations import BLOCK, reserved_ports
 from sparkgpu.core.words import counted, gibibytes, listed
-from sparkgpu.h2o.startup import archive_path, assembly_jar
+from sparkgpu.h2o.startup import assembly_jar
 from sparkgpu.ops.doctor.check import Check, failure, ok, warning
 
 GIB = 2**30
@@ -36,7 +36,7 @@ def machine_checks(machine: Machine, environ: Mapping[str, str]) -> Iterator[Che
     """The checks, one after the other."""
     yield _python()
     yield _packages()
-    yield from _java(environ)
+    yield _java(environ)
     yield _native_trees()
     yield _ports()
     yield _memory(machine)
@@ -63,21 +63,11 @@ def _packages() -> Check:
     return ok("packages", ", ".join(versions))
 
 
-def _java(environ: Mapping[str, str]) -> Iterator[Check]:
+def _java(environ: Mapping[str, str]) -> Check:
     try:
-        home = find_java(environ)
+        return ok("Java", f"17 in {find_java(environ)}")
     except SparkgpuError as error:
-        yield failure("Java", str(error).partition(";")[2].partition(".")[0].strip(), ACTIVATE)
-        return
-    yield ok("Java", f"17 in {home}")
-    try:
-        archive = archive_path(home)
-    except (OSError, SparkgpuError, AssertionError):
-        return  # without the packages there is no class path to make one of
-    if archive.exists():
-        yield ok("start-up archive", f"{archive}")
-    else:
-        yield warning("start-up archive", "none: each JVM starts slower", "python -m sparkgpu.h2o.cds")
+        return failure("Java", str(error).partition(";")[2].partition(".")[0].strip(), ACTIVATE)
 
 
 def _native_trees() -> Check:
