@@ -14,7 +14,6 @@ from planted_run import TOWNS, planted_run
 from sparkgpu.core.rundir.explanations import Explanations, Importance, read_explanations
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import read_schema
-from sparkgpu.predict.explain.columns import user_columns
 from sparkgpu.predict.explain.importance import differs
 from sparkgpu.predict.explain.run import explain
 from sparkgpu.predict.explain.sample import draw_sample
@@ -133,14 +132,6 @@ def test_the_process_refuses_a_folder_without_a_finished_run_in_one_line(tmp_pat
     assert ended.stderr == (
         f"sparkgpu: {tmp_path}: it holds no metrics.json. Give the folder of a finished run.\n"
     )
-
-
-def test_a_column_goes_with_all_that_was_made_of_it(run: RunPaths) -> None:
-    columns = {column.name: column for column in user_columns(read_schema(run))}
-    assert list(columns) == ["shared", "town", "when", "noise"]
-    assert (columns["town"].places.numeric, columns["town"].places.codes) == ((1,), (0,))
-    assert columns["when"].places.numeric == (2, 3)
-    assert [feature.title for feature, _ in columns["when"].features] == ["when (day)", "when (hour)"]
 
 
 def test_a_sample_of_rare_rows_holds_them_with_weights_that_restore_their_share(

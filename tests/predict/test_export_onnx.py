@@ -7,59 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_rows_to_export import inputs_of, made_rows, schema_of
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.plan.defaults import resolve
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.table.rows import Rows
-from sparkgpu.core.table.schema import OTHER_LEVEL, Feature, FeatureKind, TableSchema, Task
+from sparkgpu.core.table.schema import TableSchema, Task
 from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.network import build_net, find_network, input_shape
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.predict.export_onnx import network_as_onnx
 
-ROWS = 900
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
-
-
-def schema_of(task: Task) -> TableSchema:
-    def feature(name: str, source: str, *levels: str) -> Feature:
-        kind: FeatureKind = "categorical" if levels else "numeric"
-        return Feature(name=name, source=source, kind=kind, pipeline=name, levels=levels)
-
-    return TableSchema(
-        source="made",
-        target="y",
-        task=task,
-        classes=() if task == "regression" else ("a", "b", "c") if task == "multiclass" else ("no", "yes"),
-        features=(
-            feature("size_m", "size [m]"),
-            feature("zone", "zone", "north", "south", OTHER_LEVEL),
-            feature("tied", "tied"),
-            feature("street", "street", *(f"s{i}" for i in range(60))),
-            feature("constant", "constant"),
-        ),
-        rows=ROWS,
-        splits={"train": ROWS},
-        fingerprint="",
-    )
-
-
-def rows_of(schema: TableSchema) -> Rows:
-    drawn = np.random.default_rng(0)
-    numeric_NF = drawn.normal(size=(ROWS, 3)).astype(np.float32) * [1e3, 1, 1]
-    numeric_NF[:, 1] = np.round(numeric_NF[:, 1])
-    numeric_NF[:, 2] = 4.0
-    numeric_NF[::7, 0] = np.nan
-    codes_NK = np.stack([drawn.integers(-1, 3, ROWS), drawn.integers(-1, 60, ROWS)], axis=1)
-    return Rows(
-        row_id_N=np.arange(ROWS),
-        label_N=np.zeros(ROWS),
-        weight_N=None,
-        numeric_NF=numeric_NF.astype(np.float32),
-        codes_NK=codes_NK.astype(np.int32),
-    )
 
 
 def network(name: str, schema: TableSchema, rows: Rows) -> TabularModel:
@@ -98,18 +59,12 @@ def network(name: str, schema: TableSchema, rows: Rows) -> TabularModel:
     ],
 )
 def test_onnx_predicts_what_the_network_predicts(name: str, task: Task, tmp_path: Path) -> None:
-    schema = schema_of(task)
-    rows = rows_of(schema)
+    schema, rows = schema_of(task), made_rows()
     model = network(name, schema, rows)
     file = tmp_path / "network.onnx"
     network_as_onnx(model, schema, file)
     session = onnxruntime.InferenceSession(file)
-    feed = {"size [m]": rows.numeric_NF[:, [0]], "tied": rows.numeric_NF[:, [1]]}
-    feed["constant"] = rows.numeric_NF[:, [2]]
-    zones = np.array(["north", "south", "never seen", ""], dtype=object)
-    feed["zone"] = zones[rows.codes_NK[:, [0]]]
-    streets = np.array([*schema.categorical[1].levels, "no such street"], dtype=object)
-    feed["street"] = streets[rows.codes_NK[:, [1]]]
+    feed = inputs_of(rows)
     (found,) = session.run(None, feed)
     np.testing.assert_allclose(found, model.predict(rows), atol=1e-5)
     (one,) = session.run(None, {name: values[:1] for name, values in feed.items()})

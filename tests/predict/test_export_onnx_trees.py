@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from made_rows_to_export import ROWS, STREETS, ZONES, inputs_of, made_rows, schema_of
 
 from sparkgpu.core.table.rows import Rows
-from sparkgpu.core.table.schema import Feature, TableSchema, Task
+from sparkgpu.core.table.schema import TableSchema, Task
 from sparkgpu.h2o.mojo_booster import BoosterModel, matrix_of
 from sparkgpu.h2o.mojo_file import Description
 from sparkgpu.predict.export_onnx_trees import trees_as_onnx
@@ -19,41 +19,13 @@ xgboost = pytest.importorskip("xgboost")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-ROWS = 800
-ZONES, STREETS = ("north", "south", "west"), tuple(f"s{i}" for i in range(12))
-
-
-def schema_of(task: Task) -> TableSchema:
-    return TableSchema(
-        source="made", target="y", task=task,
-        classes=() if task == "regression" else ("a", "b", "c") if task == "multiclass" else ("no", "yes"),
-        features=(
-            Feature(name="size_m", source="size [m]", kind="numeric", pipeline="size_m"),
-            Feature(name="count", source="count", kind="numeric", pipeline="count"),
-            Feature(name="zone", source="zone", kind="categorical", pipeline="zone", levels=ZONES),
-            Feature(name="street", source="street", kind="categorical", pipeline="street", levels=STREETS),
-        ),
-        rows=ROWS, splits={"train": ROWS}, fingerprint="",
-    )  # fmt: skip
-
-
-def rows_of() -> Rows:
-    drawn = np.random.default_rng(0)
-    numeric_NF = np.stack([drawn.normal(size=ROWS), drawn.integers(0, 4, ROWS)], axis=1).astype(np.float32)
-    numeric_NF[::9, 0] = np.nan
-    codes_NK = np.stack([drawn.integers(-1, 3, ROWS), drawn.integers(-1, 12, ROWS)], axis=1)
-    return Rows(
-        row_id_N=np.arange(ROWS), label_N=np.zeros(ROWS), weight_N=None, numeric_NF=numeric_NF,
-        codes_NK=codes_NK.astype(np.int32),
-    )  # fmt: skip
-
 
 def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: bool) -> BoosterModel:
     """As `BoosterModel` reads one from a MOJO, around a booster that is trained here."""
     words = ("zone", "street") if hot else ()
     widths = [len(ZONES) + 1, len(STREETS) + 1] if hot else []
     described = Description(
-        features=("zone", "street", "size_m", "count"),
+        features=("zone", "street", "size_m", "tied", "constant"),
         num_one_hot=len(words),
         offsets=tuple(np.cumsum([0, *widths]).tolist()),
         domains={"zone": tuple(reversed(ZONES)), "street": STREETS[:-1]},  # H2O never saw the last street
@@ -81,17 +53,13 @@ def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: 
 def test_onnxruntime_adds_up_the_leaves_that_xgboost_adds_up(
     task: Task, sparse: bool, hot: bool, tmp_path: Path
 ) -> None:
-    schema, rows = schema_of(task), rows_of()
+    schema, rows = schema_of(task), made_rows()
     model = model_of(task, schema, rows, sparse=sparse, hot=hot)
     file = tmp_path / "trees.onnx"
     temperature = 1.0 if task == "regression" else 1.25
     trees_as_onnx(model, schema, file, temperature)
     session = onnxruntime.InferenceSession(file)
-    feed: dict[str, Any] = {"size [m]": rows.numeric_NF[:, [0]], "count": rows.numeric_NF[:, [1]]}
-    for place, feature in enumerate(schema.categorical):
-        words = np.array([*feature.levels, "" if place else "never seen"], dtype=object)
-        feed[feature.source] = words[rows.codes_NK[:, [place]]]
-    (found,) = session.run(None, feed)
+    (found,) = session.run(None, inputs_of(rows))
     expected = model.predict(rows) if temperature == 1 else scaled(model.predict(rows), temperature)
     size = max(np.abs(expected).max(), 1.0)
     assert found.dtype == np.float64 and found.shape == expected.shape
