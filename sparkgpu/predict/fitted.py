@@ -22,11 +22,12 @@ from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.frames import as_reader, batches
-from sparkgpu.predict.members import BEST, model_name, weights_of
+from sparkgpu.predict.members import BEST, model_name, threshold_of, weights_of
 from sparkgpu.predict.output import PREDICTION, prediction_columns, predictions, typed_classes
 from sparkgpu.prepare.encoding import Encoder, Findings
 from sparkgpu.prepare.level_means import load_means
 from sparkgpu.score.calibration import scaled
+from sparkgpu.score.decision import decided
 from sparkgpu.trials.engine import Model, load_fitted
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class FittedModel:
         self.task, self.target = self.schema.task, self.schema.target
         self._encoder = Encoder(self.schema, load_means(paths.table, self.schema.features))
         self.members = weights_of(results, self.name)
+        self._threshold = threshold_of(results, self.name)
         done = {trial.name: trial for trial in results.done()}
         self._models: list[tuple[float, float | None, Model]] = [
             (
@@ -104,7 +106,7 @@ class FittedModel:
         values = self._values(data)
         if not self.schema.classes:
             return values
-        return np.asarray(self.classes_[values.argmax(axis=1)])
+        return np.asarray(self.classes_[self.decided(values)])
 
     def predict_proba(self, data: Any) -> NDArray[np.float64]:
         """The probabilities (N, C) in the order of `classes_`. Raises `AttributeError` for a regression."""
@@ -131,6 +133,10 @@ class FittedModel:
         for name in added:
             schema.add(name, kind if name == PREDICTION else "double")
         return frame.mapInArrow(partial(_predicted, str(self.run_dir), self.name), schema)
+
+    def decided(self, probability_NC: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The class codes (N,) by the run's rule of decisions; without one, of the most probable classes."""
+        return decided(self._schema.decision, self._threshold, probability_NC)
 
     def values(self, batch: pa.RecordBatch, encoder: Encoder) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C), of the rows of one batch."""
@@ -169,7 +175,8 @@ def _predicted(run_dir: str, model: str, batches: Iterable[pa.RecordBatch]) -> I
     fitted = loaded(run_dir, model)
     encoder = fitted.encoder()
     for batch in batches:
-        added = predictions(fitted.schema, fitted.values(batch, encoder))
+        values = fitted.values(batch, encoder)
+        added = predictions(fitted.schema, values, fitted.decided)
         names = [*batch.schema.names, *added]
         yield pa.RecordBatch.from_arrays([*batch.columns, *added.values()], names=names)
 

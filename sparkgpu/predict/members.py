@@ -46,5 +46,12 @@ def weights_of(results: Results, name: str) -> dict[str, float]:
     return found
 
 
+def threshold_of(results: Results, name: str) -> float | None:
+    """The threshold of a model or of one of a model's trials, if the run decides by one."""
+    found = [model for model in results.models if model.name == name]
+    found += [model for model in results.models if name in model.trials and model.weights is None]
+    return found[0].decision.threshold if found and found[0].decision else None
+
+
 def _shares(model: ModelResult, weight: float) -> dict[str, float]:
     return {trial: weight / len(model.trials) for trial in model.trials}

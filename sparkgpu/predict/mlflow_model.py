@@ -55,7 +55,7 @@ def check_mlflow() -> None:
 def predicted(model: FittedModel, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns ``prediction`` and ``probability_<class>`` for the rows of `frame`."""
     values = model.predict_proba(frame) if model.schema.classes else model.predict(frame)
-    found: pd.DataFrame = pa.table(predictions(model.schema, values)).to_pandas()
+    found: pd.DataFrame = pa.table(predictions(model.schema, values, model.decided)).to_pandas()
     return found
 
 

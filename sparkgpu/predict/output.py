@@ -6,6 +6,7 @@ N rows, C classes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +23,8 @@ from sparkgpu.core.words import listed
 from sparkgpu.prepare.columns import BROKEN_TYPES, WHOLE_TYPES
 
 PREDICTION = "prediction"
+Decide = Callable[[NDArray[np.float64]], NDArray[np.int64]]
+"""Class codes (N,) of probabilities (N, C)."""
 _ENDINGS = (".parquet", ".csv")
 
 
@@ -42,12 +45,12 @@ def prediction_columns(schema: TableSchema) -> tuple[str, ...]:
     return (PREDICTION, *(f"probability_{name}" for name in schema.classes))
 
 
-def predictions(schema: TableSchema, values: NDArray[np.float64]) -> dict[str, pa.Array]:
-    """The columns of a prediction from values (N,) or probabilities (N, C)."""
+def predictions(schema: TableSchema, values: NDArray[np.float64], decide: Decide) -> dict[str, pa.Array]:
+    """The columns of a prediction from values (N,), or from probabilities (N, C) and their class codes."""
     if not schema.classes:
         return {PREDICTION: pa.array(values, pa.float64())}
     names = pa.array(typed_classes(schema).tolist())
-    likely_N = pa.DictionaryArray.from_arrays(pa.array(values.argmax(axis=1), pa.int32()), names)
+    likely_N = pa.DictionaryArray.from_arrays(pa.array(decide(values), pa.int32()), names)
     columns = [likely_N.dictionary_decode(), *(pa.array(np.ascontiguousarray(one)) for one in values.T)]
     return dict(zip(prediction_columns(schema), columns, strict=True))
 
@@ -67,9 +70,10 @@ def typed_classes(schema: TableSchema) -> NDArray[Any]:
 class PredictionFile:
     """The file of predictions; it gets its name when the block ends without an error."""
 
-    def __init__(self, file: Path, schema: TableSchema) -> None:
+    def __init__(self, file: Path, schema: TableSchema, decide: Decide) -> None:
         self._file = file
         self._schema = schema
+        self._decide = decide
         self._temporary = file.with_name(f".{file.name}.{os.getpid()}")
         self._written: pa.Schema | None = None
         self._writer: pq.ParquetWriter | pyarrow.csv.CSVWriter | None = None
@@ -92,7 +96,7 @@ class PredictionFile:
 
         Raises `DataError` if one of these has the name of a prediction's column.
         """
-        added = predictions(self._schema, values)
+        added = predictions(self._schema, values, self._decide)
         names, arrays = [*added], [*added.values()]
         if beside is not None:
             taken = [name for name in beside.schema.names if name in added]

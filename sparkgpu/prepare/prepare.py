@@ -49,6 +49,7 @@ from sparkgpu.prepare.target import (
 )
 from sparkgpu.prepare.target_means import LookAtMeans, with_means, write_means
 from sparkgpu.prepare.text import no_rows
+from sparkgpu.score.decision import rule_of
 from sparkgpu.score.metrics import check_asked
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def find_out(
         target = find_target(statistics[target_name], data.task)
         if config.metric is not None:
             check_asked(config.metric, target.task, len(target.classes))
+        decision = rule_of(config.decision.rule, config.decision.costs, target.classes)
         roles, dropped = roles_of(statistics, config)
     with events.phase("splitting"):
         rule = _split_rule(rows, config, target)
@@ -135,6 +137,7 @@ def find_out(
         splits={},
         fingerprint=found.fingerprint(types),
         metric=config.metric,
+        decision=decision,
     )
     return Found(schema=schema, rule=rule)
 

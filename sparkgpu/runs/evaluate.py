@@ -30,7 +30,7 @@ from sparkgpu.core.rundir.results import (
 )
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
-from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, compare_pairs, gains, mix
+from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, compare_pairs, decide, gains, mix
 from sparkgpu.score import metrics
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import LabelReader, Labels, Mean, trial_predictions
@@ -123,6 +123,14 @@ def evaluate(
                 **_calibration_of_blend(schema, pooled["blend"], labels),
             )
         )
+    if schema.decision is not None:
+        rows = labels.all("valid"), labels.all("test")
+        models = [
+            model.model_copy(update={"decision": decide(schema, *rows, pooled[model.name], seed)})
+            if model.name in pooled
+            else model
+            for model in models
+        ]
     samples = gpu_samples(paths, plan)
     finished = tuple(_done_trial(paths, trial, plan, notes, samples) for trial in scored)
     on_gpu = {trial.spec.name for trial in scored if trial.fit.on_gpu}

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.core.plan.trials import TUNED
-from sparkgpu.core.rundir.results import CalibrationResult, PairResult
+from sparkgpu.core.rundir.results import CalibrationResult, DecisionResult, PairResult
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.score import blend, compare, metrics
+from sparkgpu.score import blend, compare, decision, metrics
 from sparkgpu.score.calibration import brier_score, calibration_error, scaled, temperature
 from sparkgpu.score.predictions import Labels, Mean
 from sparkgpu.score.rows import FloatArray, Task, checked
@@ -126,6 +126,23 @@ class Calibration:
             brier_after=brier_score(task, test.label_N, after_NC, test.weight_N),
             applied=applied,
         )
+
+
+def decide(
+    schema: TableSchema, valid: Labels, test: Labels, pooled: Pooled, seed: int
+) -> DecisionResult | None:
+    """What the asked-for rule of decisions makes of a model's probabilities."""
+    rule = schema.decision
+    if rule is None:
+        return None
+    rows, found_NC = valid.part(pooled.has_valid_N), pooled.valid[pooled.has_valid_N]
+    threshold = decision.chosen_threshold(rule, rows.label_N, found_NC, rows.weight_N)
+    found = decision.effect(rule, threshold, test.label_N, pooled.test, test.weight_N, seed=seed)
+    return DecisionResult(
+        rule=rule.rule, threshold=threshold, goal=decision.goal(rule, schema.classes),
+        value=found.value, plain=found.plain,
+        ci95=found.ci95,
+    )  # fmt: skip
 
 
 BRANCHES = ("trees", "neural")  # of every run, trained or not

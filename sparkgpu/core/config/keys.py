@@ -87,6 +87,18 @@ class SplitConfig(Section):
     folds: Annotated[int, Field(ge=2, le=100)] | None = None
 
 
+class DecisionConfig(Section):
+    """``[decision]``: which class a probability becomes; without it, the most probable one.
+
+    With two classes `rule` chooses a threshold on the validation rows: ``f1``, ``accuracy``,
+    ``balanced_accuracy``, ``recall>=0.8`` (with the highest precision), ``precision>=0.9`` (with the highest
+    recall), or ``cost``. `costs` are what decisions cost, by the true class, then by the class decided for.
+    """
+
+    rule: str | None = None
+    costs: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+
 class DevicesConfig(Section):
     """``[devices]``. If both are None: every visible GPU, or one CPU lane if there is none."""
 
@@ -187,6 +199,7 @@ class RunConfig(Section):
     data: DataConfig = DataConfig()
     prepare: PrepareConfig = PrepareConfig()
     split: SplitConfig = SplitConfig()
+    decision: DecisionConfig = DecisionConfig()
     devices: DevicesConfig = DevicesConfig()
     cluster: ClusterConfig = ClusterConfig()
     slurm: SlurmConfig = SlurmConfig()
@@ -239,4 +252,4 @@ def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-_OWN_KEYS = ("data.roles", "cluster.spark")
+_OWN_KEYS = ("data.roles", "decision.costs", "cluster.spark")

@@ -94,6 +94,21 @@ class CalibrationResult(Part):
     applied: bool
 
 
+class DecisionResult(Part):
+    """Decisions by the rule of ``[decision]`` on the test rows, beside the most probable class.
+
+    The validation rows chose the `threshold` (None with more than two classes). `goal` says what `value` and
+    `plain` are; `ci95` is of their difference.
+    """
+
+    rule: str
+    threshold: float | None
+    goal: str
+    value: float | None
+    plain: float | None
+    ci95: tuple[float | None, float | None]
+
+
 class ModelResult(Part):
     """One model of the run, under any name: the means over its finished trials.
 
@@ -114,6 +129,7 @@ class ModelResult(Part):
     std: Spread
     averaged: SplitMetrics | None = None
     calibration: CalibrationResult | None = None
+    decision: DecisionResult | None = None
 
     @property
     def only(self) -> str | None:

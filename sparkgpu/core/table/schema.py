@@ -64,14 +64,24 @@ class DroppedColumn(Record):
     reason: str
 
 
+class DecisionRule(Record):
+    """How classes are decided for: ``f1``, ``recall>=0.8`` and the like, or ``cost``.
+
+    `costs` are by true class, then by decision, in the order of the classes; empty for other rules.
+    """
+
+    rule: str
+    costs: tuple[tuple[float, ...], ...] = ()
+
+
 class TableSchema(Record):
     """The prepared table. Row counts are of usable rows; `rows_refused` had no target value.
 
     `weighted` says that the table holds weights to train with: those of the user's column `weight`, times
     `class_weights` in the order of `classes` where classes were balanced. Only the former count rows in
     metrics: balanced classes are a way to train, and no one's rows were more than one row. `target_type` is
-    the target's type in Spark's spelling; None in tables of earlier versions. `metric` decides the run, if
-    the user named one.
+    the target's type in Spark's spelling; None in tables of earlier versions. `metric` decides the run, and
+    `decision` which class is predicted, if the user asked for them.
     """
 
     source: str
@@ -91,6 +101,7 @@ class TableSchema(Record):
     splits: dict[str, int]
     fingerprint: str
     metric: str | None = None
+    decision: DecisionRule | None = None
 
     @property
     def num_outputs(self) -> int:
