@@ -239,10 +239,10 @@ def labels_of(column: pa.Array, classes: Sequence[str], kind: str) -> NDArray[An
 
 
 def num_unreadable(texts: pa.Array, found: pa.Array) -> int:
-    """The texts without a value that are no mark of a missing one."""
-    is_lost = pc.and_(texts.is_valid(), found.is_null())
-    if not pc.any(is_lost).as_py():
+    """The texts without a value that are no mark of a missing one; 0 if the column holds no texts."""
+    if not is_text(texts.type):
         return 0
+    is_lost = pc.and_(texts.is_valid(), found.is_null())
     lost = pc.utf8_trim(decoded(texts).cast(pa.string()).filter(is_lost), BLANKS)
     return len(lost) - int(pc.sum(pc.is_in(lost, value_set=pa.array(MISSING_TEXTS))).as_py() or 0)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from sparkgpu.core.config.keys import DataConfig, RunConfig
+from sparkgpu.core.config.keys import DataConfig, RunConfig, SplitConfig
 from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.column_values import MISSING_TEXTS
-from sparkgpu.prepare.columns import refuse_reserved
+from sparkgpu.prepare.columns import TIME_TYPES, is_number, refuse_reserved
 from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.roles import ColumnRole, ColumnStatistics, decide_roles
 from sparkgpu.prepare.target import Target
@@ -69,6 +69,21 @@ def _check_role(name: str, kind: str, role: Role) -> None:
             f"data.roles: {name!r} is of type {kind} and cannot be read as {role}. "
             f"Choose {', '.join([*others, 'ignore'])}."
         )
+
+
+def check_split_column(config: SplitConfig, types: Mapping[str, str]) -> None:
+    """Refuse a column whose type cannot split the rows in the way that was asked for."""
+    if config.column is None:
+        return
+    kind = types[config.column]
+    has_order = is_number(kind) or kind in TIME_TYPES
+    fits, fault = {
+        "column": (kind == "string", "; it may hold only the texts train, valid and test. Name another."),
+        "group": (has_order or kind in ("boolean", "string"), ", which cannot name groups. Choose another."),
+        "time": (has_order, "; a split by time needs a date, a timestamp or a number. Convert it."),
+    }[config.kind]
+    if not fits:
+        raise DataError(f"split.column {config.column!r} is of type {kind}{fault}")
 
 
 def roles_of(

@@ -32,7 +32,7 @@ from sparkgpu.prepare.column_values import (
     as_texts,
     booleans,
     comparable,
-    is_text,
+    decoded,
     labels_of,
     num_unreadable,
     numbers,
@@ -61,11 +61,11 @@ class Findings:
             (self.unreadable, "that cannot be read"),
             (self.too_large, "that are infinite or beyond 3.4e38"),
         ):
-            if counts:
-                columns = listed(
-                    f"{name!r} ({number:,} of {self.values[name]:,})" for name, number in counts.most_common()
-                )
-                found.append(f"values {what} count as missing: {columns}")
+            columns = [
+                f"{name!r} ({number:,} of {self.values[name]:,})" for name, number in (+counts).most_common()
+            ]
+            if columns:
+                found.append(f"values {what} count as missing: {listed(columns)}")
         return found
 
 
@@ -127,27 +127,24 @@ class Encoder:
         for place, feature in enumerate(self._schema.numeric):
             if feature.means_of is not None:
                 continue
-            column = column_of[feature.source]
-            with_error = _Reader(self, feature)
+            source, column = feature.source, column_of[feature.source]
             if feature.reading == "timestamp":
-                if feature.source not in timestamp_of:
+                if source not in timestamp_of:
                     form = TIMESTAMP if feature.type == "string" else ISO_TIMESTAMP
-                    timestamp_of[feature.source] = with_error(timestamps, column, form)
-                values = part_of(timestamp_of[feature.source], feature.part)
+                    timestamp_of[source] = _read(feature, timestamps, column, form)
+                    self.findings.unreadable[source] += num_unreadable(column, timestamp_of[source])
+                values = part_of(timestamp_of[source], feature.part)
             else:
-                values = with_error(booleans if feature.reading == "boolean" else numbers, column)
+                values = _read(feature, booleans if feature.reading == "boolean" else numbers, column)
+                self.findings.unreadable[source] += num_unreadable(column, values)
             value_N = as_float64(values)  # rounded to 32 bits once, as Spark's vectors are
             is_large_N = np.abs(value_N) > FLOAT32_MAX
-            if too_large := int(is_large_N.sum()):
-                self.findings.too_large[feature.source] += too_large
-                value_N = np.where(is_large_N, np.nan, value_N)
-            numeric_NF[:, place] = value_N
+            self.findings.too_large[source] += int(is_large_N.sum())
+            numeric_NF[:, place] = np.where(is_large_N, np.nan, value_N)
         for place, feature in enumerate(self._schema.categorical):
-            column = column_of[feature.source]
-            codes_N, unknown = _Reader(self, feature)(self._levels[feature.name].codes, column, counts=False)
-            codes_NK[:, place] = codes_N
-            if unknown:
-                self.findings.unknown[feature.source] += unknown
+            codes = self._levels[feature.name].codes
+            codes_NK[:, place], unknown = _read(feature, codes, column_of[feature.source])
+            self.findings.unknown[feature.source] += unknown
         self._add_means(column_of, numeric_NF, np.full(size, -1) if part_N is None else part_N)
         return Rows(
             row_id_N=np.arange(first, first + size, dtype=np.int64),
@@ -164,7 +161,7 @@ class Encoder:
         by_name = {feature.name: feature for feature in self._schema.categorical}
         for name, means in self._means.items():
             feature = by_name[name]
-            texts = _Reader(self, feature)(as_texts, column_of[feature.source], feature.type, counts=False)
+            texts = _read(feature, as_texts, column_of[feature.source], feature.type)
             for made, value_N in means.columns(texts, part_N).items():
                 numeric_NF[:, place_of[made]] = value_N
 
@@ -182,27 +179,16 @@ def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[A
         ) from None
 
 
-class _Reader:
-    """Calls a function on a feature's column; a type that it refuses becomes one sentence."""
-
-    def __init__(self, encoder: Encoder, feature: Feature) -> None:
-        self._encoder = encoder
-        self._feature = feature
-
-    def __call__(self, read: Callable[..., Any], column: pa.Array, *further: Any, counts: bool = True) -> Any:
-        try:
-            found = read(column, *further)
-        except UnfitError as error:
-            wanted = {"number": "numbers", "boolean": "true or false", "timestamp": "timestamps"}
-            raise DataError(
-                f"column {self._feature.source!r} is of type {error}; the model needs "
-                f"{wanted.get(self._feature.reading or '', 'text')} there. Convert it."
-            ) from None
-        if counts and is_text(column.type):
-            lost = num_unreadable(column, found)
-            if lost:
-                self._encoder.findings.unreadable[self._feature.source] += lost
-        return found
+def _read(feature: Feature, read: Callable[..., Any], column: pa.Array, *further: Any) -> Any:
+    """What `read` makes of a feature's column; a type that it refuses becomes one sentence."""
+    try:
+        return read(column, *further)
+    except UnfitError as error:
+        wanted = {"number": "numbers", "boolean": "true or false", "timestamp": "timestamps"}
+        raise DataError(
+            f"column {feature.source!r} is of type {error}; the model needs "
+            f"{wanted.get(feature.reading or '', 'text')} there. Convert it."
+        ) from None
 
 
 class _Levels:
@@ -211,32 +197,19 @@ class _Levels:
     def __init__(self, feature: Feature) -> None:
         assert feature.type is not None
         self._type = feature.type
-        levels = list(feature.levels)
-        self._other = levels.index(OTHER_LEVEL) if OTHER_LEVEL in levels else -1
-        self._values_L = comparable(text_array(levels), feature.type)
+        self._other = feature.levels.index(OTHER_LEVEL) if OTHER_LEVEL in feature.levels else -1
+        self._values_L = comparable(text_array(feature.levels), feature.type)
 
     def codes(self, column: pa.Array) -> tuple[NDArray[np.int32], int]:
         """The code of each row, and how many values training never saw."""
-        if pa.types.is_dictionary(column.type) and column.type.value_type != pa.null():
-            code_D, _ = self.codes(column.dictionary)
-            place_N = as_numpy(column.indices.cast(pa.int32()).fill_null(len(code_D)))
-            codes_N = np.append(code_D, np.int32(-1))[place_N]
-            missing = column.null_count or int(pc.sum(column.is_null()).as_py() or 0)
-            return codes_N, self._unknown(codes_N, missing)
+        column = decoded(column)
         value_N = comparable(column, self._type)
         found = pc.index_in(value_N, value_set=self._values_L, skip_nulls=True)
         codes_N = as_numpy(found.fill_null(-1)).copy()
-        if self._other >= 0:
-            is_there_N = as_numpy(value_N.is_valid().cast(pa.int8())) == 1
+        if self._other >= 0:  # as is a text that is no value of the source's type
+            is_there_N = as_numpy(column.is_valid().cast(pa.int8())) == 1
             codes_N[is_there_N & (codes_N < 0)] = self._other
-            # A text that is no value of the source's type is one of the rarer levels as well.
-            is_lost_N = ~is_there_N & (as_numpy(column.is_valid().cast(pa.int8())) == 1)
-            codes_N[is_lost_N] = self._other
-        return codes_N, self._unknown(codes_N, column.null_count)
-
-    @staticmethod
-    def _unknown(codes_N: NDArray[np.int32], missing: int) -> int:
-        return max(int((codes_N < 0).sum()) - missing, 0)
+        return codes_N, max(int((codes_N < 0).sum()) - column.null_count, 0)
 
 
 def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:

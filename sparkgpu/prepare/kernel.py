@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -261,23 +261,6 @@ class Look:
             found.mixed ^= int(np.bitwise_xor.reduce(hash_N))
             found.total = (found.total + int((hash_N >> np.uint64(32)).sum())) % 2**64
         return found
-
-
-class Mergeable(Protocol):
-    """What a function of batches found out; the findings of two parts of a table give those of both."""
-
-    def merge(self, other: Self) -> None: ...
-
-
-FoundT = TypeVar("FoundT", bound=Mergeable)
-
-
-def merged(parts: Sequence[FoundT]) -> FoundT:
-    """The findings of all parts of a table, of which there is at least one."""
-    whole, *others = parts
-    for other in others:
-        whole.merge(other)
-    return whole
 
 
 def _all(which_N: pa.Array) -> bool:

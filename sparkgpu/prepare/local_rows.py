@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -144,3 +144,20 @@ class LocalRows:
                         for name in columns
                     ]
                     yield pa.RecordBatch.from_arrays([ids, *found], names=[ROW_ID, *columns])
+
+
+class Mergeable(Protocol):
+    """What a function of batches found out; the findings of two parts of a table give those of both."""
+
+    def merge(self, other: Self) -> None: ...
+
+
+FoundT = TypeVar("FoundT", bound=Mergeable)
+
+
+def merged(parts: Sequence[FoundT]) -> FoundT:
+    """The findings of all parts of a table, of which there is at least one."""
+    whole, *others = parts
+    for other in others:
+        whole.merge(other)
+    return whole

@@ -9,7 +9,8 @@ temporary name and renamed as a whole, so ``table/schema.json`` appears only whe
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,16 +24,23 @@ from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.source import TEXT_FORMATS, Source
-from sparkgpu.prepare.decisions import check_features, check_splits, checked_target, notes_on, roles_of
+from sparkgpu.prepare.decisions import (
+    check_features,
+    check_split_column,
+    check_splits,
+    checked_target,
+    notes_on,
+    roles_of,
+)
 from sparkgpu.prepare.features import features_of
-from sparkgpu.prepare.kernel import Look, merged
+from sparkgpu.prepare.kernel import Look
 from sparkgpu.prepare.level_means import means_file
 from sparkgpu.prepare.levels import LookAtLevels, categories, useless
-from sparkgpu.prepare.local_rows import LocalRows
+from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
 from sparkgpu.prepare.spark_rows import SparkRows
 from sparkgpu.prepare.spark_source import open_all, refusing_unreadable
-from sparkgpu.prepare.split import SPLITS, LookAtSplit, SplitRule, check_split_column, fitted_rule
+from sparkgpu.prepare.split import SPLITS, LookAtSplit, SplitRule, fitted_rule
 from sparkgpu.prepare.table_rows import (
     RowWriter,
     with_mean_columns,
@@ -226,9 +234,9 @@ def _written(found: Found, paths: RunPaths) -> Iterator[RowWriter]:
         shutil.rmtree(made.root, ignore_errors=True)
 
 
-def _complete(writer: RowWriter, splits: Mapping[str, int], paths: RunPaths) -> TableSchema:
+def _complete(writer: RowWriter, splits: Counter[str], paths: RunPaths) -> TableSchema:
     """Make the table that was written the run's table, if its rows suffice. Raises `DataError`."""
-    counted = {name: splits.get(name, 0) for name in ("train", "valid", "test")}
+    counted = {name: splits[name] for name in ("train", "valid", "test")}
     schema = writer.schema.model_copy(update={"splits": counted})
     check_splits(schema)
     check_weights(writer.paths, schema)

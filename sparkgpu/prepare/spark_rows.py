@@ -67,10 +67,13 @@ def mapped(table: DataFrame, function: Work[Iterator[pa.RecordBatch]], schema: S
     )
 
 
-def limit_batches(session: SparkSession, width: int) -> None:
-    """Let a batch of rows with `width` values stay below some 64 MB in the JVM and here."""
+def results_of_tasks(table: DataFrame, work: Work[ResultT], *, width: int) -> list[ResultT]:
+    """What `work` makes of the rows of each task, in their order; a row has `width` values."""
+    # A batch stays below some 64 MB in the JVM and here.
     rows = max(256, min(65_536, 8_000_000 // max(1, width)))
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    table.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    found = mapped(table, _pickling(work), "part int, result binary").collect()
+    return [pickle.loads(row["result"]) for row in sorted(found, key=lambda row: row["part"])]
 
 
 def literal(location: str) -> str:
@@ -94,10 +97,7 @@ class SparkRows:
     def map(self, work: Work[ResultT], columns: Sequence[str]) -> list[ResultT]:
         """What `work` makes of the rows of each task, in the order of the tasks."""
         read = [self._readable(name) for name in columns]
-        rows = self.table.selectExpr(quoted(ROW_ID), *read)
-        limit_batches(self.table.sparkSession, len(columns))
-        found = mapped(rows, _pickling(work), "part int, result binary").collect()
-        return [pickle.loads(row["result"]) for row in sorted(found, key=lambda row: row["part"])]
+        return results_of_tasks(self.table.selectExpr(quoted(ROW_ID), *read), work, width=len(columns))
 
     def _readable(self, name: str) -> str:
         """The SQL of a column; Arrow has no type for some, which hold no single value."""

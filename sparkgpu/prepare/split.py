@@ -28,7 +28,7 @@ from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_values import as_float64, as_texts, decoded, numbers, timestamps
-from sparkgpu.prepare.columns import ROW_ID, TIME_TYPES, is_number, spark_type
+from sparkgpu.prepare.columns import ROW_ID, is_number, spark_type
 from sparkgpu.prepare.hashes import as_places, mixed, places_of, value_hashes
 from sparkgpu.prepare.target import Target, weights_of
 
@@ -291,21 +291,6 @@ def _cuts_of_units(units: Units, shares: Sequence[float], column: str, wanted: s
 def _beyond(units: Units, cut: float) -> Units:
     place_U, rows_U = units
     return place_U[place_U > cut], rows_U[place_U > cut]
-
-
-def check_split_column(config: SplitConfig, types: Mapping[str, str]) -> None:
-    """Refuse a column whose type cannot split the rows in the way that was asked for."""
-    if config.column is None:
-        return
-    kind = types[config.column]
-    has_order = is_number(kind) or kind in TIME_TYPES
-    fits, fault = {
-        "column": (kind == "string", "; it may hold only the texts train, valid and test. Name another."),
-        "group": (has_order or kind in ("boolean", "string"), ", which cannot name groups. Choose another."),
-        "time": (has_order, "; a split by time needs a date, a timestamp or a number. Convert it."),
-    }[config.kind]
-    if not fits:
-        raise DataError(f"split.column {config.column!r} is of type {kind}{fault}")
 
 
 def _names_valid(found: set[str | None], column: str) -> bool:

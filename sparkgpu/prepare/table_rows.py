@@ -10,7 +10,7 @@ N rows, F features.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.table.rows import Rows, as_numpy
+from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.writer import SplitFile, slots, table_rows
 from sparkgpu.prepare.column_values import as_texts
@@ -29,7 +29,7 @@ from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.level_means import load_means
 from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pyspark_internals import arrow_batches
-from sparkgpu.prepare.spark_rows import limit_batches, mapped
+from sparkgpu.prepare.spark_rows import mapped, results_of_tasks
 from sparkgpu.prepare.split import SPLITS, SplitRule
 from sparkgpu.prepare.target import training_weights
 from sparkgpu.prepare.target_means import training_parts
@@ -61,7 +61,7 @@ class RowWriter:
             dict.fromkeys([*self.rule.columns, *([self.schema.weight] if self.schema.weight else [])])
         )
 
-    def write(self, batches: Iterable[tuple[pa.RecordBatch, NDArray[np.float32]]]) -> dict[str, int]:
+    def write(self, batches: Iterable[tuple[pa.RecordBatch, NDArray[np.float32]]]) -> Counter[str]:
         """Write batches with the row id and `columns`, each with its slots (N, F); the rows of each split.
 
         Consecutive rows are in one file of each split, named by the first of them. So whoever reads the files
@@ -76,13 +76,12 @@ class RowWriter:
             jumps = np.flatnonzero(np.diff(row_id_N, prepend=expected - 1) != 1).tolist()
             for begin, end in pairwise([*dict.fromkeys([0, *jumps]), batch.num_rows]):
                 if begin in jumps:
-                    rows.update(_closed(files))
+                    rows += _closed(files)
                     files, first = {}, int(row_id_N[begin])
                 part = slice(begin, end)
                 self._add(batch.slice(begin, end - begin), slot_NF[part], files, f"part-{first:012d}.parquet")
             expected = int(row_id_N[-1]) + 1 if batch.num_rows else expected
-        rows.update(_closed(files))
-        return dict(rows)
+        return rows + _closed(files)
 
     def _add(
         self, batch: pa.RecordBatch, slot_NF: NDArray[np.float32], files: dict[str, SplitFile], name: str
@@ -105,26 +104,34 @@ class RowWriter:
                 files[split].add(rows if is_own_N.all() else rows.filter(pa.array(is_own_N)))
 
 
-def _closed(files: Mapping[str, SplitFile]) -> dict[str, int]:
-    return {split: file.close() for split, file in files.items()}
+def _closed(files: Mapping[str, SplitFile]) -> Counter[str]:
+    return Counter({split: file.close() for split, file in files.items()})
 
 
-def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter) -> dict[str, int]:
+def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter) -> Counter[str]:
     """Write rows with the row id, the user's columns of `writer` and a `vector`; the rows of each split.
 
     A small table comes to this process as Arrow batches: Python workers would take longer to start.
     """
-    columns = [quoted(name) for name in (ROW_ID, *writer.columns, vector)]
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql import functions as F
+
     width = len(writer.schema.features)
+    columns = [quoted(name) for name in (ROW_ID, *writer.columns)]
+    rows = assembled.select(*columns, vector_to_array(F.col(vector), "float32").alias(vector))
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Counter[str]:
+        return writer.write(
+            (batch, as_numpy(batch.column(vector).flatten()).reshape(-1, width) + np.float32(0))  # no -0
+            for batch in batches
+        )
+
     if writes_here(writer.schema):
-        batches = arrow_batches(assembled.selectExpr(*columns))
-        return writer.write((batch, vectors(batch.column(vector), width)) for batch in batches)
-    limit_batches(assembled.sparkSession, width)
-    found = mapped(assembled.selectExpr(*columns), _task(writer, vector), "split string, rows long").collect()
-    return _summed(dict([row]) for row in found)
+        return write(arrow_batches(rows))
+    return sum(results_of_tasks(rows, write, width=width), Counter())
 
 
-def write_encoded(rows: LocalRows, writer: RowWriter) -> dict[str, int]:
+def write_encoded(rows: LocalRows, writer: RowWriter) -> Counter[str]:
     """Write the rows of a local table with the features that an encoder makes; the rows of each split.
 
     This is what predictions do with new rows, so no JVM is needed.
@@ -133,14 +140,13 @@ def write_encoded(rows: LocalRows, writer: RowWriter) -> dict[str, int]:
     means = load_means(writer.paths.table, schema.features)
     columns = tuple(dict.fromkeys([*writer.columns, *Encoder(schema, means).columns]))
 
-    def work(batches: Iterator[pa.RecordBatch]) -> dict[str, int]:
+    def encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.float32]]]:
         encoder = Encoder(schema, means)
-        return writer.write((batch, slots(schema.features, encoded(encoder, batch))) for batch in batches)
+        for batch in batches:
+            part_N = training_parts(writer.rule, batch) if means else None
+            yield batch, slots(schema.features, encoder.rows(batch, part_N=part_N))
 
-    def encoded(encoder: Encoder, batch: pa.RecordBatch) -> Rows:
-        return encoder.rows(batch, part_N=training_parts(writer.rule, batch) if means else None)
-
-    return _summed(rows.map(work, columns))
+    return sum(rows.map(lambda batches: writer.write(encoded(batches)), columns), Counter())
 
 
 def with_mean_columns(table: DataFrame, writer: RowWriter) -> DataFrame:
@@ -166,37 +172,3 @@ def with_mean_columns(table: DataFrame, writer: RowWriter) -> DataFrame:
             )
 
     return mapped(table, add, StructType([*table.schema.fields, *added])) if names else table
-
-
-def vectors(column: pa.StructArray, width: int) -> NDArray[np.float32]:
-    """The values (N, F) of a column of Spark's vectors, dense and sparse ones; no value is -0."""
-    kind_N = as_numpy(column.field("type"))
-    values = column.field("values")
-    value_V = as_numpy(values.flatten())
-    if (kind_N == 1).all():
-        return value_V.reshape(len(column), width).astype(np.float32) + np.float32(0)
-    size_N = as_numpy(pa.compute.list_value_length(values)).astype(np.int64)
-    row_V = np.repeat(np.arange(len(column)), size_N)
-    is_dense_V = kind_N[row_V] == 1
-    place_V = np.empty(len(value_V), dtype=np.int64)
-    place_V[is_dense_V] = np.tile(np.arange(width), int((kind_N == 1).sum()))
-    place_V[~is_dense_V] = as_numpy(column.field("indices").flatten())
-    found_NF = np.zeros((len(column), width), dtype=np.float32)
-    found_NF[row_V, place_V] = value_V
-    return found_NF + np.float32(0)
-
-
-def _task(writer: RowWriter, vector: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        width = len(writer.schema.features)
-        found = writer.write((batch, vectors(batch.column(vector), width)) for batch in batches)
-        yield pa.RecordBatch.from_pydict({"split": list(found), "rows": pa.array(found.values(), pa.int64())})
-
-    return write
-
-
-def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    rows: Counter[str] = Counter()
-    for part in parts:
-        rows.update(part)
-    return dict(rows)

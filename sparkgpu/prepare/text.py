@@ -247,8 +247,6 @@ def _begins_with_date(texts: pa.ChunkedArray) -> bool:
 
 
 def _check_utf8(block: bytes) -> None:
-    if block.isascii():
-        return
     try:
         block.decode("utf-8")
     except UnicodeDecodeError as error:

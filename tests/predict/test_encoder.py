@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,8 @@ def test_each_column_is_read_by_what_it_held_at_training() -> None:
     np.testing.assert_array_equal(rows.numeric_NF[:, 1], np.array([2024, np.nan, np.nan, 2021], np.float32))
     np.testing.assert_array_equal(rows.numeric_NF[:, 2], np.array([1, 0, np.nan, np.nan], np.float32))
     assert rows.codes_NK.tolist() == [[1, 0, 0], [2, 1, 1], [-1, 2, -1], [-1, -1, -1]]
-    assert encoder.findings.unknown == {"word": 1, "rate": 1}
-    assert encoder.findings.unreadable == {"size": 1, "when": 1, "owns": 1}
+    assert encoder.findings.unknown == Counter(word=1, rate=1)
+    assert encoder.findings.unreadable == Counter(size=1, when=1, owns=1)
     assert encoder.findings.sentences() == [
         "values that training never saw count as missing: 'word' (1 of 3), 'rate' (1 of 3)",
         "values that cannot be read count as missing: 'size' (1 of 4), 'when' (1 of 3), 'owns' (1 of 3)",

@@ -144,6 +144,15 @@ def test_spark_and_arrow_make_the_same_table_to_the_last_bit(prepare, same, tmp_
 
 
 @pytest.mark.spark
+def test_a_table_that_tasks_of_spark_write_is_the_same(prepare, same, tmp_path, monkeypatch):
+    path, options = tmp_path / "a.parquet", {"data.roles": ROLES, "data.max_categories": 20}
+    pq.write_table(everything(), path, row_group_size=100)
+    expected = prepare(path, "y", options)
+    monkeypatch.setattr("sparkgpu.prepare.table_rows._MOST_VALUES_HERE", 0)
+    same(prepare(path, "y", options, by="spark"), expected)
+
+
+@pytest.mark.spark
 def test_rows_of_folders_have_the_ids_of_their_places(prepare, same, tmp_path):
     table = everything().select(["price", "word", "y"])
     for part, name in enumerate(("2024", "2024-01", "2024.b")):

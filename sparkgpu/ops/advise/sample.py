@@ -28,8 +28,8 @@ from sparkgpu.lanes.launch import outside_environment
 from sparkgpu.prepare.column_values import labels_of
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.decisions import checked_target
-from sparkgpu.prepare.kernel import Look, merged
-from sparkgpu.prepare.local_rows import LocalRows
+from sparkgpu.prepare.kernel import Look
+from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.roles import ColumnStatistics, infer_task
 from sparkgpu.prepare.text import no_rows
 from sparkgpu.prepare.to_parquet import to_parquet
