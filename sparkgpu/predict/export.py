@@ -47,7 +47,11 @@ def export(run_dir: str | Path, model: str, format: str, out: str | Path | None 
             f"--format {format}: a model of {trained.trial.engine} has no such format. Choose one of "
             f"{listed([*fitting, MLFLOW])}."
         )
-    _check_packages(format, found)
+    if absent := [module for module in found.needs if find_spec(module) is None]:
+        raise DeviceError(
+            f"--format {format} needs {listed(absent)}, not installed here. Run "
+            f"`pip install 'sparkgpu[{format}]'`."
+        )
     target = Path(out) if out else paths.root / "exports" / f"{trained.trial.name}{found.ending}"
     with _new(target, format, found.ending):
         found.write(trained, target)
@@ -111,15 +115,6 @@ def _find(paths: RunPaths, model: str, where: str) -> Trained:
         schema=read_schema(paths),
         trial=next(one for one in results.done() if one.name == trial),
     )
-
-
-def _check_packages(format: str, found: Format) -> None:
-    absent = [module for module in found.needs if find_spec(module) is None]
-    if absent:
-        raise DeviceError(
-            f"--format {format} needs {listed(absent)}, not installed here. Run "
-            f"`pip install 'sparkgpu[{found.extra}]'`."
-        )
 
 
 def _check(paths: RunPaths, trained: Trained, found: Format, file: Path) -> None:

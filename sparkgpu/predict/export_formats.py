@@ -52,7 +52,7 @@ class Format:
     """A format: the engines that have it, its ending, and how far a prediction may be from the run's.
 
     `write` makes the file or folder, `predict` applies it to rows of the run's table as another program
-    would. `needs` are the modules for both, and `extra` the extra of sparkgpu that installs them.
+    would. `needs` are the modules for both, which the extra of sparkgpu with the format's name installs.
     """
 
     engines: tuple[str, ...]
@@ -61,7 +61,6 @@ class Format:
     write: Callable[[Trained, Path], None]
     predict: Callable[[Path, Trained, Rows], NDArray[np.float64]]
     needs: tuple[str, ...] = ()
-    extra: str = ""
 
 
 def _write_mojo(trained: Trained, file: Path) -> None:
@@ -254,15 +253,15 @@ FORMATS: Mapping[str, Format] = {
     ),
     "xgboost": Format(
         engines=("h2o-xgboost", "xgboost"), ending=".ubj", tolerance=1e-6,
-        write=_write_booster, predict=_predict_booster, needs=("xgboost",), extra="xgboost",
+        write=_write_booster, predict=_predict_booster, needs=("xgboost",),
     ),
     "lightgbm": Format(
         engines=("lightgbm",), ending=".txt", tolerance=1e-6,
-        write=_write_lightgbm, predict=_predict_lightgbm, needs=("lightgbm",), extra="lightgbm",
+        write=_write_lightgbm, predict=_predict_lightgbm, needs=("lightgbm",),
     ),
     "catboost": Format(
         engines=("catboost",), ending=".cbm", tolerance=1e-6,
-        write=_write_catboost, predict=_predict_catboost, needs=("catboost",), extra="catboost",
+        write=_write_catboost, predict=_predict_catboost, needs=("catboost",),
     ),
     "torch": Format(
         engines=("torch",), ending="", tolerance=1e-5, write=_write_torch, predict=_predict_torch
@@ -270,6 +269,6 @@ FORMATS: Mapping[str, Format] = {
     "onnx": Format(
         engines=("torch", "h2o-xgboost"), ending=".onnx", tolerance=1e-4,
         write=_write_onnx, predict=_predict_onnx,
-        needs=("onnx", "onnxscript", "onnxruntime"), extra="onnx",
+        needs=("onnx", "onnxscript", "onnxruntime"),
     ),
 }  # fmt: skip

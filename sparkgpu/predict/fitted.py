@@ -143,7 +143,7 @@ class FittedModel:
         rows = encoder.rows(batch)
         if batch.num_rows == 0:
             return np.empty((0, len(self.schema.classes)) if self.schema.classes else 0)
-        total: Any = 0.0
+        total: NDArray[np.float64] = np.zeros(())
         for weight, temperature, model in self._models:
             values = np.asarray(model.predict(rows), np.float64)
             total = total + weight * (values if temperature is None else scaled(values, temperature))
