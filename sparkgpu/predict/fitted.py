@@ -136,7 +136,7 @@ class FittedModel:
 
     def decided(self, probability_NC: NDArray[np.float64]) -> NDArray[np.int64]:
         """The class codes (N,) by the run's rule of decisions; without one, of the most probable classes."""
-        return decided(self._schema.decision, self._threshold, probability_NC)
+        return decided(self.schema.decision, self._threshold, probability_NC)
 
     def values(self, batch: pa.RecordBatch, encoder: Encoder) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C), of the rows of one batch."""
