@@ -49,6 +49,20 @@ def test_its_models_predict_what_they_predicted(earlier: Path, model: str) -> No
     np.testing.assert_allclose(now[:, 1], before["probability_yes"], atol=1e-6)
 
 
+def test_the_rows_of_the_run_are_recognised_in_any_format(
+    earlier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads((earlier / "table/schema.json").read_text())
+    rows = found["rows"] + found["rows_refused"]
+    lines = "x,kind,owns,when\n" + "1,a,true,2024-01-01\n" * rows
+    (tmp_path / Path(found["source"]).with_suffix(".csv").name).write_text(lines)
+    (tmp_path / "other.csv").write_text(lines)
+    for name, same in ((Path(found["source"]).with_suffix(".csv").name, True), ("other.csv", False)):
+        with pytest.raises(SystemExit):
+            main(["predict", str(earlier), str(tmp_path / name), "--out", str(tmp_path / f"of-{name}")])
+        assert ("the table of the run" in capsys.readouterr().out) == same
+
+
 def test_it_is_reported_and_compared(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = shutil.copytree(earlier, earlier.with_name("other"))
     metrics = json.loads((other / "metrics.json").read_text(encoding="utf-8"))
@@ -66,3 +80,33 @@ def test_the_package_shows_its_names_before_their_first_use() -> None:
     program = "import sparkgpu; print({'run', 'load', 'read_run'} <= set(dir(sparkgpu)))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert shown.stdout == "True\n"
+
+
+@pytest.mark.parametrize("command", [("report",), ("predict", "x.csv", "--out", "y.csv")])
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("metrics.json", '"name": "trees"', '"name": "../../x"'),
+        ("metrics.json", '"name": "trees-s7"', '"name": "/tmp/x"'),
+        ("metrics.json", '"comparison"', "\xff"),
+        ("table/schema.json", '"features": [', '"features": {'),
+    ],
+)
+def test_a_damaged_or_planted_record_is_said_and_nothing_is_written_elsewhere(
+    earlier: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...], file: str, old: str, new: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(earlier.parent)
+    Path("x.csv").write_text("x,kind,owns,when\n1,a,true,2024-01-01\n")
+    text = (earlier / file).read_text()
+    assert old in text
+    (earlier / file).write_bytes(text.replace(old, new, 1).encode("latin-1"))
+    with pytest.raises(SystemExit) as ended:
+        main([command[0], str(earlier), *command[1:]])
+    _, err = capsys.readouterr()
+    if command[0] == "predict":
+        assert ended.value.code == 2
+        assert err.startswith(f"sparkgpu: {earlier / file}: ") and err.count("\n") == 1
+    else:  # the page says which file cannot be read
+        assert file in (earlier / "report" / "report.md").read_text()
+    assert sorted(path.name for path in Path().iterdir()) == ["run", "x.csv"]

@@ -18,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparkgpu.core.errors import DataError
-from sparkgpu.core.table.source import find_source
+from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.core.words import counted
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.output import PredictionFile, check_output
@@ -150,6 +151,18 @@ def predict_source(
             *model.notes,
             *encoder.findings.sentences(),
             *(scored.notes() if scored is not None else ()),
+            *_trained_on(schema, found, rows),
         ),
         score=scored.score() if scored is not None else None,
     )
+
+
+def _trained_on(schema: TableSchema, source: Source, rows: int) -> list[str]:
+    """A warning if these are the rows of the run itself, in whatever format, by their name and number."""
+    names = [Path(name).name.partition(".")[0] for name in (schema.source, source.name)]
+    if names[0] != names[1] or rows != schema.rows + schema.rows_refused:
+        return []
+    return [
+        "this looks like the table of the run, so most of its rows were trained on; the run's report holds "
+        "the metrics of its test rows"
+    ]

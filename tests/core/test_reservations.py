@@ -131,3 +131,15 @@ def test_what_others_put_into_the_temporary_folder_is_neither_opened_nor_removed
         pass
     assert (precious / "lock").read_text() == "kept" and link.is_symlink()
     assert {"sparkgpu-run-shared", "sparkgpu-run-linked"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_temporary_folder_with_a_blank_has_another_name_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (there := tmp_path / "my files").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(there))
+    with scratch_folder() as folder:
+        assert " " not in str(folder)
+        (folder / "kept").write_text("x")
+        assert [file.name for file in there.rglob("kept")] == ["kept"]
+    assert not folder.parent.exists() and not list(there.iterdir())

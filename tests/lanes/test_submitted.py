@@ -37,6 +37,23 @@ def test_settings_of_spark_survive_the_way_through_run_toml() -> None:
             config_io.load(assignments=[f"cluster.spark={value}"])
 
 
+SECRET = "spark.hadoop.fs.s3a.secret.key"
+
+
+def test_a_secret_is_a_reference_to_the_environment_and_stands_in_no_file_or_message() -> None:
+    with pytest.raises(ConfigError) as refused:
+        config_io.load(assignments=[f"cluster.spark={{'{SECRET}' = 'hunter2'}}"])
+    assert SECRET in str(refused.value) and "${HADOOP_FS_S3A_SECRET_KEY}" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+    master = "cluster.master=spark://127.0.0.1:7077"
+    asked = config_io.load(assignments=[master, f"cluster.spark={{'{SECRET}' = '${{S3_SECRET}}'}}"])
+    assert '"${S3_SECRET}"' in config_io.dump(asked)
+    found = cluster_settings(asked.cluster, {"S3_SECRET": "hunter2"})
+    assert found is not None and found.spark[SECRET] == "hunter2"
+    with pytest.raises(ConfigError, match="the environment has no S3_SECRET"):
+        cluster_settings(asked.cluster, {})
+
+
 def test_executors_elsewhere_are_given_an_address_that_they_can_reach() -> None:
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     found = cluster_settings(ClusterConfig(master="spark://192.0.2.7:7077", spark=loopback), {})

@@ -6,15 +6,18 @@ task, the table and the device (`sparkgpu.core.plan.plan`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import time
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from sparkgpu.core.config.models import OWN, Models, NeuralConfig, TreesConfig, TreesModel, model_name
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.config.values import Count, Duration, NotNegative, Preset, Role, Section, Share
+from sparkgpu.core.errors import ConfigError
 
 
 def _gpu_names(value: Any) -> Any:
@@ -34,6 +37,26 @@ def _time_limit(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+SECRET = "secret"
+"""The type of a fault whose value no message may show."""
+
+_SECRET = re.compile(r"secret|password|token|credential|[._-]key([._-]|$)", re.IGNORECASE)
+_REFERENCE = re.compile(r"\$\{(\w+)\}")
+
+
+def expanded(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Spark settings with the environment's values for ``${NAME}``. Raises `ConfigError` if there is none."""
+    found = {}
+    for key, value in settings.items():
+        reference = _REFERENCE.fullmatch(value)
+        if reference and reference[1] not in environ:
+            raise ConfigError(
+                f'cluster.spark {key} = "{value}": the environment has no {reference[1]}. Set that variable.'
+            )
+        found[key] = environ[reference[1]] if reference else value
+    return found
+
+
 def _spark_settings(value: Any) -> Any:
     """Spark settings by their full names, from TOML's dotted keys (``spark.executor.memory = "4g"``)."""
     if not isinstance(value, Mapping):
@@ -41,6 +64,14 @@ def _spark_settings(value: Any) -> Any:
     named = [(name.removeprefix("spark."), item) for name, item in dotted(value).items()]
     if not all(isinstance(item, (str, bool, int, float)) for _, item in named):
         raise ValueError("each Spark setting must be a text, a number, true or false")
+    plain = (name for name, item in named if not _REFERENCE.fullmatch(str(item)))
+    if secrets := list(filter(_SECRET.search, plain)):
+        variable = re.sub(r"\W+", "_", secrets[0]).upper()
+        message = (
+            "cluster.spark: spark.{key} is a secret, which run.toml would keep in clear text. Set an "
+            "environment variable, and write {reference} for its value."
+        )
+        raise PydanticCustomError(SECRET, message, {"key": secrets[0], "reference": f'"${{{variable}}}"'})
     return {
         f"spark.{name}": str(item).lower() if isinstance(item, bool) else str(item) for name, item in named
     }

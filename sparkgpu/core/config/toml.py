@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.keys import SECRET, RunConfig
 from sparkgpu.core.config.models import OWN, NetworkModel, TreesConfig, TreesModel, with_models
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError
@@ -134,6 +134,8 @@ _EXPECTED = {
 def _sentence(error: ValidationError) -> str:
     # A union reports one error per member; the shortest path is the key that the user set.
     first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", len(item["loc"])))
+    if first["type"] == SECRET:
+        return first["msg"]
     path = tuple(str(part) for part in first["loc"])
     tables: dict[str, type[BaseModel]] = {"trees": TreesModel, "network": NetworkModel}
     table = tables.get(path[2]) if path[0] == "models" and len(path) > 3 else None

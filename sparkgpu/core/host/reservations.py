@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import socket
 import stat
@@ -60,6 +61,7 @@ def _is_free(port: int) -> bool:
 
 _PREFIX = "sparkgpu-run-"
 _LOCK = "lock"
+_OTHER_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _THERE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -73,9 +75,33 @@ def scratch_folder() -> Iterator[Path]:
         new = folder / f".{_LOCK}"
         with _locked(new, _NEW):  # no other process knows the file yet
             new.rename(folder / _LOCK)  # rename only now: a lock that nobody holds means a dead run
-            yield folder
+            with _without_blanks(folder) as name:
+                yield name
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _without_blanks(folder: Path) -> Iterator[Path]:
+    """The folder by a name without blanks, at which Sparkling Water would split its arguments."""
+    if not re.search(r"\s", str(folder)):
+        yield folder
+        return
+    for base in _OTHER_FOLDERS:
+        with suppress(OSError):
+            beside = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+            break
+    else:
+        raise DeviceError(
+            f"{folder.parent}: H2O cannot use a temporary folder with a blank in its path, and none of "
+            f"{', '.join(_OTHER_FOLDERS)} is writable. Set TMPDIR to another folder."
+        )
+    try:
+        link = beside / folder.name
+        link.symlink_to(folder)
+        yield link
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def sweep() -> None:

@@ -12,7 +12,7 @@ from sparkgpu.core.config.registry.entries import Choice, Range, SearchSpace
 from sparkgpu.core.config.registry.networks import NETWORKS
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError
-from sparkgpu.core.rundir.files import Record
+from sparkgpu.core.rundir.files import Name, Record
 
 
 class TrialSpec(Record):
@@ -23,8 +23,8 @@ class TrialSpec(Record):
     its place. It may search: it tries that many `settings`, which differ in the `free` keys.
     """
 
-    name: str
-    model: str
+    name: Name
+    model: Name
     engine: str
     seed: int
     fold: int | None

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sparkgpu.core.rundir.files import Part, read_part
+from sparkgpu.core.rundir.files import Name, Part, read_record
 from sparkgpu.core.rundir.paths import RunPaths
 
 
 class ExplainedModel(Part):
     """A model that was looked at, through one of its trials; `value` is its metric on the sample."""
 
-    name: str
+    name: Name
     engine: str
-    trial: str
+    trial: Name
     value: float
 
 
@@ -89,4 +89,4 @@ def read_explanations(paths: RunPaths) -> Explanations | None:
     if not paths.explanations.is_file():
         return None
     again = "Remove the file, and `sparkgpu report` makes it again."
-    return read_part(paths.explanations, Explanations, again)
+    return read_record(paths.explanations, Explanations, again)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from sparkgpu.core.errors import ConfigError
 
@@ -21,6 +21,9 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+
+Name = Annotated[str, StringConstraints(pattern=r"^[^./\\\x00-\x1f][^/\\\x00-\x1f]*$")]
+"""The name of a model or a trial, which is a part of paths: a run folder may come from somebody else."""
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -54,23 +57,27 @@ def write_json(path: Path, value: Record | dict[str, Any]) -> None:
     write_text(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+_DAMAGED = "It is damaged, or of another version of sparkgpu; start a new run, or use that version."
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    """Raises `ConfigError` if the file holds no JSON object."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path}: it is not JSON ({error}). {_DAMAGED}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: it is not a JSON object. {_DAMAGED}")
     return data
 
 
-def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
-    """Read a record that `write_json` wrote."""
-    return kind.model_validate_json(path.read_text(encoding="utf-8"))
-
-
-def read_part(path: Path, kind: type[AnyRecord], otherwise: str) -> AnyRecord:
-    """Read a record that another version may have written.
+def read_record(path: Path, kind: type[AnyRecord], otherwise: str = _DAMAGED) -> AnyRecord:
+    """Read a record that `write_json` wrote, here or in another version.
 
     Raises `ConfigError` with the first fault and with `otherwise`, a sentence on what to do.
     """
     try:
-        return read_record(path, kind)
+        return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sparkgpu.core.rundir.files import Record
+from sparkgpu.core.rundir.files import Name, Record
 
 
 class SavedModelRecord(Record):
@@ -70,7 +70,7 @@ class FitRecord(Record):
     and `ended_at`, in seconds since the epoch.
     """
 
-    trial: str
+    trial: Name
     engine: str
     fit_s: float
     predict_s: float

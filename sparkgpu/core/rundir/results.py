@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sparkgpu.core.errors import ConfigError
-from sparkgpu.core.rundir.files import Part, read_part, write_json
+from sparkgpu.core.rundir.files import Name, Part, read_record, write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import HostRecord, SearchRecord
 from sparkgpu.core.words import seconds_text
@@ -119,10 +119,10 @@ class ModelResult(Part):
     planned and has no engine.
     """
 
-    name: str
+    name: Name
     engine: str | None
     status: Literal["done", "partial", "failed", "left out"]
-    trials: tuple[str, ...]
+    trials: tuple[Name, ...]
     weights: dict[str, float] | None = None
     gains: dict[str, float] | None = None
     metrics: SplitMetrics
@@ -141,8 +141,8 @@ class ModelResult(Part):
 class TrialResult(Part):
     """One engine with one seed and one fold, on the devices of its lane or gang."""
 
-    name: str
-    model: str
+    name: Name
+    model: Name
     engine: str
     seed: int
     fold: int | None
@@ -270,7 +270,7 @@ def write_results(paths: RunPaths, results: Results) -> None:
 
 def read_results(paths: RunPaths) -> Results:
     """The results of a run of this or an earlier version. Raises `ConfigError` if they are not readable."""
-    return read_part(paths.metrics, Results, "Another version of sparkgpu may have written it.")
+    return read_record(paths.metrics, Results, "Another version of sparkgpu may have written it.")
 
 
 def finished_results(paths: RunPaths) -> Results:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from sparkgpu.core.config.registry.source_formats import FORMATS
-from sparkgpu.core.errors import DataError
+from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.words import listed, nearest
@@ -83,6 +83,11 @@ def find_source(text: str) -> Source:
         if not name:
             raise DataError("table: names no table; write table:NAME, such as table:sales.orders.")
         return Source(name=text, location=name, format=None)
+    if re.match(r"[a-z0-9]+://[^/@]*:[^/@]*@", text):
+        raise ConfigError(
+            "SOURCE holds a password in its address, which logs and reports would show. Leave it out, and "
+            "give it to Spark by the environment (docs/cluster.md)."
+        )
     if re.match(r"[a-z0-9]+://", text) and not text.startswith("file://"):
         return Source(name=text, location=text, format=_format(text, Path(text.rstrip("/"))))
     path = Path(text.removeprefix("file://")).expanduser()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from sparkgpu.core.config.keys import ClusterConfig
+from sparkgpu.core.config.keys import ClusterConfig, expanded
 from sparkgpu.core.errors import ConfigError
 
 H2O_GPUS = "-Dsys.ai.h2o.xgboost.multinode.gpu.enabled=true"
@@ -57,7 +57,7 @@ def cluster_settings(config: ClusterConfig, environ: Mapping[str, str]) -> Clust
         for name, value in outer.items()
         if name.startswith("spark.") and not name.startswith(_NOT_HANDED_ON)
     }
-    spark = {**kept, **config.spark}
+    spark = {**kept, **expanded(config.spark, environ)}
     host = spark.get("spark.driver.host", "")
     if not host or (host.startswith(_LOOPBACK) and not _is_local(master)):
         spark["spark.driver.host"] = _own_address(master)
