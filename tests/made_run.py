@@ -12,9 +12,10 @@ from sparkgpu.core.plan.plan import LanePlan, Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.rundir.records import FitRecord, HostRecord
+from sparkgpu.core.rundir.results import RunInfo
 from sparkgpu.core.table.predictions import write_predictions
-from sparkgpu.core.table.schema import TableSchema, Task
+from sparkgpu.core.table.schema import DecisionRule, TableSchema, Task
 from sparkgpu.runs.evaluate import Evaluation, evaluate
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("a", "b", "c"), "regression": ()}
@@ -52,7 +53,8 @@ class MadeRun:
         return share_NC / share_NC.sum(axis=1, keepdims=True)
 
     def evaluated(self, root: Path, *, repeated: bool = False, weight: str | None = None,
-                  balanced: bool = False, failed: Mapping[str, str] | None = None) -> Evaluation:  # fmt: skip
+                  balanced: bool = False, failed: Mapping[str, str] | None = None,
+                  decision: DecisionRule | None = None) -> Evaluation:  # fmt: skip
         """Write the run to `root`, with weighted rows, or with each row repeated as often as its weight."""
         paths = RunPaths(root=root)
         own_N = np.repeat(np.arange(self.rows), self.weight_N if repeated else 1)
@@ -63,7 +65,7 @@ class MadeRun:
             source="made", target="y", task=self.task, classes=self.classes,
             features=(feature("x"),),
             weighted=weight is not None or balanced, weight=weight, class_weights=balance,
-            folds=self.folds, rows=len(own_N), splits={}, fingerprint="",
+            folds=self.folds, rows=len(own_N), splits={}, fingerprint="", decision=decision,
         )  # fmt: skip
         in_table_N = self.weight_N[own_N].astype(float) if weight else np.ones(len(own_N))
         if balanced:
@@ -78,7 +80,7 @@ class MadeRun:
             index=0, device="cpu", cuda_visible_devices="", device_name="CPU", threads=1, tree_threads=1,
             neural_threads=1, heap_bytes=1, port_base=1,
         )  # fmt: skip
-        plan = Plan(preset="fast", lanes=(lane,), trials=trials, reasons={})
+        plan = self.plan = Plan(preset="fast", lanes=(lane,), trials=trials, reasons={})
         for name in failed or ():
             paths.trial(name).done.unlink()
         return evaluate(paths, plan, schema, failed or {}, 7, {})
@@ -106,3 +108,13 @@ class MadeRun:
         return TrialSpec.model_validate(
             {"name": name, "model": model, "engine": "x", "seed": 7, "fold": fold, "lane": 0, "gang": (0,)}
         )
+
+
+def run_info() -> RunInfo:
+    host = HostRecord(
+        system="Linux", processor="CPU", cores=2, available_memory_bytes=2**33, gpus=(), driver=None
+    )
+    return RunInfo(
+        name="demo", started_at="2026-11-21T03:00:00Z", wall_s=83.2, sparkgpu="0.1.0",
+        versions={"h2o": "3.46"}, host=host, peak_rss_bytes=2**32,
+    )  # fmt: skip

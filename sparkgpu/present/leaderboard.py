@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparkgpu.core.rundir.results import DoneTrial, ModelResult, Results
+from sparkgpu.core.rundir.results import DecisionResult, DoneTrial, ModelResult, Results
 from sparkgpu.core.words import counted, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import Split, entries, ranked
 from sparkgpu.present.table import (
@@ -20,6 +20,7 @@ from sparkgpu.present.table import (
     seconds_cell,
     table_of,
 )
+from sparkgpu.present.tables import signed, signed_interval
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import best, greater_is_better
 
@@ -135,6 +136,31 @@ def all_metrics(found: Results, split: Split = "test") -> Table:
         return Table(columns=(first, *names), rows=tuple((Cell(text=head), *row) for head, row in rows))
     lines = zip(cells(*names), *(row for _, row in rows), strict=True)
     return Table(columns=(first, *(head for head, _ in rows)), rows=tuple(lines), best_of="column")
+
+
+def decisions(found: Results) -> Table:
+    """What the run's rule of decisions makes of each model on the test rows, and the most probable class."""
+
+    def difference(one: DecisionResult) -> Cell:
+        low, high = one.ci95
+        width = None if low is None or high is None else high - low
+        value = None if one.value is None or one.plain is None else one.value - one.plain
+        return number_cell(value, signed(value, width))
+
+    made = [(model, model.decision) for model in found.models if model.decision and not model.only]
+    goal = made[0][1].goal if made else ""
+    return table_of(
+        made,
+        {
+            "decisions": lambda pair: pair[0].name,
+            "rule": lambda pair: pair[1].rule,
+            "threshold": lambda pair: number_cell(pair[1].threshold),
+            f"{goal}, test": lambda pair: number_cell(pair[1].value),
+            "most probable class": lambda pair: number_cell(pair[1].plain),
+            "difference": lambda pair: difference(pair[1]),
+            "95 % interval": lambda pair: number_cell(pair[1].ci95[0], signed_interval(*pair[1].ci95)),
+        },
+    ).thin()
 
 
 def given(found: Results) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from sparkgpu.score.predictions import predictions_of_models
 
 SAVED = (
     "leaderboard", "roc_curves", "confusion_matrix", "predicted_vs_true", "reliability", "learning_curves",
-    "timings",
+    "timings", "thresholds",
 )  # fmt: skip
 """The pictures that are files, too, and that ``report.md`` shows."""
 

@@ -156,6 +156,8 @@ def _quality(run: Inputs) -> Content | None:
         "wide": wide,
         "pictures": [one for one in pictures if one not in wide],
         "confused": several and most_confused(test, schema, best_few(test, results)[0]),
+        "decisions": leaderboard.decisions(results),
+        "thresholds": classes.thresholds(test, schema, results),
         "calibration": tables.calibration(results),
         "agreement": alike and scores.agreement_map(alike),
         "alike": alike and len(alike.models) == 2 and f"{alike.what}: {alike.alike_MM[0, 1]:.3f}",

@@ -2,7 +2,7 @@
 
 With two classes a rule chooses the threshold of the probability of class 1. With several, a matrix of costs
 decides for the class with the least expected cost, and nothing has to be chosen. N rows, C classes,
-T thresholds, R replicates.
+T thresholds, P places between them, R replicates.
 """
 
 from __future__ import annotations
@@ -132,8 +132,7 @@ def effect(
         )
     # Rows with the same label and decisions are alike: a sample of rows is a sample of eight counts.
     cell_N = label_N * 4 + ways[0] * 2 + ways[1]
-    share_8 = np.bincount(cell_N, weights=weight_N, minlength=8) / weight_N.sum()
-    drawn_R8 = np.random.default_rng(seed).multinomial(len(label_N), share_8, size=_REPLICATES) / len(label_N)
+    share_8, drawn_R8 = _resampled(np.bincount(cell_N, weights=weight_N, minlength=8), weight_N, seed)
     values = [_reached(rule, share_8[None]), _reached(rule, drawn_R8)]
     value, plain = (float(found[0]) for found in values[0])
     differences = values[1][0] - values[1][1]
@@ -144,23 +143,41 @@ def effect(
 
 
 def curve(
-    rule: DecisionRule, label_N: Any, probability_NC: FloatArray, weight_N: Any = None
+    rule: DecisionRule, label_N: Any, probability_NC: FloatArray, weight_N: Any = None, *, seed: int
 ) -> tuple[FloatArray, dict[str, FloatArray]]:
-    """Thresholds (T,) from 0 to 1, and at each what the rule is about: the mean cost, or F1 and its parts."""
+    """Thresholds (T,) from 0 to 1, and at each what the rule is about: the mean cost, or F1 and its parts.
+
+    Each is (3, T): the value and the ends of its 95 % interval, pointwise; NaN where there is none.
+    """
     at_T = np.linspace(0.0, 1.0, _CURVE)
-    _, counts = _by_threshold(label_N, probability_NC[:, 1], weight_N)
-    value_G = np.unique(probability_NC[:, 1])
-    num_at_least_T = len(value_G) - np.searchsorted(value_G, at_T, side="left")
-    tp, fp, fn, tn = (count[num_at_least_T] for count in counts)
-    total = tp + fp + fn + tn
-    if rule.costs:
-        (true_no, false_yes), (false_no, true_yes) = rule.costs
-        return at_T, {"mean cost": (false_yes * fp + false_no * fn + true_yes * tp + true_no * tn) / total}
+    label_N = np.asarray(label_N, dtype=np.int64)
+    weight_N = np.ones(len(label_N)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
+    places = _CURVE + 1
+    place_N = np.searchsorted(at_T, probability_NC[:, 1], side="right")  # so many thresholds are reached
+    weight_P2 = np.bincount(label_N * places + place_N, weights=weight_N, minlength=2 * places)
+    share, drawn_R = _resampled(weight_P2, weight_N, seed)
+    share_R2P = np.concatenate([share[None], drawn_R]).reshape(-1, 2, places)
+    reached_R2T = share_R2P[:, :, ::-1].cumsum(axis=2)[:, :, ::-1][:, :, 1:]
+    fp, tp = reached_R2T[:, 0], reached_R2T[:, 1]
+    tn, fn = (share_R2P[:, label].sum(axis=1, keepdims=True) - reached_R2T[:, label] for label in (0, 1))
+    goal_of = _value(rule)((tp, fp, fn, tn))
     with np.errstate(invalid="ignore", divide="ignore"):
         found = {"precision": tp / (tp + fp), "recall": tp / (tp + fn), "F1": 2 * tp / (2 * tp + fp + fn)}
-        if rule.rule in ("accuracy", "balanced_accuracy"):
-            found = {rule.rule.replace("_", " "): _value(rule)((tp, fp, fn, tn))}
-    return at_T, found
+    if rule.costs:
+        found = {"mean cost": -goal_of}
+    elif rule.rule in ("accuracy", "balanced_accuracy"):
+        found = {rule.rule.replace("_", " "): goal_of}
+    return at_T, {
+        name: np.stack([of_RT[0], *np.quantile(of_RT[1:], [0.025, 0.975], axis=0)])
+        for name, of_RT in found.items()
+    }
+
+
+def _resampled(cell_weight: FloatArray, weight_N: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
+    """The shares of cells of alike rows, and those in replicates of as many rows as the weights are worth."""
+    share = cell_weight / cell_weight.sum()
+    rows = round(float(weight_N.sum() ** 2 / (weight_N**2).sum()))
+    return share, np.random.default_rng(seed).multinomial(rows, share, size=_REPLICATES) / rows
 
 
 def goal(rule: DecisionRule, classes: Sequence[str]) -> str:

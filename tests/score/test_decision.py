@@ -81,10 +81,21 @@ def test_the_effect_on_other_rows_is_what_the_decisions_give_with_its_interval(r
 
 def test_the_curve_holds_the_value_at_each_threshold():
     label_N, probability_NC = drawn(300)
-    at_T, values = curve(rule_of(None, COSTS, CLASSES), label_N, probability_NC)
+    at_T, values = curve(rule_of(None, COSTS, CLASSES), label_N, probability_NC, seed=7)
     for place in (0, 20, 50, 100):
         expected = cost(label_N, (probability_NC[:, 1] >= at_T[place]).astype(int))
-        assert values["mean cost"][place] == pytest.approx(expected)
+        value, low, high = values["mean cost"][:, place]
+        assert value == pytest.approx(expected)
+        assert low <= value <= high
+
+
+def test_the_interval_of_the_curve_holds_what_many_rows_give_in_95_of_100_samples():
+    rule = rule_of(None, COSTS, CLASSES)
+    true_T = curve(rule, *drawn(200_000, 99), seed=7)[1]["mean cost"][0]
+    samples = [curve(rule, *drawn(500, seed), seed=7)[1]["mean cost"] for seed in range(100)]
+    held_T = np.mean([(low_T <= true_T) & (true_T <= high_T) for _, low_T, high_T in samples], axis=0)
+    assert held_T[10:90].min() > 0.85
+    assert held_T[10:90].mean() == pytest.approx(0.95, abs=0.03)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Classes: ROC and precision of two; which of several are taken for which; calibration.
+"""Classes: ROC and precision of two; which of several are taken for which; calibration; thresholds.
 
-C classes, M models, B bins.
+C classes, M models, B bins, T thresholds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from sparkgpu.present.pictures.shared import (
 )
 from sparkgpu.present.style import COLOURS, SOFT
 from sparkgpu.score.calibration import reliability
-from sparkgpu.score.predictions import Labels, ModelPredictions
+from sparkgpu.score.decision import curve
+from sparkgpu.score.predictions import SEED, Labels, ModelPredictions
 from sparkgpu.score.rows import FloatArray
 
 _SIZE = 4.5
@@ -106,6 +107,30 @@ def _reliability(test: ModelPredictions, schema: TableSchema, results: Results) 
     legend_above(axes)
     caption = "Reliability: on the diagonal, what is predicted comes true as often." + notes_on(test)
     return [Picture(name="reliability", caption=caption, figures=[figure])]
+
+
+def thresholds(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture | None:
+    """What each threshold of the leader would give, with the one that was chosen; for two classes."""
+    leader = next((model for model in results.models if model.name == results.comparison.leader), None)
+    if schema.decision is None or leader is None or leader.name not in test.values:
+        return None
+    if leader.decision is None or leader.decision.threshold is None or not test.labels.counts().any():
+        return None
+    labels, found_NC = test.known(leader.name)
+    at_T, curves = curve(schema.decision, labels.label_N, found_NC, labels.weight_N, seed=SEED)
+    figure, axes = below_legend(6.4, 3.2, len(curves), columns=3)
+    for (name, (value_T, low_T, high_T)), colour in zip(curves.items(), COLOURS, strict=False):
+        axes.plot(at_T, value_T, color=colour.light, label=name)
+        axes.fill_between(at_T, low_T, high_T, color=colour.light, alpha=0.2, linewidth=0)
+    axes.axvline(leader.decision.threshold, color=SOFT.light, linestyle="--", linewidth=1.0)
+    axes.set(xlabel=f"threshold of the probability of {short(schema.classes[1], 30)}", xlim=(0, 1))
+    legend_above(axes, columns=3)
+    caption = (
+        f"Thresholds of {leader.name} on the test rows, with pointwise 95 % intervals; dashed, "
+        f"{number_text(leader.decision.threshold)}, which the validation rows chose by "
+        f"{leader.decision.rule}.{notes_on(test)}"
+    )
+    return Picture(name="thresholds", caption=caption, figures=[figure])
 
 
 def _confusion_matrices(test: ModelPredictions, schema: TableSchema, results: Results) -> Picture:
