@@ -12,8 +12,7 @@ from sparkgpu.core.plan.plan import LanePlan, Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.records import FitRecord, HostRecord
-from sparkgpu.core.rundir.results import RunInfo
+from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.predictions import write_predictions
 from sparkgpu.core.table.schema import DecisionRule, TableSchema, Task
 from sparkgpu.runs.evaluate import Evaluation, evaluate
@@ -108,13 +107,3 @@ class MadeRun:
         return TrialSpec.model_validate(
             {"name": name, "model": model, "engine": "x", "seed": 7, "fold": fold, "lane": 0, "gang": (0,)}
         )
-
-
-def run_info() -> RunInfo:
-    host = HostRecord(
-        system="Linux", processor="CPU", cores=2, available_memory_bytes=2**33, gpus=(), driver=None
-    )
-    return RunInfo(
-        name="demo", started_at="2026-11-21T03:00:00Z", wall_s=83.2, sparkgpu="0.1.0",
-        versions={"h2o": "3.46"}, host=host, peak_rss_bytes=2**32,
-    )  # fmt: skip

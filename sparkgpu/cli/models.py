@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sparkgpu.core.config.command_options import AsJson
+from sparkgpu.core.words import clean
 from sparkgpu.present.terminal.spool import say
 
 
@@ -63,9 +64,8 @@ def export(
 ) -> None:
     """Write a model of a finished run in a format that other programs read, and check it."""
     from sparkgpu.predict.export import export as write
-    from sparkgpu.predict.export import temperature_of
+    from sparkgpu.predict.export import notes_on
 
     typer.echo(write(run_dir, model, format, out))
-    if format == "mojo" and (by := temperature_of(run_dir, model)) is not None:
-        note = f"a MOJO gives probabilities at temperature 1; this run predicts at {by:.4f}."
-        say(f"sparkgpu: note: {note}\n", sys.stderr)
+    for note in notes_on(run_dir, model, format):
+        say(f"sparkgpu: note: {clean(note)}\n", sys.stderr)

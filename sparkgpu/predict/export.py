@@ -21,7 +21,7 @@ from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.export_formats import FORMATS, Format, Trained
-from sparkgpu.predict.members import model_name, weights_of
+from sparkgpu.predict.members import decision_of, model_name, weights_of
 from sparkgpu.score.predictions import align
 from sparkgpu.trials.saved_model import largest_difference
 
@@ -59,11 +59,18 @@ def export(run_dir: str | Path, model: str, format: str, out: str | Path | None 
     return target
 
 
-def temperature_of(run_dir: str | Path, model: str) -> float | None:
-    """The temperature at which the run predicts with a model."""
+def notes_on(run_dir: str | Path, model: str, format: str) -> Iterator[str]:
+    """What the run does with a model that a file of this format does not."""
+    if format == MLFLOW:
+        return
     results = finished_results(RunPaths(root=Path(run_dir).expanduser().resolve()))
-    members = weights_of(results, model_name(results, model, str(run_dir)))
-    return next((trial.temperature for trial in results.done() if trial.name in members), None)
+    name = model_name(results, model, str(run_dir))
+    (trial,) = weights_of(results, name)
+    by = next(one.temperature for one in results.done() if one.name == trial)
+    if format == "mojo" and by is not None:
+        yield f"a MOJO gives probabilities at temperature 1; this run predicts at {by:.4f}."
+    if decision := decision_of(results, name):
+        yield f"the file gives probabilities; this run decides for {decision.in_words(results.data.classes)}."
 
 
 def _export_mlflow(paths: RunPaths, model: str, where: str, out: str | Path | None) -> Path:

@@ -22,7 +22,7 @@ from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.frames import as_reader, batches
-from sparkgpu.predict.members import BEST, model_name, threshold_of, weights_of
+from sparkgpu.predict.members import BEST, decision_of, model_name, weights_of
 from sparkgpu.predict.output import PREDICTION, prediction_columns, predictions, typed_classes
 from sparkgpu.prepare.encoding import Encoder, Findings
 from sparkgpu.prepare.level_means import load_means
@@ -58,7 +58,8 @@ class FittedModel:
         self.task, self.target = self.schema.task, self.schema.target
         self._encoder = Encoder(self.schema, load_means(paths.table, self.schema.features))
         self.members = weights_of(results, self.name)
-        self._threshold = threshold_of(results, self.name)
+        decision = decision_of(results, self.name)
+        self._threshold = decision.threshold if decision else None
         done = {trial.name: trial for trial in results.done()}
         self._models: list[tuple[float, float | None, Model]] = [
             (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparkgpu.core.errors import ConfigError
-from sparkgpu.core.rundir.results import ModelResult, Results
+from sparkgpu.core.rundir.results import DecisionResult, ModelResult, Results
 from sparkgpu.core.words import listed, nearest
 
 BEST = "best"
@@ -46,11 +46,11 @@ def weights_of(results: Results, name: str) -> dict[str, float]:
     return found
 
 
-def threshold_of(results: Results, name: str) -> float | None:
-    """The threshold of a model or of one of a model's trials, if the run decides by one."""
+def decision_of(results: Results, name: str) -> DecisionResult | None:
+    """How a model or one of a model's trials decides, if the run has a rule for it."""
     found = [model for model in results.models if model.name == name]
     found += [model for model in results.models if name in model.trials and model.weights is None]
-    return found[0].decision.threshold if found and found[0].decision else None
+    return found[0].decision if found else None
 
 
 def _shares(model: ModelResult, weight: float) -> dict[str, float]:

@@ -48,6 +48,8 @@ def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
             schema.task, test.labels.label_N, test.values[model.name], test.labels.weight_N
         )
         metrics.append(("expected calibration error", number_text(error), ""))
+    if model.decision:
+        metrics.append((f"{model.decision.goal}, as decided", number_text(model.decision.value), ""))
     engines = {one.name: one.engine for one in results.models}
     made_of = (
         [f"{share:.3f} of {name} ({engines[name]})" for name, share in model.weights.items() if share]
@@ -61,6 +63,7 @@ def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
         "data": results.data,
         "schema": schema,
         "made_of": made_of,
+        "decides": model.decision.in_words(schema.classes) if model.decision else "",
         "metrics": metrics,
         "segments": [
             (one.name, f"{one.rows:,}", number_text(one.loss), number_text(one.loss_elsewhere))

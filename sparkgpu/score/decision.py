@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.table.schema import DecisionRule
@@ -173,7 +174,7 @@ def curve(
     }
 
 
-def _resampled(cell_weight: FloatArray, weight_N: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
+def _resampled(cell_weight: NDArray[Any], weight_N: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
     """The shares of cells of alike rows, and those in replicates of as many rows as the weights are worth."""
     share = cell_weight / cell_weight.sum()
     rows = round(float(weight_N.sum() ** 2 / (weight_N**2).sum()))

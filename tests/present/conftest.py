@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_run import run_info
 from made_table import feature, made_rows, write_part
 
 from sparkgpu.core.plan.plan import LanePlan, Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import DataInfo, DoneTrial, FailedTrial, Results, write_results
+from sparkgpu.core.rundir.records import HostRecord
+from sparkgpu.core.rundir.results import DataInfo, DoneTrial, FailedTrial, Results, RunInfo, write_results
 from sparkgpu.core.table.schema import ROW_ID, DroppedColumn, Feature, TableSchema
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
@@ -174,6 +174,16 @@ def _results(schema: TableSchema, trials: list[DoneTrial | FailedTrial]) -> Resu
             "models": models, "trials": trials, "comparison": comparison, "phases_s": phases,
             "cost": {"device_hours": 0.046, "energy_wh": None, "price": None},
         }
+    )  # fmt: skip
+
+
+def run_info() -> RunInfo:
+    host = HostRecord(
+        system="Linux", processor="CPU", cores=2, available_memory_bytes=2**33, gpus=(), driver=None
+    )
+    return RunInfo(
+        name="demo", started_at="2026-11-21T03:00:00Z", wall_s=83.2, sparkgpu="0.1.0",
+        versions={"h2o": "3.46"}, host=host, peak_rss_bytes=2**32,
     )  # fmt: skip
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import unescape
 from io import StringIO
 from pathlib import Path
 
 import pytest
-from made_run import MadeRun, run_info
+from made_run import MadeRun
+from made_table import write_made_results
 from page import Page
 
 from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import CostInfo, DataInfo, Results, write_results
+from sparkgpu.core.rundir.results import Results, read_results
 from sparkgpu.core.table.schema import Task
+from sparkgpu.predict.export import notes_on
+from sparkgpu.present.cards import card_path
 from sparkgpu.present.report import build
 from sparkgpu.present.terminal.display import open_display
 from sparkgpu.score.decision import rule_of
@@ -28,17 +32,12 @@ def decided_run(root: Path, task: Task, rule: str) -> tuple[RunPaths, Results]:
     made, paths = MadeRun(task), RunPaths(root=root)
     decision = rule_of(rule, COSTS[task] if rule == "cost" else {}, made.classes)
     found = made.evaluated(root, decision=decision)
-    splits = {"valid": 120, "test": 120}
-    data = {**made.schema.model_dump(include=set(DataInfo.model_fields)), "num_features": 1, "splits": splits}
-    results = Results(
-        schema_version=1, run=run_info(), data=DataInfo.model_validate(data), models=found.models,
-        trials=found.trials, comparison=found.comparison,
-        cost=CostInfo(device_hours=0.1, energy_wh=None, price=None),
-    )  # fmt: skip
-    write_results(paths, results)
+    write_made_results(
+        paths, made.schema, models=found.models, trials=found.trials, comparison=found.comparison
+    )
     write_json(paths.plan, made.plan)
     write_json(paths.schema, made.schema)
-    return paths, results
+    return paths, read_results(paths)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +67,9 @@ def test_the_page_shows_what_the_rule_gives_and_the_curve_over_the_threshold(
     low, high = (float(end.replace("−", "-")) for end in cells["95 % interval"].split(" to "))
     assert (low, high) == pytest.approx(of_trees.ci95, abs=0.01)
     assert low <= float(cells["difference"].replace("−", "-")) <= high
+    card = unescape(card_path(paths, "trees").read_text(encoding="utf-8"))
+    assert f"it decides for {of_trees.in_words(results.data.classes)}" in card
+    assert f"{goal}, as decided" in card
     markdown = (paths.report / "report.md").read_text(encoding="utf-8")
     assert "### Decisions" in markdown
     assert ("(thresholds.png)" in markdown) == (paths.report / "thresholds.png").is_file() == bool(drawn)
@@ -87,6 +89,24 @@ def test_the_terminal_shows_the_decisions_of_each_model(tmp_path: Path) -> None:
     place = next(i for i, line in enumerate(lines) if line.startswith("decisions"))
     assert "mean cost, test" in lines[place]
     assert [line.split()[0] for line in lines[place + 2 : place + 5]] == ["trees", "neural", "blend"]
+
+
+@pytest.mark.parametrize(
+    ("task", "rule", "words"),
+    [
+        ("binary", "f1", "yes from a probability of {:.4f} on, by the rule f1"),
+        ("multiclass", "cost", "the class with the least expected cost, by decision.costs"),
+    ],
+)
+def test_an_export_says_that_the_run_decides_otherwise(
+    tmp_path: Path, task: Task, rule: str, words: str
+) -> None:
+    paths, results = decided_run(tmp_path, task, rule)
+    decision = next(model.decision for model in results.models if model.name == "trees")
+    assert decision is not None
+    (note,) = notes_on(paths.root, "trees-0", "onnx")
+    assert note == f"the file gives probabilities; this run decides for {words.format(decision.threshold)}."
+    assert list(notes_on(paths.root, "trees-0", "mlflow")) == []
 
 
 def test_without_a_rule_nothing_speaks_of_decisions(plain_run: RunPaths) -> None:

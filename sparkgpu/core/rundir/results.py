@@ -7,6 +7,7 @@ A key without a value is not written (only a blend has `weights`). Keys that ear
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -107,6 +108,11 @@ class DecisionResult(Part):
     value: float | None
     plain: float | None
     ci95: tuple[float | None, float | None]
+
+    def in_words(self, classes: Sequence[str]) -> str:
+        if self.threshold is None:
+            return "the class with the least expected cost, by decision.costs"
+        return f"{classes[1]} from a probability of {self.threshold:.4f} on, by the rule {self.rule}"
 
 
 class ModelResult(Part):
