@@ -47,6 +47,14 @@ def test_a_resumed_run_does_not_go_on_in_the_line_that_a_kill_cut(tmp_path: Path
     assert path.read_text().count("102.000") == 1 and "\n102.000" in path.read_text()
 
 
+def test_a_file_of_another_version_is_continued_in_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    path.write_text("at,elapsed_s,cpu_percent,gone,rss_bytes\n50.000,0.000,10.0,1,7\n")
+    append_sample(path, sample(100.0, GpuSample(gpu=0)))
+    assert path.read_text().splitlines()[-1] == f"100.000,0.000,50.5,,{2**30}"
+    assert [(one.rss_bytes, one.cpu_percent) for one in read_telemetry(path)] == [(7, 10.0), (2**30, 50.5)]
+
+
 def test_a_reader_follows_a_growing_file_and_one_that_begins_again(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.csv"
     reader = TelemetryReader(path)

@@ -116,6 +116,16 @@ def test_the_scale_of_float16_losses_goes_on_where_it_was(tmp_path: Path) -> Non
     assert then.strategy.scaler.get_scale() == 1024.0
 
 
+def test_a_training_with_a_checkpoint_of_another_version_begins_anew_and_says_so(tmp_path: Path) -> None:
+    fresh = Told().train(Checkpoints(tmp_path / "none", minutes=10.0), epochs=2)
+    Told().train(Checkpoints(tmp_path, minutes=0.0), epochs=1)
+    (progress,) = tmp_path.rglob("progress.json")
+    progress.write_text(progress.read_text().replace('"ended"', '"micro_rows": 16, "ended"'))
+    found = Told().train(Checkpoints(tmp_path, minutes=10.0), epochs=2)
+    assert [point.valid for point in found.curve] == [point.valid for point in fresh.curve]
+    assert found.notes == ["begun anew: its checkpoint is of another version of sparkgpu"]
+
+
 def test_saving_and_reading_count_as_slow_work_and_steps_do_not(tmp_path: Path) -> None:
     told = Told()
     saved: list[int] = []

@@ -59,6 +59,11 @@ def test_a_small_clean_table_raises_no_alarm_by_chance(table: MakeTable, seed: i
     assert failed(table(clean("multiclass", 150, seed))) == {}
 
 
+def blurred(frame: pd.DataFrame, share: float) -> pd.Series:
+    """The target with noise of this share of its deviation."""
+    return frame["y"] + share * frame["y"].std() * np.random.default_rng(1).normal(size=len(frame))
+
+
 def flipped(frame: pd.DataFrame) -> pd.Series:
     """The classes, of which one in a hundred is drawn anew."""
     random = np.random.default_rng(1)
@@ -71,10 +76,7 @@ def flipped(frame: pd.DataFrame) -> pd.Series:
 @pytest.mark.parametrize("first", [True, False])
 def test_a_planted_leak_is_named(table: MakeTable, task: str, first: bool) -> None:
     frame = clean(task)
-    if task == "regression":
-        noisy = frame["y"] + 0.05 * frame["y"].std() * np.random.default_rng(1).normal(size=ROWS)
-    else:
-        noisy = flipped(frame)
+    noisy = blurred(frame, 0.05) if task == "regression" else flipped(frame)
     for planted in (noisy, 3 * frame["y"].rank(method="first") + 7):
         columns = ["result", *frame.columns] if first else [*frame.columns, "result"]
         found = checks(table(frame.assign(result=planted)[columns]))["leakage"]
@@ -84,9 +86,30 @@ def test_a_planted_leak_is_named(table: MakeTable, task: str, first: bool) -> No
         )
 
 
+def test_a_copy_of_the_target_is_named_in_a_table_of_few_rows(table: MakeTable) -> None:
+    frame = clean("regression", rows=150)
+    frame["y"] = np.exp(frame["y"])
+    result = 1e-3 * frame["y"] + 5
+    for planted in (result, result.where(np.arange(150) % 50 > 0)):
+        assert checks(table(frame.assign(result=planted)))["leakage"].columns == ("result",)
+
+
+def test_a_weaker_leak_is_one_only_beside_a_best_model_that_is_not_much_better(table: MakeTable) -> None:
+    frame = clean("regression")
+    noise, frame = 0.25 * frame["y"].std(), frame.assign(result=blurred(frame, 0.25))
+    assert failed(table(frame)) == {}
+    found = checks(table(frame, best={"rmse": 0.9 * noise}))["leakage"]
+    assert found.columns == ("result",)
+    assert found.evidence.endswith(
+        "the best model of the run has 0.3422. Each may hold the target, or be known only after it."
+    )
+    found = checks(table(frame, best={"rmse": 0.4 * noise}))["leakage"]
+    assert found.passed and "is result, with RMSE 0.3" in found.evidence
+
+
 def test_noise_beside_a_hopeless_target_is_no_leak(table: MakeTable) -> None:
     frame = clean("binary").drop(columns=["income", "shop", "age"])
-    assert failed(table(frame)) == {}
+    assert failed(table(frame, best={"roc_auc": 0.501, "accuracy": 0.5})) == {}
 
 
 def in_test(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -84,16 +84,22 @@ COLUMNS = (*_HOST, *_GPU)
 
 
 def append_sample(path: Path, sample: Sample) -> None:
-    """Append the rows of a sample, and the heading to a new file. Raises OSError."""
+    """Append the rows of a sample, and the heading to a new file. Raises OSError.
+
+    A run that another version began goes on in the columns of that version.
+    """
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Opened again for each sample: a moved folder is no error, and a reader on another machine sees it.
-    with path.open("a", encoding="ascii") as file:
-        if file.tell() == 0:
+    with path.open("a+", encoding="ascii") as file:
+        file.seek(0)
+        heading = file.readline()
+        if not heading:
             writer.writerow(COLUMNS)
+        columns = heading.rstrip().split(",") if heading else COLUMNS
         for gpu in sample.gpus or (None,):
-            writer.writerow([_text(name, gpu if name in _GPU else sample) for name in COLUMNS])
+            writer.writerow([_text(name, gpu if name in _GPU else sample) for name in columns])
         file.write(text.getvalue())
 
 

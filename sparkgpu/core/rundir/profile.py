@@ -7,26 +7,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sparkgpu.core.rundir.files import Record
-
-CheckName = Literal[
-    "leakage",
-    "duplicates across splits",
-    "drift between splits",
-    "id-like columns",
-    "gaps",
-    "rare classes",
-]
+from sparkgpu.core.rundir.files import Part
 
 
-class SplitProfile(Record):
+class SplitProfile(Part):
     """A split's rows, and how many of them, evenly spaced, the profile is of."""
 
     rows: int
     looked_at: int
 
 
-class NumberProfile(Record):
+class NumberProfile(Part):
     """The distribution of a number over the training rows that have one; infinite values are left out.
 
     `counts` are of equally wide bins from `low` to `high`: the 1st and the 99th percentile (the extremes if
@@ -46,14 +37,14 @@ class NumberProfile(Record):
     counts: tuple[int, ...]
 
 
-class LevelProfile(Record):
+class LevelProfile(Part):
     """A level of a category and its share of the training rows that have one."""
 
     level: str
     share: float
 
 
-class ColumnProfile(Record):
+class ColumnProfile(Part):
     """One column over the training rows.
 
     `missing` is the share of rows without a value, `distinct` the number of different values. `numbers` is
@@ -73,7 +64,7 @@ class ColumnProfile(Record):
     alone: float | None = None
 
 
-class Associations(Record):
+class Associations(Part):
     """How strongly each pair of `columns` belongs together, between 0 and 1, over `rows` training rows.
 
     Numbers: Spearman's rank correlation without its sign. Categories: Cramér's V, corrected for chance. A
@@ -86,16 +77,16 @@ class Associations(Record):
     rows: int
 
 
-class CheckResult(Record):
+class CheckResult(Part):
     """A check, what it found in one sentence, and the columns concerned, the clearest first."""
 
-    name: CheckName
+    name: str
     passed: bool
     evidence: str
     columns: tuple[str, ...] = ()
 
 
-class TableProfile(Record):
+class TableProfile(Part):
     """The whole of ``profile.json``; `profile_s` is how long it took."""
 
     splits: dict[str, SplitProfile]

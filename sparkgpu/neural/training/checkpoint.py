@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,10 @@ class Checkpoints:
         self._answered = self._answered or asked
 
     def load(self, strategy: Strategy, optimizer: torch.optim.Optimizer) -> TrainingState | None:
-        """Restore network and optimizer from the last checkpoint; None if there is none."""
+        """Restore network and optimizer from the last checkpoint; None if there is none.
+
+        One of another version changes nothing, and a new state says so.
+        """
         last = max(self._all(), default=None)
         if last is None:
             return None
@@ -146,17 +149,19 @@ class Checkpoints:
         from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
         found = read_json(last / "progress.json")
+        if found.keys() != {*(field.name for field in fields(TrainingState)), "precision", "scaler"}:
+            return TrainingState(notes=["begun anew: its checkpoint is of another version of sparkgpu"])
         best_weights = strategy.snapshot() if found.pop("best_weights") else {}
         state = _state(strategy, optimizer, best_weights)
         with _quiet():
             state_dict_loader.load(state, checkpoint_id=last, no_dist=not dist.is_initialized())
         set_model_state_dict(strategy.net, state["model"])
         set_optimizer_state_dict(strategy.net, optimizer, state["optimizer"], options=_flat())
-        scaler = found.pop("scaler", None)
+        scaler = found.pop("scaler")
         if scaler and strategy.scaler is not None:
             strategy.scaler.load_state_dict(scaler)
-        before, now = found.pop("precision", None), str(strategy.precision)
-        if before not in (None, now):
+        before, now = found.pop("precision"), str(strategy.precision)
+        if before != now:
             found["notes"].append(f"until the checkpoint it was trained in {before}; from there on in {now}")
         curve = [CurvePoint(**point) for point in found.pop("curve")]
         best = found.pop("best")

@@ -80,7 +80,7 @@ class Training:
                 state = self.checkpoints.load(self.strategy, self._optimizer)
         if state is None:
             state = TrainingState()
-        else:
+        elif state.epoch or state.step:
             place = f"epoch {state.epoch}" + (f" and {state.step} steps" if state.step else "")
             state.notes.append(f"resumed from a checkpoint after {place}")
         state.plain_steps = None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.core.rundir.profile import CheckName, CheckResult
+from sparkgpu.core.rundir.profile import CheckResult
 from sparkgpu.core.table.schema import OTHER_LEVEL, SplitName
 from sparkgpu.core.words import listed
 from sparkgpu.score.profile.columns import Column
@@ -31,7 +31,7 @@ def drift(columns: Sequence[Column], samples: Mapping[SplitName, Sample]) -> Che
     """Compare every column, the target included, of the other splits with the training rows."""
     names: tuple[SplitName, ...] = ("valid", "test")
     splits = [split for split in names if split in samples]
-    name: CheckName = "drift between splits"
+    name = "drift between splits"
     if not splits or not columns:
         return CheckResult(name=name, passed=True, evidence="Not judged: there is only one split.")
     chance = _CHANCE / (len(columns) * len(splits))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparkgpu.core.rundir.profile import CheckName, CheckResult
+from sparkgpu.core.rundir.profile import CheckResult
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.words import counted
 from sparkgpu.score.profile.sample import Print, Sample
@@ -48,7 +48,7 @@ class Copies:
 
 def duplicates(samples: Mapping[SplitName, Sample]) -> CheckResult:
     """Look for copies of training rows among the test rows and the validation rows."""
-    name: CheckName = "duplicates across splits"
+    name = "duplicates across splits"
     names: tuple[SplitName, ...] = ("test", "valid")
     train = samples["train"]
     found = {split: _copies(samples[split], train) for split in names if split in samples}

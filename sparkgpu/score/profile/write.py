@@ -24,7 +24,8 @@ from sparkgpu.score.profile.sample import Sample, own_features, read_sample
 def write_profile(paths: RunPaths) -> TableProfile:
     """Look at the table of a run, check it, and write ``profile.json``.
 
-    Raises `DataError` if the table has no training rows or cannot be read.
+    If the run's metrics are there, the check for leaks compares with its best model. Raises `DataError` if
+    the table has no training rows or cannot be read.
     """
     begin = time.monotonic()
     schema = own_features(read_schema(paths))
@@ -56,7 +57,7 @@ def write_profile(paths: RunPaths) -> TableProfile:
         columns=profiles,
         associations=associations.associations(found, label, with_target, every),
         checks=(
-            leaks.leakage(schema, found, alone, target),
+            leaks.leakage(paths, schema, found, alone, target),
             duplicates.duplicates(samples),
             drift.drift([*found, label], samples),
             plain_checks.id_like(found, profiles, train),
