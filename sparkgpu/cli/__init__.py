@@ -43,7 +43,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        version()
+        typer.echo(__version__)
         raise typer.Exit
 
 
@@ -60,12 +60,6 @@ app.add_typer(slurm, name="slurm")
 app.add_typer(bench, name="bench")
 for _command in (run, predict, export, compare, report, monitor, doctor, advise, schema):
     app.command()(_command)
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.devices import Machine
@@ -75,8 +74,8 @@ def check_engines(config: RunConfig) -> None:
         raise DeviceError(
             "--search: the package optuna is not installed here. Run `pip install 'sparkgpu[search]'`."
         )
-    for name, section in zip(config.model_names, config.sections(), strict=True):
-        if isinstance(section, TreesConfig) and (command := ENGINES.find(section.engine_name).missing):
+    for name, section in config.trees_by_name.items():
+        if command := ENGINES.find(section.engine_name).missing:
             raise DeviceError(
                 f"model {name!r}: its engine {section.engine_name} is not installed here. Run `{command}`."
             )

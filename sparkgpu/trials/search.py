@@ -11,15 +11,23 @@ import csv
 import io
 import shutil
 import time
-from collections.abc import Callable, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.trial import FrozenTrial, TrialState
 
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.core.config.registry.entries import Choice, SearchSpace
+from sparkgpu.core.config.registry.entries import Choice, Range
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.plan.trials import TrialSpec, search_space
 from sparkgpu.core.rundir.files import write_text
@@ -71,7 +79,7 @@ class Searches:
         self._remove(group)  # the settings of a search that was stopped; this one begins anew
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         spec = group[0]
-        space = search_space(defaults, spec.free)
+        space = {key: _distribution(values) for key, values in search_space(defaults, spec.free).items()}
         study = optuna.create_study(
             direction="maximize",
             sampler=optuna.samplers.TPESampler(
@@ -79,55 +87,53 @@ class Searches:
             ),
             pruner=optuna.pruners.NopPruner(),
         )
-        study.enqueue_trial({key: _drawn(getattr(defaults, key), space[key]) for key in space})
+        study.enqueue_trial({key: getattr(defaults, key) for key in space})
         records: dict[int, list[FitRecord]] = {}
-
-        def train(asked: optuna.Trial) -> float:
-            for key in space:
-                _suggest(asked, key, space[key])
-            parameters = type(defaults).model_validate({**dict(defaults), **_setting(asked, space)})
+        for number in range(spec.settings):
+            asked = study.ask(space)
             ends = until
             if until is not None:
-                share = min(spec.settings - asked.number, _LARGEST_SHARE)
+                share = min(spec.settings - number, _LARGEST_SHARE)
                 ends = time.time() + (until - time.time()) / share
-
-            def watch(step: int, loss: float) -> None:
-                asked.report(-loss, step)
-                if asked.should_prune():
-                    raise PrunedError(f"setting {asked.number} is behind the others after {step} steps")
-
             try:
-                records[asked.number] = [
-                    self._run_setting(
-                        fold.model_copy(update={"name": _name(fold, asked.number)}), parameters, ends,
-                        watch if fold is spec else None,
-                    )
-                    for fold in group
-                ]  # fmt: skip
-            except PrunedError as error:
-                raise optuna.TrialPruned from error
-            return self._score(group, asked.number)
-
-        def tell(study: optuna.Study, tried: FrozenTrial) -> None:
+                records[number] = self._train(group, asked, defaults, ends)
+                study.tell(asked, self._score(group, number))
+            except PrunedError:
+                study.tell(asked, state=TrialState.PRUNED)
+            except Exception:
+                traceback.print_exc()
+                study.tell(asked, state=TrialState.FAIL)
             best = _best(study)
             self._remove(group, but=best.number if best else None)
-            if tried.number == 0 and best:
+            if number == 0 and best:
                 steps = max(record.best_iteration for record in records[0])
                 study.pruner = optuna.pruners.MedianPruner(
                     n_startup_trials=_FEWEST_BEFORE_PRUNING, n_warmup_steps=int(_WARM_UP * steps)
                 )
             self._write_history(spec, study, space)
             if until is not None and time.time() + _LONGER * max(map(_seconds, study.trials)) > until:
-                study.stop()
-
-        # Optuna logs the error of a setting that fails.
-        study.optimize(train, n_trials=spec.settings, callbacks=[tell], catch=Exception)
-        best = _best(study)
+                break
         if best is None:
             raise TrialError(
                 f"{spec.name}: none of {len(study.trials)} settings could be trained; see the lane's log."
             )
-        self._keep(group, study, best, records[best.number], space)
+        self._keep(group, study, best, records[best.number])
+
+    def _train(
+        self, group: Sequence[TrialSpec], asked: optuna.Trial, defaults: Parameters, until: float | None
+    ) -> list[FitRecord]:
+        """Train one setting on each fold; the first of them tells its losses."""
+        parameters = type(defaults).model_validate({**dict(defaults), **asked.params})
+
+        def watch(step: int, loss: float) -> None:
+            asked.report(-loss, step)
+            if asked.should_prune():
+                raise PrunedError(f"setting {asked.number} is behind the others after {step} steps")
+
+        named = [fold.model_copy(update={"name": _name(fold, asked.number)}) for fold in group]
+        return [
+            self._run_setting(fold, parameters, until, watch if fold is named[0] else None) for fold in named
+        ]
 
     def _score(self, group: Sequence[TrialSpec], number: int) -> float:
         """The primary metric on the validation rows of all folds; greater is better."""
@@ -152,7 +158,6 @@ class Searches:
         study: optuna.Study,
         best: FrozenTrial,
         records: Sequence[FitRecord],
-        space: SearchSpace,
     ) -> None:
         """The best setting's trials become the trials of the search."""
         states = [trial.state for trial in study.trials]
@@ -162,7 +167,7 @@ class Searches:
             pruned=states.count(TrialState.PRUNED),
             failed=states.count(TrialState.FAIL),
             best=best.number,
-            setting={key: _plain(value) for key, value in _setting(best, space).items()},
+            setting={key: _plain(value) for key, value in best.params.items()},
             metric=self._metric,
             default_score=study.trials[0].value if states[0] == TrialState.COMPLETE else None,
             best_score=best.value,
@@ -178,15 +183,15 @@ class Searches:
                 if but is None or folder.name != _name(spec, but):
                     shutil.rmtree(folder, ignore_errors=True)
 
-    def _write_history(self, spec: TrialSpec, study: optuna.Study, space: SearchSpace) -> None:
+    def _write_history(self, spec: TrialSpec, study: optuna.Study, keys: Iterable[str]) -> None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("setting", "state", self._metric, "seconds", *space))
+        writer.writerow(("setting", "state", self._metric, "seconds", *keys))
         for one in study.trials:
             # A setting that was given up has the last loss that it told as its value.
             found = one.value if one.state == TrialState.COMPLETE else None
             value = None if found is None else metrics.score(self._metric, found)
-            cells = (str(_plain(value)) for value in _setting(one, space).values())
+            cells = (str(_plain(one.params[key])) for key in keys)
             writer.writerow((one.number, _STATES[one.state], value, round(_seconds(one), 3), *cells))
         self._paths.trial(spec.name).root.mkdir(parents=True, exist_ok=True)
         write_text(self._paths.trial(spec.name).search, text.getvalue())
@@ -206,27 +211,13 @@ def _seconds(trial: FrozenTrial) -> float:
     return trial.duration.total_seconds() if trial.duration else 0.0
 
 
-def _drawn(value: Any, values: Any) -> Any:
-    """A default value in the form in which Optuna holds it."""
-    if isinstance(values, Choice):  # Optuna holds no lists, so it chooses their place
-        return values.values.index(value)
-    return int(value) if values.whole else float(value)
-
-
-def _suggest(asked: optuna.Trial, key: str, values: Any) -> None:
+def _distribution(values: Range | Choice) -> BaseDistribution:
     if isinstance(values, Choice):
-        asked.suggest_categorical(key, list(range(len(values.values))))
-    elif values.whole:
-        asked.suggest_int(key, int(values.low), int(values.high), log=values.log)
-    else:
-        asked.suggest_float(key, values.low, values.high, log=values.log)
-
-
-def _setting(trial: optuna.Trial | FrozenTrial, space: SearchSpace) -> dict[str, Any]:
-    drawn = {key: (space[key], trial.params[key]) for key in space}
-    return {
-        key: kind.values[value] if isinstance(kind, Choice) else value for key, (kind, value) in drawn.items()
-    }
+        with warnings.catch_warnings(action="ignore"):  # that tuples cannot go to a database
+            return CategoricalDistribution(values.values)  # type: ignore[arg-type]
+    if values.whole:
+        return IntDistribution(int(values.low), int(values.high), log=values.log)
+    return FloatDistribution(values.low, values.high, log=values.log)
 
 
 def _plain(value: Any) -> Any:

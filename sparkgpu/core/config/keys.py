@@ -251,8 +251,16 @@ class RunConfig(Section):
     def branches(self) -> frozenset[Branch]:
         return frozenset(self.branch(name) for name in self.model_names)
 
-    def sections(self) -> tuple[TreesConfig | NeuralConfig, ...]:
-        return tuple(self.section(name) for name in self.model_names)
+    @property
+    def trees_by_name(self) -> dict[str, TreesConfig]:
+        """The run's models of trees."""
+        found = {name: self.section(name) for name in self.model_names}
+        return {name: section for name, section in found.items() if isinstance(section, TreesConfig)}
+
+    @property
+    def networks(self) -> list[NeuralConfig]:
+        found = map(self.section, self.model_names)
+        return [section for section in found if isinstance(section, NeuralConfig)]
 
     def branch(self, name: str) -> Branch:
         """Whether the model called `name` consists of trees or is a network."""

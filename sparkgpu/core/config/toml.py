@@ -187,9 +187,8 @@ def _check_together(config: RunConfig, origin: str) -> None:
             f"{origin}: cluster.nodes = {config.cluster.nodes} spreads one run's network over machines, and "
             f"cluster.master = {config.cluster.master!r} moves all of it to a Spark cluster; leave one out."
         )
-    for name in config.model_names:
-        if isinstance(section := config.section(name), TreesConfig):
-            _check_trees(section, name, devices.cpu_lanes, origin)
+    for name, trees in config.trees_by_name.items():
+        _check_trees(trees, name, devices.cpu_lanes, origin)
 
 
 def _check_trees(trees: TreesConfig, name: str, cpu_lanes: int | None, origin: str) -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import OWN, NetworkModel, NeuralConfig, TreesConfig, TreesModel
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.core.config.registry.engines import ENGINES, Branch
+from sparkgpu.core.config.registry.engines import Branch
 from sparkgpu.core.config.registry.networks import NETWORKS, Value
 from sparkgpu.core.config.values import Preset
 from sparkgpu.core.plan.tree_defaults import TableSize, tree_defaults
-from sparkgpu.core.plan.trials import TUNED, free_keys
+from sparkgpu.core.plan.trials import base_model, free_keys
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
 
@@ -45,17 +45,29 @@ _UNKNOWN = TableSize(task="binary", train_rows=0, num_features=1, num_classes=2)
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """A configuration in which every key has a value: for ``run.toml``, and for the engines."""
+    """A configuration in which every key has a value: for ``run.toml``, and by model for the engines.
+
+    `parameters` holds the run's models, and trees and neural in any case.
+    """
 
     config: RunConfig
-    trees: TreesParameters
-    neural: NeuralParameters
-    others: Mapping[str, TreesParameters | NeuralParameters]
+    parameters: Mapping[str, TreesParameters | NeuralParameters]
+
+    @property
+    def trees(self) -> TreesParameters:
+        found = self.parameters["trees"]
+        assert isinstance(found, TreesParameters)
+        return found
+
+    @property
+    def neural(self) -> NeuralParameters:
+        found = self.parameters["neural"]
+        assert isinstance(found, NeuralParameters)
+        return found
 
     def of(self, model: str) -> TreesParameters | NeuralParameters:
         """The parameters of one model of the run; a search begins with those of the model it is for."""
-        model = model.removesuffix(TUNED)
-        return self.trees if model == "trees" else self.neural if model == "neural" else self.others[model]
+        return self.parameters[base_model(model)]
 
 
 def resolve(
@@ -75,79 +87,39 @@ def resolve(
     """
     limits = seconds or {}
 
-    def trees(section: TreesConfig) -> TreesConfig:
-        return _filled_trees(section, preset, size, tree_device(section.engine_name), limits.get("trees"))
+    def filled(section: TreesConfig | NeuralConfig) -> TreesConfig | NeuralConfig:
+        if isinstance(section, TreesConfig):
+            on = tree_device(section.engine_name)
+            return fill(section, tree_defaults(section, preset, size, on, limits.get("trees")))
+        values = neural_defaults(section, preset, device, size, limits.get("neural"))
+        return fill(section, {**values, "strategy": strategy})
 
-    def neural(section: NeuralConfig) -> NeuralConfig:
-        return _filled_neural(section, preset, strategy, size, device, limits.get("neural"))
+    parameters: dict[str, TreesParameters | NeuralParameters] = {}
+    written: dict[str, Any] = {}
+    for name in dict.fromkeys((*OWN, *config.model_names)):
+        section = config.section(name)
+        found = filled(section)
+        kind = TreesParameters if isinstance(found, TreesConfig) else NeuralParameters
+        parameters[name] = kind.model_validate(found.model_dump(exclude_none=True))
+        # What a search may change stays open, so that the written run can be repeated. A network's own table
+        # has each other value, since it would take the missing ones from [neural].
+        is_open = dict.fromkeys(free_keys(section) if config.search else ())
+        written[name] = {**dict(found if name in OWN else parameters[name]), **is_open}
 
-    others = {
-        name: _parameters(trees(section) if isinstance(section, TreesConfig) else neural(section))
-        for name, section in zip(config.model_names, config.sections(), strict=True)
-        if name not in OWN
-    }
-    own_trees, own_neural = trees(config.trees), neural(config.neural)
+    def table(model: TreesModel | NetworkModel) -> TreesModel | NetworkModel:
+        values = {key: written[model.name][key] for key in type(model).model_fields if key != "name"}
+        given = {key: value for key, value in values.items() if value is not None}
+        return type(model)(name=model.name, **given)
+
     update = {
         "preset": preset,
         "data": config.data.model_copy(update={"task": size.task}),
         "calibrate": config.calibrates(size.task),
-        "trees": _searchable(config, config.trees, own_trees),
-        "neural": _searchable(config, config.neural, own_neural),
-        "models": tuple(
-            model if isinstance(model, str) else _resolved(config, model, others[model.name])
-            for model in config.models
-        ),
+        "trees": config.trees.model_copy(update=written["trees"]),
+        "neural": config.neural.model_copy(update=written["neural"]),
+        "models": tuple(model if isinstance(model, str) else table(model) for model in config.models),
     }
-    return Resolved(
-        config=config.model_copy(update=update),
-        trees=TreesParameters.model_validate(own_trees.model_dump(exclude_none=True)),
-        neural=NeuralParameters.model_validate(own_neural.model_dump(exclude_none=True)),
-        others=others,
-    )
-
-
-def _parameters(filled: TreesConfig | NeuralConfig) -> TreesParameters | NeuralParameters:
-    kind = TreesParameters if isinstance(filled, TreesConfig) else NeuralParameters
-    return kind.model_validate(filled.model_dump(exclude_none=True))
-
-
-def _filled_trees(
-    config: TreesConfig, preset: Preset, size: TableSize, device: str, seconds: float | None
-) -> TreesConfig:
-    trees = fill(config, tree_defaults(config, preset, size, device, seconds))
-    if trees.tree_method == "auto":
-        on_gpu = device.startswith("cuda") and ENGINES.find(trees.engine_name).on_gpu
-        trees = trees.model_copy(update={"tree_method": "gpu_hist" if on_gpu else "hist"})
-    return trees.model_copy(update={"engine": trees.engine_name})
-
-
-def _filled_neural(
-    config: NeuralConfig, preset: Preset, strategy: str, size: TableSize, device: str, seconds: float | None
-) -> NeuralConfig:
-    neural = fill(config, neural_defaults(config, preset, device, size, seconds))
-    if neural.micro_batch_size is None:
-        neural = neural.model_copy(update={"micro_batch_size": neural.batch_size})
-    if neural.strategy == "auto":
-        neural = neural.model_copy(update={"strategy": strategy})
-    return neural
-
-
-def _searchable(config: RunConfig, before: SectionT, filled: SectionT) -> SectionT:
-    """`filled`, but what a search may change stays open, so that the written run can be repeated."""
-    return filled.model_copy(update=dict.fromkeys(free_keys(before) if config.search else ()))
-
-
-def _resolved(
-    config: RunConfig, model: TreesModel | NetworkModel, found: TreesParameters | NeuralParameters
-) -> TreesModel | NetworkModel:
-    """The model's own table with every value."""
-    open_keys = free_keys(config.section(model.name)) if config.search else ()
-    values = {
-        key: value
-        for key, value in dict(found).items()
-        if key in type(model).model_fields and key not in open_keys
-    }
-    return type(model)(name=model.name, **values)
+    return Resolved(config=config.model_copy(update=update), parameters=parameters)
 
 
 def neural_defaults(
@@ -199,7 +171,7 @@ def neural_defaults(
         epochs = found["epochs"]
         assert isinstance(epochs, int)
         found["epochs"] = max(1, min(epochs, int(_FAST_FLOP / epoch_flop)))
-    return found
+    return {**found, "micro_batch_size": config.batch_size or found["batch_size"]}
 
 
 def row_flop(config: NeuralConfig, num_features: int) -> float:
@@ -212,5 +184,5 @@ def row_flop(config: NeuralConfig, num_features: int) -> float:
 def fill(section: SectionT, values: Mapping[str, Value]) -> SectionT:
     """A copy of `section` with `values` for the keys that are still open."""
     return section.model_copy(
-        update={key: value for key, value in values.items() if getattr(section, key) is None}
+        update={key: value for key, value in values.items() if getattr(section, key) in (None, "auto")}
     )

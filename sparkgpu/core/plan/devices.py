@@ -168,24 +168,23 @@ def check_tree_device(config: RunConfig, reasons: dict[str, str], *, on_gpu: boo
     """
     if not on_gpu:
         return
-    sections = zip(config.model_names, config.sections(), strict=True)
-    trees = {name: found for name, found in sections if isinstance(found, TreesConfig)}
-    could = any(ENGINES.find(found.engine_name).on_gpu for found in trees.values())
-    for name, found in trees.items():
-        engine = found.engine_name
-        if not ENGINES.find(engine).on_gpu:
-            if config.devices.gpus is not None and not could and "neural" not in config.branches:
-                raise ConfigError(
-                    f'--gpus with trees.engine = "{engine}" alone: it has no GPU build here, so no model of '
-                    'this run would use a GPU. Ask for --cpu-lanes, or set trees.engine = "xgboost" or '
-                    '"h2o-xgboost".'
-                )
-            reasons[name] = (
-                f"on the CPU: {engine} has no GPU build here; "
-                'trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
-            )
-        else:
-            _check_stays_on_gpu(found)
+    on_cpu: list[str] = []
+    for name, trees in config.trees_by_name.items():
+        engine = trees.engine_name
+        if ENGINES.find(engine).on_gpu:
+            _check_stays_on_gpu(trees)
+            continue
+        on_cpu.append(engine)
+        reasons[name] = (
+            f"on the CPU: {engine} has no GPU build here; "
+            'trees.engine = "xgboost" or "h2o-xgboost" use the GPU'
+        )
+    if config.devices.gpus is not None and len(on_cpu) == len(config.models):
+        raise ConfigError(
+            f'--gpus with trees.engine = "{on_cpu[0]}" alone: it has no GPU build here, so no model of '
+            'this run would use a GPU. Ask for --cpu-lanes, or set trees.engine = "xgboost" or '
+            '"h2o-xgboost".'
+        )
 
 
 def _check_stays_on_gpu(trees: TreesConfig) -> None:

@@ -10,8 +10,7 @@ from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError
 from sparkgpu.core.plan.devices import check_tree_device
-from sparkgpu.core.plan.plan import LanePlan, Plan, choose_preset, context_of, shared_threads, spread
-from sparkgpu.core.plan.preparation import Context
+from sparkgpu.core.plan.plan import LanePlan, Plan, choose_preset, context_of, spread, threads_of_branches
 from sparkgpu.core.plan.trials import lay_out_trials
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.words import counted
@@ -31,6 +30,10 @@ class Executor(Record):
         """The number of ranks that it can hold: one on each GPU, or one for each task's cores."""
         return len(self.gpus) or max(1, self.cores // self.task_cpus)
 
+    @property
+    def device(self) -> str:
+        return f"cuda:{self.gpus[0]}" if self.gpus else "cpu"
+
 
 def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, master: str) -> Plan:
     """Plan the run over `executors`, of which there is at least one.
@@ -47,26 +50,41 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
     check_tree_device(config, reasons, on_gpu=on_gpu and not (has_cloud and len(executors) > 1))
     num_ranks = sum(executor.slots for executor in executors) if has_cloud else 1
-    device = _device(executors[0])
     strategy = spread(
-        config, preset, reasons, device=device, num_devices=num_ranks, trials=1, memory_bytes=None
-    )
+        config, preset, reasons, device=executors[0].device, num_devices=num_ranks, trials=1,
+        memory_bytes=None,
+    )  # fmt: skip
+    repeats = config.repeats or 1
     if has_cloud:
         _check_cloud(config, strategy, num_ranks, executors, reasons)
-        repeats = config.repeats or 1
-    else:
-        repeats = config.repeats or (1 if config.split.folds else len(executors))
-        if config.repeats is None:
-            reasons["repeats"] = f"{repeats}" + (
-                ", the executors share the folds" if config.split.folds else ", one for each executor"
-            )
+    elif config.repeats is None and config.split.folds:
+        reasons["repeats"] = "1, the executors share the folds"
+    elif config.repeats is None:
+        repeats = len(executors)
+        reasons["repeats"] = f"{repeats}, one for each executor"
     trials = lay_out_trials(config, repeats, len(executors), strategy, cloud=has_cloud)
+    lanes = []
+    for index, executor in enumerate(executors):
+        # Spark, or the lane's own machine, decides its memory and ports.
+        tree_threads, neural_threads = threads_of_branches(executor.cores, shared=not executor.gpus)
+        lanes.append(
+            LanePlan(
+                index=index,
+                device=executor.device,
+                cuda_visible_devices=",".join(executor.gpus),
+                device_name=f"executor {executor.id} on {executor.host}",
+                threads=executor.cores,
+                tree_threads=tree_threads,
+                # A rank of a cloud has the cores of one task; H2O decides the threads of the trees beside it.
+                neural_threads=executor.task_cpus if has_cloud else neural_threads,
+                heap_bytes=0,
+                port_base=0,
+                context=context_of(index, trials, "spark" if has_cloud else "arrow"),
+            )
+        )
     return Plan(
         preset=preset,
-        lanes=tuple(
-            _lane(index, executor, has_cloud, context_of(index, trials, "spark" if has_cloud else "arrow"))
-            for index, executor in enumerate(executors)
-        ),
+        lanes=tuple(lanes),
         trials=trials,
         reasons=reasons,
         master=master,
@@ -87,9 +105,8 @@ def _check(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) ->
             f"--gpus all: {_words(executors)}, not all with a GPU. Submit with "
             "--conf spark.executor.resource.gpu.amount=1 --conf spark.task.resource.gpu.amount=1."
         )
-    for trees in (found for found in config.sections() if isinstance(found, TreesConfig)):
-        if config.cluster.lanes == "cloud":
-            _check_engine(config, trees, len(executors))
+    for trees in config.trees_by_name.values() if config.cluster.lanes == "cloud" else ():
+        _check_engine(config, trees, len(executors))
     if config.prepare.by == "arrow":
         raise ConfigError(
             'prepare.by = "arrow": on a cluster Spark holds the rows, so its pipeline makes the features. '
@@ -137,33 +154,10 @@ def _check_cloud(
             f'neural.strategy = "{strategy}" uses the devices of one process; on a cluster choose "ddp", or '
             "another that has one process for each."
         )
-    engines = [found.engine_name for found in config.sections() if isinstance(found, TreesConfig)]
-    on_gpu = config.cluster.h2o_gpus or all(ENGINES.find(engine).gpu_in_cluster for engine in engines)
+    engines = [ENGINES.find(found.engine_name) for found in config.trees_by_name.values()]
+    on_gpu = config.cluster.h2o_gpus or all(engine.gpu_in_cluster for engine in engines)
     if executors[0].gpus and len(executors) > 1 and not on_gpu:
         reasons["trees"] = (
             "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
             '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'
         )
-
-
-def _device(executor: Executor) -> str:
-    return f"cuda:{executor.gpus[0]}" if executor.gpus else "cpu"
-
-
-def _lane(index: int, executor: Executor, has_cloud: bool, context: Context) -> LanePlan:
-    """An executor as a lane; Spark, or the lane's own machine, decides its memory and ports."""
-    threads = executor.cores
-    for_trees, for_networks = (threads, threads) if executor.gpus else shared_threads(threads)
-    return LanePlan(
-        index=index,
-        device=_device(executor),
-        cuda_visible_devices=",".join(executor.gpus),
-        device_name=f"executor {executor.id} on {executor.host}",
-        threads=threads,
-        tree_threads=for_trees,
-        # A rank of a cloud has the cores of one task; H2O decides the threads of the trees beside it.
-        neural_threads=executor.task_cpus if has_cloud else for_networks,
-        heap_bytes=0,
-        port_base=0,
-        context=context,
-    )

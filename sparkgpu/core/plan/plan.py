@@ -1,8 +1,7 @@
 """The plan of a run: lanes, their share of the machine, the trials on each, and every automatic choice.
 
-`make_plan` is a pure function of the configuration and the machine. `Plan.resolved` fills the open keys of
-the configuration when the task and the number of rows are known. Both give the same result in every process,
-so the parent and the workers need not exchange it.
+`Plan.resolved` fills the open keys of the configuration when the table is known. It gives the same result in
+every process, so the parent and the workers need not exchange it.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import AUTO_ENGINE, NeuralConfig, TreesConfig
+from sparkgpu.core.config.models import AUTO_ENGINE
 from sparkgpu.core.config.parameters import TreesParameters
 from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.config.values import Preset
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.devices import Device, Machine
-from sparkgpu.core.plan.defaults import Resolved, neural_defaults, resolve
+from sparkgpu.core.plan.defaults import Resolved, fill, neural_defaults, resolve
 from sparkgpu.core.plan.devices import (
     check_precision,
     check_strategy,
@@ -150,7 +149,7 @@ class Plan(Record):
 
 
 def prepares_table(paths: RunPaths, lane: int, branch: Branch) -> bool:
-    """Whether this worker makes the table: the first lane's trees, unless it exists."""
+    """Whether this worker makes the table."""
     return branch == "trees" and lane == 0 and not paths.schema.exists()
 
 
@@ -182,15 +181,16 @@ def make_plan(
         f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
         f"{machine.memory_bytes / GIB:.0f} GiB"
     )
-    engines = {section.engine_name for section in config.sections() if isinstance(section, TreesConfig)}
-    both_on_gpu = len(config.branches) > 1 and any(ENGINES.find(engine).on_gpu for engine in engines)
+    trees = config.trees_by_name
+    both_on_gpu = len(config.branches) > 1 and any(
+        ENGINES.find(found.engine_name).on_gpu for found in trees.values()
+    )
     if both_on_gpu and any(device.alone for device in devices):
         reasons["turns"] = (
             "the network waits for the trees: the GPU takes one process at a time (compute mode "
             "EXCLUSIVE_PROCESS; `nvidia-smi -c 0` lets both train at once)"
         )
-    networks = [section for section in config.sections() if isinstance(section, NeuralConfig)]
-    if not on_gpu and any(reduces_on_cpu(network, has_amx=machine.has_amx) for network in networks):
+    if not on_gpu and any(reduces_on_cpu(network, has_amx=machine.has_amx) for network in config.networks):
         reasons["precision"] = (
             "bfloat16 matrix products in TabM, for which this processor has a unit (AMX); its weights stay "
             "float32"
@@ -203,10 +203,14 @@ def make_plan(
         device=devices[0].name,
         num_devices=nodes * len(devices),
         nodes=nodes,
-        trials=(config.repeats or len(devices)) * (config.split.folds or 1) * max(1, len(networks)),
+        trials=(config.repeats or len(devices)) * (config.split.folds or 1) * max(1, len(config.networks)),
         memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
     )
-    probed = tuple(name for name in config.model_names if on_gpu and _is_probed(config.section(name)))
+    probed = tuple(
+        name
+        for name, found in trees.items()
+        if on_gpu and found.engine == "auto" and found.tree_method in ("auto", "gpu_hist")
+    )
     if probed:
         reasons["engine"] = f"{AUTO_ENGINE}, after a probe of its library on the GPU" + (
             f"; where that fails, {cuda_engine}" if cuda_engine else ""
@@ -226,7 +230,8 @@ def make_plan(
         )
     kept_s = explained_s(limit) if limit is not None and config.report.level == "full" else 0.0
     threads = max(1, machine.cores // len(devices))
-    shares = (threads, threads) if on_gpu or len(config.branches) == 1 else shared_threads(threads)
+    shared = not on_gpu and len(config.branches) > 1
+    tree_threads, neural_threads = threads_of_branches(threads, shared=shared)
     lanes = tuple(
         LanePlan(
             index=index,
@@ -234,8 +239,8 @@ def make_plan(
             cuda_visible_devices=device.visible,
             device_name=device.title,
             threads=threads,
-            tree_threads=shares[0],
-            neural_threads=shares[1],
+            tree_threads=tree_threads,
+            neural_threads=neural_threads,
             heap_bytes=heap,
             port_base=port,
             in_turn=device.alone and both_on_gpu,
@@ -254,9 +259,9 @@ def make_plan(
     )
 
 
-def shared_threads(threads: int) -> tuple[int, int]:
-    """The cores of trees and of networks that train on the same ones."""
-    return max(1, threads - threads // 2), max(1, threads // 2)
+def threads_of_branches(threads: int, *, shared: bool) -> tuple[int, int]:
+    """The threads of trees and of networks, if they train on the same cores or not."""
+    return (max(1, threads - threads // 2), max(1, threads // 2)) if shared else (threads, threads)
 
 
 def context_of(lane: int, trials: Iterable[TrialSpec], prepared_by: PreparedBy) -> Context:
@@ -290,8 +295,8 @@ def spread(
 
     All networks of a run are spread in the same way, which the largest decides.
     """
-    networks = [found for found in config.sections() if isinstance(found, NeuralConfig)] or [config.neural]
-    hidden = [_hidden(network, preset, device) for network in networks]
+    networks = [fill(one, neural_defaults(one, preset, device)) for one in config.networks or [config.neural]]
+    hidden = [network.hidden or () for network in networks]
     strategy, reason = choose_strategy(
         config.neural, max(hidden, key=weight_bytes), num_devices=num_devices, nodes=nodes, trials=trials,
         memory_bytes=memory_bytes,
@@ -302,21 +307,6 @@ def spread(
         check_strategy(network, layers, strategy, num_devices, nodes=nodes)
         check_precision(network, device)
     return strategy
-
-
-def _hidden(network: NeuralConfig, preset: Preset, device: str) -> tuple[int, ...]:
-    hidden = network.hidden or neural_defaults(network, preset, device)["hidden"]
-    assert isinstance(hidden, tuple)
-    return hidden
-
-
-def _is_probed(section: TreesConfig | NeuralConfig) -> bool:
-    """Whether it is tried on the GPU first which engine trains these trees."""
-    return (
-        isinstance(section, TreesConfig)
-        and section.engine == "auto"
-        and section.tree_method in ("auto", "gpu_hist")
-    )
 
 
 def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int, reasons: dict[str, str]) -> int:

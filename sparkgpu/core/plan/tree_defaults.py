@@ -104,7 +104,7 @@ _PRESETS: dict[Preset, _Limits] = {
 def tree_defaults(
     config: TreesConfig, preset: Preset, size: TableSize, device: str, most_s: float | None = None
 ) -> dict[str, Value]:
-    """Values for all open keys of ``[trees]`` except `tree_method`, in view of those set in `config`.
+    """Values for all open keys of ``[trees]``, in view of those set in `config`.
 
     If time is limited to `most_s`, there are as many trees as one core grows in so many seconds.
     """
@@ -135,6 +135,8 @@ def tree_defaults(
     return {
         **_COMMON,
         **growth,
+        "engine": entry.name,
+        "tree_method": "gpu_hist" if on_gpu and entry.on_gpu else "hist",
         "max_bins": bins,
         "col_sample_rate_per_tree": _WIDE_SHARE if is_wide else 0.8,
         # With some classes a row adds little to the sum of second derivatives that `min_rows` limits. With
