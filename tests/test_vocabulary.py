@@ -34,12 +34,19 @@ SEARCHED = ("*.py", "*.md", "*.j2", "*.sh", "*.toml", "*.ipynb", "*.js", "*.java
 LEFT_OUT = ("benchmarks/results/", "tests/golden/", Path(__file__).relative_to(ROOT).as_posix())
 
 
-def test_no_retired_word_is_left() -> None:
+PATH = re.compile(r"`((?:sparkgpu|tests|benchmarks|jobs|env|docs|notebooks)/[\w./-]+)`")
+
+
+def files_of(*patterns: str) -> list[str]:
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *SEARCHED],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    files = [name for name in listed.stdout.splitlines() if not name.startswith(LEFT_OUT)]
+    return [name for name in listed.stdout.splitlines() if not name.startswith(LEFT_OUT)]
+
+
+def test_no_retired_word_is_left() -> None:
+    files = files_of(*SEARCHED)
     assert len(files) > 300
     found = [
         f"{name}: {match[0]!r}; say {instead}"
@@ -50,3 +57,9 @@ def test_no_retired_word_is_left() -> None:
         for match in re.finditer(pattern, text)
     ]
     assert not found, "\n".join(found)
+
+
+def test_every_file_that_the_docs_name_is_there() -> None:
+    named = {(name, path) for name in files_of("*.md") for path in PATH.findall((ROOT / name).read_text())}
+    assert len(named) > 30
+    assert not [f"{name}: {path}" for name, path in sorted(named) if not (ROOT / path).exists()]
