@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from sparkgpu.core.config.command_options import AsJson
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.words import clean
 from sparkgpu.present.terminal.spool import say
@@ -18,6 +20,7 @@ def report(
     short: Annotated[
         bool, typer.Option("--short", help="Leave out what takes seconds: explanations and checks.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Rebuild the report of a run from its folder alone; what it lacks is made."""
     from sparkgpu.core.rundir.paths import RunPaths
@@ -28,7 +31,7 @@ def report(
     page, notes = make_report(RunPaths(root=run_dir.resolve()), full=not short)
     for note in notes:
         say(f"sparkgpu: note: {clean(note)}\n", sys.stderr)
-    typer.echo(page)
+    typer.echo(json.dumps({"page": str(page), "notes": notes}, indent=2) if as_json else page)
 
 
 def monitor(
@@ -47,11 +50,12 @@ def compare(
     out: Annotated[
         Path, typer.Option(help="The page to write; an earlier page of this command is replaced.")
     ] = Path("comparison.html"),
+    as_json: AsJson = False,
 ) -> None:
     """Compare several runs: one leaderboard of all their models, and one page."""
     from sparkgpu.present.compare_page import compare as write
 
-    write(run_dirs, out)
+    write(run_dirs, out, as_json=as_json)
 
 
 def schema(

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pandas.util import hash_array
 
 from sparkgpu.core.table.rows import as_numpy
-from sparkgpu.prepare.column_values import decoded, timestamps
-from sparkgpu.prepare.columns import own_columns
+from sparkgpu.prepare.column_values import as_float64, decoded, numbers, timestamps
+from sparkgpu.prepare.columns import is_number, own_columns, spark_type
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _NULL_HASH = np.uint64(0x8F5A6C1D2B7E9043)
@@ -31,11 +31,23 @@ _BITS = 53  # the bits of a double's mantissa
 
 
 def row_hashes(batch: pa.RecordBatch) -> NDArray[np.uint64]:
-    """A hash of each row's content (N,), whatever the order of the columns; sums wrap on purpose."""
+    """A hash of each row's content (N,), whatever the columns' order and types; sums wrap on purpose."""
     hash_N = np.zeros(batch.num_rows, dtype=np.uint64)
     for name in sorted(own_columns(batch.schema.names)):
-        hash_N = hash_N * _MIX + value_hashes(batch.column(name))
+        hash_N = hash_N * _MIX + _content_hashes(decoded(batch.column(name)))
     return hash_N
+
+
+def _content_hashes(column: pa.Array) -> NDArray[np.uint64]:
+    """A hash of each value (N,): that of a number is the same in any type, and NaN counts as null."""
+    kind = column.type
+    if not is_number(spark_type(kind)) or (pa.types.is_integer(kind) and kind != pa.uint64()):
+        return value_hashes(column)
+    number_N = as_float64(numbers(column))
+    is_whole_N = (np.floor(number_N) == number_N) & (np.abs(number_N) < 2.0**63)
+    whole_N = hash_array(np.where(is_whole_N, number_N, 0).astype(np.int64))
+    found_N = np.where(is_whole_N, whole_N, hash_array(number_N))
+    return np.where(np.isnan(number_N), _NULL_HASH, found_N)
 
 
 def value_hashes(column: pa.Array) -> NDArray[np.uint64]:

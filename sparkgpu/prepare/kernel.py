@@ -231,8 +231,9 @@ class Findings:
     def statistics(self, types: Mapping[str, str]) -> dict[str, ColumnStatistics]:
         return {name: found.statistics(name, types[name], self.rows) for name, found in self.columns.items()}
 
-    def fingerprint(self, types: Mapping[str, str]) -> str:
-        content = (sorted(types.items()), self.rows, self.mixed, self.total)
+    @property
+    def fingerprint(self) -> str:
+        content = (sorted(self.columns), self.rows, self.mixed, self.total)
         return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 
 

@@ -143,7 +143,7 @@ def find_out(
         rows=target.rows,
         rows_refused=target.rows_refused,
         splits={},
-        fingerprint=found.fingerprint(types),
+        fingerprint=found.fingerprint,
         metric=config.metric,
         decision=decision,
     )

@@ -71,11 +71,12 @@ class Compared:
             return False
         return np.array_equal(a.row_id_N, b.row_id_N) and np.array_equal(a.label_N, b.label_N)
 
-    def predictions(self) -> ModelPredictions | None:
-        """Those of the test rows; None without them."""
+    def predictions(self, metric: str) -> ModelPredictions | None:
+        """Those of the test rows, for intervals of `metric`; None without them."""
         if self.schema is None or self.labels("test") is None:
             return None
-        return predictions_of_models(self.paths, self.schema, self.results, "test")
+        found = predictions_of_models(self.paths, self.schema, self.results, "test")
+        return replace(found, metric=metric)
 
     def settings(self) -> dict[str, str]:
         """``run.toml`` by dotted keys, as text; empty if the file is gone."""
@@ -197,6 +198,16 @@ class Board:
             parts.append("all others are behind it")
         return "; ".join((text, *parts)) + "."
 
+    def as_dict(self) -> dict[str, object]:
+        """The leaderboard for programs."""
+        return {
+            "metric": self.metric,
+            "runs": {run.name: str(run.paths.root) for run in self.runs},
+            "verdict": self.verdict,
+            "chosen_on": self.chosen_on,
+            "models": [entry.as_dict() for entry in self.entries],
+        }
+
     @property
     def note(self) -> str:
         """How the reference was chosen, in one sentence."""
@@ -227,7 +238,7 @@ def board(runs: Sequence[Compared]) -> Board:
     reference_N: FloatArray | None = None
     compared: dict[tuple[str, str], Entry] = {}
     for run in sorted(runs, key=lambda run: reference is None or run.name != reference.run):
-        rows = run.predictions()
+        rows = run.predictions(metric)
         if rows is not None and reference is not None and run.name == reference.run:
             reference_N = rows.values.get(reference.name)
         for one in (one for one in of if one.run == run.name):
@@ -235,7 +246,9 @@ def board(runs: Sequence[Compared]) -> Board:
             own = None if rows is None else rows.values.get(one.name)
             if rows is not None and own is not None and reference_N is not None and one is not reference:
                 labels = rows.labels
-                difference = compare(task, labels.label_N, own, reference_N, SEED, weight_N=labels.weight_N)
+                difference = compare(
+                    task, labels.label_N, own, reference_N, SEED, weight_N=labels.weight_N, asked=metric
+                )
             ci95 = rows.interval(task, one.name) if rows is not None else (None, None)
             compared[one.run, one.name] = replace(
                 one, ci95=ci95, difference=difference, is_reference=one is reference

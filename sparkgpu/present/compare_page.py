@@ -6,6 +6,7 @@ did not write is never replaced.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -49,8 +50,10 @@ def check_page(out: Path) -> None:
         )
 
 
-def compare(folders: Sequence[Path], out: Path) -> Path:
+def compare(folders: Sequence[Path], out: Path, *, as_json: bool = False) -> Path:
     """Print the leaderboards of the runs in `folders`, and write their page to `out`.
+
+    With `as_json` they are printed for programs.
 
     Raises `ConfigError` if these are not several finished runs, or if the page cannot be written.
     """
@@ -59,6 +62,11 @@ def compare(folders: Sequence[Path], out: Path) -> Path:
     groups = boards_of(runs)
     apart = why_apart(groups)
     boards = [board(group) for group in groups]
+    if as_json:
+        _write_page(out, runs, boards, apart)
+        found = [one.as_dict() for one in boards]
+        print(json.dumps({"boards": found, "apart": apart, "page": str(out)}, indent=2))
+        return out
     if apart:
         show_lines(apart)
     for one in boards:

@@ -65,6 +65,21 @@ class Entry:
     def predict_s(self) -> float | None:
         return mean(trial.predict_s for trial in self.trials) if self.trials else None
 
+    def as_dict(self) -> dict[str, object]:
+        """What a leaderboard says of it, for programs."""
+        found = self.difference
+        return {
+            "model": self.name,
+            "run": self.run,
+            "value": self.value,
+            "ci95": self.ci95,
+            "verdict": self.verdict,
+            "difference": found and {"value": found.difference, "ci95": found.ci95},
+            "fit_s": self.fit_s,
+            "predict_s": self.predict_s,
+            "metrics": self.metrics(),
+        }
+
     @property
     def trained(self) -> str:
         """How far the longest trial trained: ``340 of 1,500 trees``; empty if its engine does not tell.

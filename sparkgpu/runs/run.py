@@ -154,6 +154,11 @@ class _Asked:
                 write_json(paths.advice, self.advice)
             yield paths
 
+    def known(self, plan: Plan) -> Plan:
+        """The plan; nobody asked now for the preset of a resumed run, which stands in its ``run.toml``."""
+        before = {"preset": f"{plan.preset}, as the run began"} if self.resume else {}
+        return plan.model_copy(update={"reasons": {**plan.reasons, **before}})
+
     def show(self, plan: Plan) -> None:
         self.display.plan(plan, self.source.name, self.config.data.target)
 
@@ -205,6 +210,7 @@ def _run_here(asked: _Asked) -> RunOutcome:
             asked.show(plan)
             return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=asked.out or Path()), results=None)
         with asked.folder() as paths:
+            plan = asked.known(plan)
             write_json(paths.plan, plan)
             asked.show(plan)
             with stopping(paths, asked.display), scratch_folder() as scratch:
@@ -226,7 +232,7 @@ def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
                     dry_run=asked.dry_run, environ=asked.environ,
                 )  # fmt: skip
                 with crew as workers:
-                    asked.show(workers.plan)
+                    asked.show(asked.known(workers.plan))
                     if asked.dry_run:
                         return RunOutcome(exit_code=EXIT_DONE, paths=paths, results=None)
                     trained = _train(asked, paths, nullcontext(workers))

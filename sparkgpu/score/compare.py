@@ -61,14 +61,15 @@ class Comparison:
             return f"tie: {name_a} and {name_b} cannot be told apart in {word}: {self.reason}"
         decimals = _decimals(self.difference, low, high)
         difference = self.difference
-        if self.verdict != "tie" and difference < 0:
+        if difference < 0:
             difference, low, high = -difference, -high, -low
         interval = f"({100 * _LEVEL:g} % interval {low:.{decimals}f} to {high:.{decimals}f})"
         if self.verdict == "tie":
             if self.reason:
                 return f"tie: {name_a} and {name_b} are equal in {word}: {self.reason}"
+            more, less = (name_b, name_a) if self.difference < 0 else (name_a, name_b)
             return (
-                f"tie: {name_a} minus {name_b} is {difference:z.{decimals}f} {word}, which could be chance "
+                f"tie: {more} minus {less} is {difference:z.{decimals}f} {word}, which could be chance "
                 f"{interval}"
             )
         ahead, behind = (name_a, name_b) if self.verdict == "a" else (name_b, name_a)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,7 @@ def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) ->
     first = [sample.elapsed_s for sample in read_telemetry(run.paths.telemetry)][-1]
     resumed = finished([*COMMAND, "run", "--resume"], out, tmp_path)
     assert "writing the table" not in resumed.stdout
+    assert re.search(r"preset +fast, as the run began\n", resumed.stdout)
     fit = read_json(out / "trials" / "neural-s7" / "fit.json")
     assert fit["notes"][0].startswith("resumed from a checkpoint after epoch ")
     for name in ("models", "comparison"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -142,3 +144,29 @@ def test_the_fingerprint_is_of_the_rows_in_any_order_and_tells_doubled_rows_apar
     assert fingerprint([1.5, 1.5, 2, 2]) == fingerprint([2, 1.5, 2, 1.5], ("b", "a", "b", "a"))
     assert fingerprint([1.5, 1.5, 2, 2]) != fingerprint([3.5, 3.5, 4, 4])
     assert fingerprint([1.5, None, NAN, -0.0]) == fingerprint([None, 1.5, 0.0, NAN])
+
+
+def test_the_same_rows_have_one_fingerprint_in_csv_and_in_any_types_of_parquet(prepare, tmp_path):
+    frame = pd.DataFrame(
+        {
+            "whole": np.array([3, 1, 2] * 40, np.int32),
+            "gaps": [1.0, NAN, 3.0] * 40,  # pandas has no gaps among whole numbers
+            "share": np.arange(120) / 7,
+            "word": pd.Categorical(["a", None, "b c"] * 40),
+            "flag": [True, False, True] * 40,
+            "maybe": pd.array([True, None, False] * 40, "boolean"),
+            "day": pd.date_range("2024-01-01", periods=120, freq="D"),
+            "at": pd.date_range("2024-01-01 10:30", periods=120, freq="37min"),
+            "large": 2**60 + np.arange(120),
+            "nothing": [None] * 120,
+            "y": ["no", "yes", "no"] * 40,
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.astype({"whole": "float64", "word": "object", "gaps": "Int8"}).to_parquet(tmp_path / "u.parquet")
+    files = ("t.csv", "t.parquet", "u.parquet")
+    (known,) = {prepare(tmp_path / name, "y").schema.fingerprint for name in files}
+    frame.loc[5, "large"] += 1
+    frame.to_parquet(tmp_path / "v.parquet")
+    assert prepare(tmp_path / "v.parquet", "y").schema.fingerprint != known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,29 @@ def test_the_page_shows_runs_curves_and_what_differs_and_loads_nothing(
     printed = capsys.readouterr().out
     assert "minus the reference" in printed and printed.endswith(f"\npage  {page}\n")
     assert page.stat().st_size < 3_000_000
+
+
+def test_programs_read_the_leaderboard_and_differences_are_of_the_runs_own_metric(
+    run_directory: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = run_directory()
+    found = read_json(paths.metrics)
+    found["comparison"]["metric"] = "brier"
+    write_json(paths.metrics, found)
+    other = copied(paths, tmp_path / "other")
+    with_better_network(other)
+    page = compare([paths.root, other.root], tmp_path / "page.html", as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert (said["page"], said["apart"]) == (str(page), None)
+    (one,) = said["boards"]
+    assert (one["metric"], one["runs"]) == ("brier", {"run": str(paths.root), "other": str(other.root)})
+    models = {(model["model"], model["run"]): model for model in one["models"]}
+    assert models["trees", "run"]["metrics"]["log_loss"] == 0.7
+    reference = next(model for model in one["models"] if model["verdict"] == "reference")
+    assert reference["difference"] is None
+    low, high = models["neural", "other"]["difference"]["ci95"]
+    assert low < models["neural", "other"]["difference"]["value"] < high < 0  # a smaller Brier score
+    assert models["neural", "other"]["verdict"] == "better"
 
 
 def test_runs_that_are_not_ranked_together_stand_side_by_side(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
+from sparkgpu.cli.results import report
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.runs.reporting import make_report
 
@@ -19,6 +21,20 @@ def test_a_short_report_needs_neither_profile_nor_explanations(run_directory: Ma
     assert notes == ()
     assert not paths.profile.exists()
     assert not paths.explanations.exists()
+
+
+def test_the_command_says_where_the_report_lies_to_people_and_to_programs(
+    run_directory: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = run_directory()
+    page = str(paths.report / "index.html")
+    for as_json in (False, True):
+        report(paths.root, short=True, as_json=as_json)
+        said = capsys.readouterr().out
+        if as_json:
+            assert json.loads(said) == {"page": page, "notes": []}
+        else:
+            assert said == f"{page}\n"
 
 
 def test_without_time_the_models_are_not_explained_and_the_report_says_so(run_directory: MakeRun) -> None:
