@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host import devices
 from sparkgpu.core.host.devices import Device, Machine, choose_devices, find_machine
 from sparkgpu.core.host.gpus import Gpu
 
@@ -110,3 +113,33 @@ def test_this_machine_has_cores_and_memory() -> None:
     assert found.memory_bytes > 2**28
     assert (found.driver is None) <= (found.gpus == ())
     assert len({gpu.uuid for gpu in found.gpus}) == len(found.gpus)
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores", "memory_bytes"),
+    [
+        ("0::/", {}, 8, 1000),
+        ("0::/", {"cpu.max": "200000 100000", "memory.max": "700", "memory.current": "100"}, 2, 600),
+        # Slurm and systemd limit a group above that of the process.
+        ("0::/job/step", {"job/cpu.max": "max 100000", "job/memory.max": "500", "job/memory.current": "100",
+                          "job/memory.stat": "anon 60\ninactive_file 40", "memory.max": "max"}, 8, 440),
+        ("4:memory:/job\n5:cpu,cpuacct:/job", {
+            "memory/job/memory.limit_in_bytes": "300", "memory/job/memory.usage_in_bytes": "100",
+            "cpu/job/cpu.cfs_quota_us": "300000", "cpu/job/cpu.cfs_period_us": "100000"}, 3, 200),
+        ("0::/elsewhere", {"memory.max": "90", "memory.current": "100"}, 8, 0),
+    ],
+)  # fmt: skip
+def test_a_limit_of_any_control_group_above_the_process_holds(
+    own: str, files: dict[str, str], cores: int, memory_bytes: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(devices, "_CGROUP", tmp_path)
+    monkeypatch.setattr(devices, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(devices, "usable_cores", lambda: 8)
+    monkeypatch.setattr(devices.psutil, "virtual_memory", lambda: type("", (), {"available": 1000}))
+    found = find_machine()
+    assert (found.cores, found.memory_bytes) == (cores, memory_bytes)

@@ -7,7 +7,7 @@ taken for none: the run ends with the reason, unless CPU lanes are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ from sparkgpu.core.host.gpus import DENIED, Gpu, find_gpus
 from sparkgpu.core.host.processor import has_amx, usable_cores
 from sparkgpu.core.words import listed
 
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _VISIBLE, _ORDER, _BY_PLACE = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _HIDES_ALL = ("", "-1", "NoDevFiles")
 _SLURM = "SLURM_JOB_GPUS"
@@ -61,9 +61,10 @@ class Device:
 def find_machine() -> Machine:
     """Inspect the machine."""
     found = find_gpus()
+    cores, memory_bytes = _allowed(usable_cores(), int(psutil.virtual_memory().available))
     return Machine(
-        cores=_cgroup_cores(usable_cores()),
-        memory_bytes=_memory_bytes(),
+        cores=cores,
+        memory_bytes=memory_bytes,
         gpus=found.gpus,
         driver=found.driver,
         gpu_problem=found.problem,
@@ -71,24 +72,54 @@ def find_machine() -> Machine:
     )
 
 
-def _cgroup_cores(cores: int) -> int:
-    """The number of cores that a container's CPU quota allows (cgroup v2); the affinity mask ignores it."""
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text(encoding="ascii").split()
-        return min(cores, max(1, int(quota) // int(period))) if quota != "max" else cores
-    except (OSError, ValueError):
-        return cores
+def _allowed(cores: int, available_bytes: int) -> tuple[int, int]:
+    """The cores and the memory that are left within the limits of this process's control groups.
+
+    A container, Slurm and systemd set them, each on a level of its own; affinity masks and the host's figures
+    ignore them. Both versions of control groups are read.
+    """
+    for folder in _control_groups():
+        quota = _numbers(folder, "cpu.max") or _numbers(folder, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+        if quota and quota[0] > 0:
+            cores = min(cores, max(1, quota[0] // quota[1]))
+        memory = _numbers(folder, "memory.max", "memory.current")
+        memory = memory or _numbers(folder, "memory.limit_in_bytes", "memory.usage_in_bytes")
+        if memory:
+            left = memory[0] - memory[1] + _reclaimable(folder)
+            available_bytes = min(available_bytes, max(0, left))
+    return cores, available_bytes
 
 
-def _memory_bytes() -> int:
-    """The memory available now: that of the host, or less under a container's limit."""
-    available = int(psutil.virtual_memory().available)
+def _control_groups() -> Iterator[Path]:
+    """The folders of this process's control groups, and of the groups that hold these."""
     try:
-        limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
-        used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
-        return min(available, int(limit) - used) if limit != "max" else available
+        lines = _OWN_CGROUPS.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(","):
+            root = _CGROUP / name
+            own = root / path.lstrip("/")
+            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+
+
+def _reclaimable(folder: Path) -> int:
+    """The bytes of cached files that count as used and that the kernel gives back when they are needed."""
+    try:
+        lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    found = dict(line.split(maxsplit=1) for line in lines)
+    return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
+
+
+def _numbers(folder: Path, *files: str) -> list[int]:
+    """The whole numbers in these files; none if one is absent or holds a word, such as ``max``."""
+    try:
+        return [int(word) for file in files for word in (folder / file).read_text(encoding="ascii").split()]
     except (OSError, ValueError):
-        return available
+        return []
 
 
 def choose_devices(
