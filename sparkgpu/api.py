@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,11 +61,9 @@ def run(
     """Train trees and a network on `data` side by side, and compare them; the same run as ``sparkgpu run``.
 
     `data` is a path (or ``table:NAME``), a Spark DataFrame, or a pandas, polars, pyarrow or other frame that
-    exports Arrow; None is the built-in demo. `also` names further models for the same rows, such as
-    ``["lightgbm", "realmlp"]``, `time_limit` is the time for the whole run (``"10m"``, or seconds), and
-    `search` the number of settings to try for each model. `metric` decides which
-    model is better; `valid` and `test` are your own validation and
-    test rows, in any of the forms of `data`.
+    exports Arrow; None is the built-in demo. `valid` and `test` are your own rows, in any of these forms.
+    `also` names further models for the same rows, such as ``["lightgbm", "realmlp"]``, `time_limit` is the
+    time for the whole run (``"10m"``, or seconds), `search` the number of settings to try for each model.
     `config` is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
     ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
     the devices and the strategy may change.
@@ -75,25 +72,15 @@ def run(
     if a trial fails, the run returns with `exit_code` 5.
     """
     with _as_source(data) as source, _as_source(valid) as own_valid, _as_source(test) as own_test:
-        options: dict[str, Any] = {
-            **(dotted(config) if isinstance(config, Mapping) else {}),
-            **keyed(
-                source=source,
-                valid=own_valid,
-                test=own_test,
-                target=target,
-                task=task,
-                gpus=gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
-                cpu_lanes=cpu_lanes,
-                repeats=repeats,
-                strategy=strategy,
-                preset=preset,
-                also=also,
-                time_limit=time_limit,
-                search=search,
-                metric=metric,
-            ),
-        }
+        options = keyed(
+            source=source, valid=own_valid, test=own_test,
+            target=target, task=task, cpu_lanes=cpu_lanes, repeats=repeats,
+            gpus=gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
+            strategy=strategy, preset=preset, also=also, time_limit=time_limit,
+            search=search, metric=metric,
+        )  # fmt: skip
+        if isinstance(config, Mapping):
+            options = {**dotted(config), **options}
         file = Path(config) if isinstance(config, (str, Path)) else None
         folder = Path(out) if out else None
         resolved = resumed_config(folder, options) if resume else config_io.load(file=file, options=options)
@@ -107,7 +94,7 @@ def run(
 
 
 def _title(data: Data, source: str | None) -> str | None:
-    """The name of data that is not one of the user's files; None for a file."""
+    """The name of data that is not one of the user's files."""
     if source is None or isinstance(data, Path) or str(data) == source:
         return None
     return data if isinstance(data, str) else f"{type(data).__module__.partition('.')[0]} DataFrame"
@@ -116,20 +103,14 @@ def _title(data: Data, source: str | None) -> str | None:
 @contextlib.contextmanager
 def _as_source(data: Data) -> Iterator[str | None]:
     """The text of SOURCE for `data`; a DataFrame is kept in a private folder until the block ends."""
-    if data is None or isinstance(data, Path):
+    if isinstance(data, str) and data.startswith(TABLE_PREFIX) and (session := _active_session()):
+        data = session.table(data.removeprefix(TABLE_PREFIX))
+    if data is None or isinstance(data, (str, Path)):
         yield None if data is None else str(data)
         return
-    session = _active_session() if isinstance(data, str) and data.startswith(TABLE_PREFIX) else None
-    if isinstance(data, str) and session is None:
-        yield data
-        return
-    folder = Path(tempfile.mkdtemp(prefix="sparkgpu-data-"))
-    try:
-        file = folder / "dataframe.parquet"
-        if isinstance(data, str):
-            assert session is not None
-            _write_spark(session.table(data.removeprefix(TABLE_PREFIX)), file)
-        elif _is_spark(data):
+    with tempfile.TemporaryDirectory(prefix="sparkgpu-data-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder, "dataframe.parquet")
+        if _is_spark(data):
             _write_spark(data, file)
         elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "columns"):
             _write_arrow(data, file)
@@ -140,8 +121,6 @@ def _as_source(data: Data) -> Iterator[str | None]:
                 "frame that exports Arrow."
             )
         yield str(file)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_spark(data: object) -> TypeIs[SparkDataFrame]:

@@ -17,9 +17,6 @@ from sparkgpu.present.terminal.spool import say
 
 def report(
     run_dir: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    short: Annotated[
-        bool, typer.Option("--short", help="Leave out what takes seconds: explanations and checks.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the report of a run from its folder alone; what it lacks is made."""
@@ -28,7 +25,7 @@ def report(
 
     if not run_dir.is_dir():
         raise ConfigError(f"{run_dir}: there is no such folder. Give the folder of a run.")
-    page, notes = make_report(RunPaths(root=run_dir.resolve()), full=not short)
+    page, notes = make_report(RunPaths(root=run_dir.resolve()), full=True)
     for note in notes:
         say(f"sparkgpu: note: {clean(note)}\n", sys.stderr)
     typer.echo(json.dumps({"page": str(page), "notes": notes}, indent=2) if as_json else page)

@@ -1,8 +1,7 @@
-"""The interface of every engine, and its input: one protocol, one record.
+"""The interface of every engine, an adapter of a learner, and its input.
 
-An engine is an adapter of a learner. A worker makes it once and lets it run its trials one after the other.
-For each trial it writes predictions, learning curve and model to the trial's folder and returns a record. It
-computes no metric: one scorer does that, from the predictions.
+A worker makes an engine once and lets it run its trials one after the other. It computes no metric: one
+scorer does that, from the predictions.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ class PrunedError(TrialError):
 class Trial(Generic[ParametersT]):
     """One trial: what to train, on which table, with which parameters, and where its files go.
 
-    `parameters` are the resolved ones of the engine's branch. `scratch` is a temporary folder of the run,
-    which all machines of a cluster see. `cores_are_free` tells whether the lane's other branch no longer
-    needs its cores. `beside_bytes` are what the trees take of the same GPU at the same time, and `may_wait`
-    tells whether somebody marks their end: the crew of one machine does, that of a Spark cluster does not. If
-    the run has a time limit, it has to be done at `until`, in seconds since the epoch. In a search, `watch`
-    is told the loss on the validation rows after some steps, and may raise `PrunedError`.
+    `scratch` is a temporary folder of the run, which all machines of a cluster see. `cores_are_free` tells
+    whether the lane's other branch no longer needs its cores. `beside_bytes` are what the trees take of the
+    same GPU at the same time, and `may_wait` tells whether somebody marks their end: the crew of one machine
+    does, that of a Spark cluster does not. If the run has a time limit, it has to be done at `until`, in
+    seconds since the epoch. In a search, `watch` is told the loss on the validation rows after some steps,
+    and may raise `PrunedError`.
     """
 
     spec: TrialSpec
@@ -103,7 +102,7 @@ class Engine(Protocol[ParametersT]):
     def __init__(self, platform: Platform) -> None: ...
 
     def run(self, trial: Trial[ParametersT]) -> FitRecord:
-        """Train, predict the rows of valid and test, and write the trial's files.
+        """Train, predict the rows of valid and test, and write predictions, learning curve and model.
 
         Raises `DeviceError` if a GPU was asked for and not used, or if the learner is not installed, and
         `TrialError` if the learner refuses or fails.

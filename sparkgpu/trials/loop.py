@@ -1,7 +1,6 @@
 """Runs a branch's trials one after the other, within the time that there is for each.
 
-Each trial writes its record or the reason of its failure. A trial is done when its saved model was loaded
-again and predicted as the trained one did.
+A trial is done when its saved model was loaded again and predicted as the trained one did.
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ def run_trials(
             if saved is None:
                 with events.phase("checking the saved model", spec.name):
                     saved = check_saved_model(record, paths, schema)
-            if calibrates:
-                record = calibrate(spec, record, paths, schema)
+            by = calibrate(spec, paths, schema) if calibrates else record.temperature
             devices = plan.devices(spec) if record.on_gpu else ("cpu",) * len(spec.gang)
             update = {
-                "saved_model": saved, "devices": devices, "began_at": began_at, "ended_at": time.time(),
+                "saved_model": saved, "temperature": by, "devices": devices, "began_at": began_at,
+                "ended_at": time.time(),
             }  # fmt: skip
             write_json(trial.fit, record.model_copy(update=update))
             write_text(trial.done, "")
@@ -75,8 +74,8 @@ def run_trials(
     return all_done
 
 
-def calibrate(spec: TrialSpec, record: FitRecord, paths: RunPaths, schema: TableSchema) -> FitRecord:
-    """Write the trial's predictions again, at the temperature that the returned record has."""
+def calibrate(spec: TrialSpec, paths: RunPaths, schema: TableSchema) -> float:
+    """Write the trial's predictions again, at the temperature that is returned."""
     file = paths.trial(spec.name).predictions
     found = read_predictions(file, schema)
     valid = LabelReader(paths, schema).of("valid", spec.fold)
@@ -85,7 +84,7 @@ def calibrate(spec: TrialSpec, record: FitRecord, paths: RunPaths, schema: Table
     write_predictions(
         file, {split: (row_id_N, scaled(values, by)) for split, (row_id_N, values) in found.items()}, schema
     )
-    return record.model_copy(update={"temperature": by})
+    return by
 
 
 _SEARCH_SHARE = 3

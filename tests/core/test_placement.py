@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import NeuralConfig
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.plan.devices import check_strategy, choose_strategy, ways
@@ -19,29 +20,25 @@ def net(**settings: Any) -> NeuralConfig:
 
 
 @pytest.mark.parametrize(
-    ("config", "devices", "trials", "gib", "strategy", "reason"),
+    ("asked", "devices", "trials", "gib", "strategy", "reason"),
     [
-        (net(), 4, 4, None, "single", "each network trains on one device, one repeat for each lane"),
-        (net(), 4, 1, None, "ddp", "1 repeat over 4 devices, each with a part of a batch"),
-        (net(strategy="tp"), 2, 2, None, "tp", ""),
-        (
-            net(hidden=HUGE),
-            2,
-            2,
-            24,
-            "fsdp",
-            "weights, gradients and optimizer state take 32.0 GiB",
-        ),
-        (net(hidden=HUGE), 2, 2, 141, "single", "each network trains on one device"),
+        ({}, 4, 4, None, "single", "each network trains on one device, one repeat for each lane"),
+        ({}, 4, 1, None, "ddp", "1 repeat over 4 devices, each with a part of a batch"),
+        ({"strategy": "tp"}, 2, 2, None, "tp", None),
+        ({"hidden": HUGE}, 2, 2, 24, "fsdp", "weights, gradients and optimizer state take 32.0 GiB"),
+        ({"hidden": HUGE}, 2, 2, 141, "single", "each network trains on one device"),
     ],
 )
 def test_a_strategy_is_the_one_asked_for_or_follows_repeats_devices_and_memory(
-    config: NeuralConfig, devices: int, trials: int, gib: int | None, strategy: str, reason: str
+    asked: dict[str, Any], devices: int, trials: int, gib: int | None, strategy: str, reason: str | None
 ) -> None:
-    memory = None if gib is None else gib * 2**30
-    hidden = config.hidden or HIDDEN
-    found, why = choose_strategy(config, hidden, num_devices=devices, trials=trials, memory_bytes=memory)
-    assert found == strategy and (not reason or why.startswith(f"{strategy}: {reason}"))
+    reasons: dict[str, str] = {}
+    found = choose_strategy(
+        RunConfig(neural=net(**asked)), "fast", reasons, device="cuda:0", num_devices=devices, trials=trials,
+        memory_bytes=None if gib is None else gib * 2**30,
+    )  # fmt: skip
+    assert found == strategy
+    assert reasons.get("strategy", "").startswith(f"{strategy}: {reason}" if reason else "")
 
 
 def test_hybrids_have_copies_of_the_network_each_cut() -> None:
@@ -69,11 +66,11 @@ def test_what_a_strategy_cannot_split_is_refused_up_front(
     settings: dict[str, Any], strategy: str, devices: int, found: str, advice: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        check_strategy(net(**settings), settings.get("hidden", HIDDEN), strategy, devices)  # type: ignore[arg-type]
+        check_strategy(net(**settings), strategy, devices)
     assert str(refused.value).startswith(f'neural.strategy = "{strategy}" {found}')
     assert advice in str(refused.value)
 
 
 @pytest.mark.parametrize("strategy", ["dp", "ddp", "fsdp", "tp", "pp", "dp_tp", "dp_pp"])
 def test_what_can_be_split_passes(strategy: str) -> None:
-    check_strategy(net(), HIDDEN, strategy, 4)
+    check_strategy(net(), strategy, 4)

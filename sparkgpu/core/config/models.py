@@ -32,12 +32,10 @@ from sparkgpu.core.words import nearest
 
 
 def _tree_engine(name: str) -> str:
-    if name == "auto":
-        return name
-    return ENGINES.find(name, lambda entry: entry.branch == "trees").name
+    return name if name == "auto" else ENGINES.find(name, lambda entry: entry.branch == "trees").name
 
 
-def _known_or_auto(name: str) -> str:
+def _strategy(name: str) -> str:
     return name if name == "auto" else STRATEGIES.find(name).name
 
 
@@ -58,7 +56,7 @@ Architecture = Annotated[
     _ours(*(entry.name for entry in NETWORKS.own())),
 ]
 Strategy = Annotated[
-    str, AfterValidator(_known_or_auto), _ours("auto", *(entry.name for entry in STRATEGIES.own()))
+    str, AfterValidator(_strategy), _ours("auto", *(entry.name for entry in STRATEGIES.own()))
 ]
 
 
@@ -150,15 +148,15 @@ class NeuralConfig(NetworkConfig):
 OWN: tuple[str, str] = ("trees", "neural")
 """The models of every run that does not say otherwise; their sections bear their names."""
 
-_NOT_A_NAME = ("best", "blend", "all")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-_TAKEN = re.compile(r".*-s\d+(-f\d+)?|.*-tuned")  # trials, and models whose settings were searched
+# Trials, and models whose settings were searched, have names of these forms.
+_TAKEN = re.compile(r"best|blend|all|trees|neural|.*-s\d+(-f\d+)?|.*-tuned")
 
 
 def _model_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError("a model's name has up to 40 small letters, digits, hyphens and underscores")
-    if name in _NOT_A_NAME or name in OWN or _TAKEN.fullmatch(name):
+    if _TAKEN.fullmatch(name):
         raise ValueError(f"{name!r} already means something else; choose another name")
     return name
 
@@ -191,24 +189,23 @@ def _after_own(models: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _table_of(entry: Any) -> Any:
-    if isinstance(entry, Mapping):
-        _check_table(entry)
-        return entry
-    if not isinstance(entry, str):
-        raise ValueError(f"{entry!r} is no model; give a name, or a table with a name and an engine")
     if entry in OWN:
         return entry
-    trees = [found.name for found in ENGINES.all() if found.branch == "trees"]
-    if entry in trees:
-        return {"name": entry, "engine": entry}
-    if entry in NETWORKS.names():
-        return {"name": entry, "architecture": entry}
-    names = [*OWN, *trees, *NETWORKS.names()]
-    raise ValueError(f"{entry!r} is no model.{nearest(entry, names)} Choose from {', '.join(names)}")
+    if isinstance(entry, Mapping):
+        return _checked(entry)
+    if not isinstance(entry, str):
+        raise ValueError(f"{entry!r} is no model; give a name, or a table with a name and an engine")
+    engines = (found.name for found in ENGINES.all() if found.branch == "trees")
+    tables = {name: {"name": name, "engine": name} for name in engines}
+    tables |= {name: {"name": name, "architecture": name} for name in NETWORKS.names()}
+    if entry not in tables:
+        names = [*OWN, *tables]
+        raise ValueError(f"{entry!r} is no model.{nearest(entry, names)} Choose from {', '.join(names)}")
+    return tables[entry]
 
 
-def _check_table(table: Mapping[str, Any]) -> None:
-    """Check what makes a table of ``[[models]]`` one of trees or of a network."""
+def _checked(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A table of ``[[models]]``, which has to be one of trees or of a network."""
     name, both = table.get("name", ""), {"engine", "architecture"} & table.keys()
     if len(both) != 1:
         found = "has both" if both else "has neither"
@@ -218,13 +215,14 @@ def _check_table(table: Mapping[str, Any]) -> None:
         raise ValueError(
             f"model {name!r} has {kind} {table[kind]!r}; that name would mislead, choose another"
         )
+    return table
 
 
 def _kind(entry: Any) -> str:
     if isinstance(entry, str):
         return "own"
-    has_network = "architecture" in entry if isinstance(entry, Mapping) else isinstance(entry, NetworkModel)
-    return "network" if has_network else "trees"
+    keys = entry if isinstance(entry, Mapping) else type(entry).model_fields
+    return "network" if "architecture" in keys else "trees"
 
 
 def _different(models: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -254,10 +252,7 @@ def with_models(models: Any, also: Any) -> tuple[Any, ...]:
 
     `also` is a name, several with commas between them, a table, or a list of these.
     """
-    asked = also if isinstance(also, list | tuple) else (also,)
-    more = [
-        name
-        for entry in asked
-        for name in (map(str.strip, entry.split(",")) if isinstance(entry, str) else [entry])
-    ]
+    more: list[Any] = []
+    for entry in also if isinstance(also, list | tuple) else (also,):
+        more += map(str.strip, entry.split(",")) if isinstance(entry, str) else [entry]
     return (*_after_own(OWN if models is None else tuple(models)), *more)

@@ -1,9 +1,6 @@
 """Reads a run's configuration from ``run.toml``, ``--set`` and the command line, and writes it.
 
-`load` merges the sources (a later one wins: file, command line, ``--set``) into one immutable `RunConfig`
-and checks it once. `dump` writes it as TOML; loading that again gives an equal object. `run_schema` is the
-JSON Schema with which an editor completes keys and marks wrong values: Draft 7, which TOML editors
-support. TOML has no null: an open key is simply left out.
+A later source wins: file, command line, ``--set``. TOML has no null: an open key is simply left out.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -65,10 +62,7 @@ def check(values: Mapping[str, Any], *, origin: str) -> RunConfig:
 
 
 def dump(config: RunConfig) -> str:
-    """The configuration as TOML; keys without a value are left out.
-
-    Its first line names the schema in the same folder (`SCHEMA_FILE`) for editors.
-    """
+    """The configuration as TOML, which loads as an equal object; its first line names `SCHEMA_FILE`."""
     values = config.model_dump(mode="json", exclude_none=True)
     if config.models[: len(OWN)] == OWN:  # tables alone are added to these
         further = values.pop("models")[len(OWN) :]
@@ -113,22 +107,8 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
-def _keys(path: tuple[str, ...]) -> list[str]:
-    """The keys that exist at a place in the configuration."""
-    model: type[BaseModel] = RunConfig
-    for part in path:
-        annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        model = annotation
-    return list(model.model_fields)
-
-
 # TOML's words for pydantic's messages, which use Python's words.
-_EXPECTED = {
-    "model_type": "it is a section; set one of its keys",
-    "dict_type": "input should be a table",
-}
+_EXPECTED = {"model_type": "it is a section; set one of its keys", "dict_type": "input should be a table"}
 
 
 def _sentence(error: ValidationError) -> str:
@@ -137,17 +117,17 @@ def _sentence(error: ValidationError) -> str:
     if first["type"] == SECRET:
         return first["msg"]
     path = tuple(str(part) for part in first["loc"])
-    tables: dict[str, type[BaseModel]] = {"trees": TreesModel, "network": NetworkModel}
-    table = tables.get(path[2]) if path[0] == "models" and len(path) > 3 else None
-    if table is not None:  # pydantic puts the number and the kind of the model before its key
+    kind: Any = RunConfig
+    place = "The configuration"
+    if path[0] == "models" and len(path) > 3:  # the number and the kind of the model stand before its key
+        kind, place = (TreesModel if path[2] == "trees" else NetworkModel), "A table of [[models]]"
         path = path[3:]
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        section = path[:-1]
-        names = list(table.model_fields) if table is not None else _keys(section)
-        dotted = [".".join((*section, name)) for name in names]
-        own = f"[{'.'.join(section)}]" if section else "The configuration"
-        place = "A table of [[models]]" if table is not None else own
+        for section in path[:-1]:
+            kind, place = kind.model_fields[section].annotation, f"[{section}]"
+        names = list(kind.model_fields)
+        dotted = [".".join((*path[:-1], name)) for name in names]
         return f"unknown key {key!r}.{nearest(key, dotted)} {place} has {', '.join(names)}."
     found = json.dumps(first["input"], default=str, ensure_ascii=False)
     found = found if len(found) <= _MOST_LETTERS else f"{found[:_MOST_LETTERS]}..."
@@ -253,7 +233,7 @@ class _OfToml(GenerateJsonSchema):
 
 
 def run_schema() -> str:
-    """The schema in the form of a file."""
+    """The JSON Schema with which an editor completes keys: Draft 7, which TOML editors support."""
     found = RunConfig.model_json_schema(schema_generator=_OfToml)
     whole = {"$schema": "http://json-schema.org/draft-07/schema#", **found, "title": "run.toml of sparkgpu"}
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"

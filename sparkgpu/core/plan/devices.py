@@ -5,7 +5,6 @@ Both are chosen, or the user's choice is checked, before anything starts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 from sparkgpu.core.config.keys import RunConfig
@@ -13,7 +12,9 @@ from sparkgpu.core.config.models import NeuralConfig, TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.networks import NETWORKS
 from sparkgpu.core.config.registry.strategies import STRATEGIES
+from sparkgpu.core.config.values import Preset
 from sparkgpu.core.errors import ConfigError, DeviceError
+from sparkgpu.core.plan.defaults import fill, neural_defaults
 from sparkgpu.core.words import counted
 
 _ADAM_BYTES = 16  # for one float32 weight: itself, its gradient and two moments
@@ -22,41 +23,45 @@ _USABLE = 0.5  # share of a device's memory; the other half is for the table and
 
 
 def choose_strategy(
-    config: NeuralConfig,
-    hidden: Sequence[int],
+    config: RunConfig,
+    preset: Preset,
+    reasons: dict[str, str],
     *,
+    device: str,
     num_devices: int,
+    nodes: int = 1,
     trials: int,
     memory_bytes: int | None,
-    nodes: int = 1,
-) -> tuple[str, str]:
-    """The strategy for a run's neural trials with a network of `hidden` layers, and the reason in words.
+) -> str:
+    """How the networks are spread, checked; adds the reason if it was left open.
 
-    `trials` is the number of trials with one on each device; `memory_bytes` is that of the smallest GPU;
-    `num_devices` counts the devices of all `nodes` machines.
+    All networks of a run are spread in the same way. `trials` is the number of trials with one on each
+    device; `memory_bytes` is that of the smallest GPU; `num_devices` counts the devices of all `nodes`
+    machines.
     """
-    if config.strategy != "auto":
-        return config.strategy, "asked for"
-    needed = weight_bytes(hidden) * _ADAM_BYTES // 4
-    if num_devices > 1 and memory_bytes is not None and needed > memory_bytes * _USABLE:
-        return "fsdp", (
-            f"fsdp: weights, gradients and optimizer state take {needed / 2**30:.1f} GiB, more than a device "
-            "can spare, so they are cut over all"
-        )
-    if nodes > 1:
-        place = f"{num_devices} devices of {nodes} machines"
-        return "ddp", f"ddp: one network on {place}, each with a part of a batch"
-    if num_devices > 1 and trials < num_devices:
-        return (
-            "ddp",
-            f"ddp: {counted(trials, 'repeat')} over {num_devices} devices, each with a part of a batch",
-        )
-    return "single", "single: each network trains on one device, one repeat for each lane"
-
-
-def weight_bytes(hidden: Sequence[int]) -> int:
-    """Bytes of the float32 weights between the hidden layers, which are known before the table."""
-    return 4 * sum(before * after for before, after in pairwise(hidden))
+    networks = [fill(one, neural_defaults(one, preset, device)) for one in config.networks or [config.neural]]
+    strategy = config.neural.strategy
+    if strategy == "auto":
+        # The weights between hidden layers are known before the table.
+        weights = max(sum(a * b for a, b in pairwise(network.hidden or ())) for network in networks)
+        needed = weights * _ADAM_BYTES
+        strategy, why = "single", "each network trains on one device, one repeat for each lane"
+        if num_devices > 1 and memory_bytes is not None and needed > memory_bytes * _USABLE:
+            strategy = "fsdp"
+            why = (
+                f"weights, gradients and optimizer state take {needed / 2**30:.1f} GiB, more than a device "
+                "can spare, so they are cut over all"
+            )
+        elif nodes > 1 or trials < num_devices:
+            strategy = "ddp"
+            what = "one network on" if nodes > 1 else f"{counted(trials, 'repeat')} over"
+            where = f"{num_devices} devices of {nodes} machines" if nodes > 1 else f"{num_devices} devices"
+            why = f"{what} {where}, each with a part of a batch"
+        reasons["strategy"] = f"{strategy}: {why}"
+    for network in networks:
+        check_strategy(network, strategy, num_devices, nodes=nodes)
+        check_precision(network, device)
+    return strategy
 
 
 def ways(config: NeuralConfig, strategy: str, num_devices: int) -> tuple[int, int]:
@@ -68,12 +73,10 @@ def ways(config: NeuralConfig, strategy: str, num_devices: int) -> tuple[int, in
     return num_devices // cut, cut
 
 
-def check_strategy(
-    config: NeuralConfig, hidden: Sequence[int], strategy: str, num_devices: int, *, nodes: int = 1
-) -> None:
+def check_strategy(config: NeuralConfig, strategy: str, num_devices: int, *, nodes: int = 1) -> None:
     """Refuse a network that a strategy cannot split over the devices of all `nodes` machines.
 
-    `hidden` are the network's layers, by default or by choice. Raises `ConfigError`.
+    Its layers are chosen. Raises `ConfigError`.
     """
     asked = f'neural.strategy = "{strategy}"'
     entry = STRATEGIES.find(strategy)
@@ -109,9 +112,9 @@ def check_strategy(
             )
     cut = ways(config, strategy, num_devices)[1]
     if entry.cuts == "layers":
-        _check_tensor_parallel(config, hidden, asked, cut)
+        _check_tensor_parallel(config, asked, cut)
     if entry.cuts == "blocks":
-        _check_pipeline(config, hidden, asked, cut)
+        _check_pipeline(config, asked, cut)
 
 
 def check_precision(config: NeuralConfig, device: str) -> None:
@@ -128,7 +131,8 @@ def reduces_on_cpu(network: NeuralConfig, *, has_amx: bool) -> bool:
     return network.precision == "auto" and has_amx and NETWORKS.find(network.architecture).bfloat16_on_amx
 
 
-def _check_pipeline(config: NeuralConfig, hidden: Sequence[int], asked: str, cut: int) -> None:
+def _check_pipeline(config: NeuralConfig, asked: str, cut: int) -> None:
+    hidden = config.hidden or ()
     if cut > len(hidden):
         blocks = counted(len(hidden), "block")
         raise ConfigError(
@@ -142,7 +146,8 @@ def _check_pipeline(config: NeuralConfig, hidden: Sequence[int], asked: str, cut
         )
 
 
-def _check_tensor_parallel(config: NeuralConfig, hidden: Sequence[int], asked: str, cut: int) -> None:
+def _check_tensor_parallel(config: NeuralConfig, asked: str, cut: int) -> None:
+    hidden = config.hidden or ()
     way = NETWORKS.find(config.architecture).tensor_parallel
     if way is None:
         raise ConfigError(

@@ -9,8 +9,8 @@ from sparkgpu.core.config.models import TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError
-from sparkgpu.core.plan.devices import check_tree_device
-from sparkgpu.core.plan.plan import LanePlan, Plan, choose_preset, context_of, spread, threads_of_branches
+from sparkgpu.core.plan.devices import check_tree_device, choose_strategy
+from sparkgpu.core.plan.plan import LanePlan, Plan, choose_preset, context_of, threads_of_branches
 from sparkgpu.core.plan.trials import lay_out_trials
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.words import counted
@@ -50,7 +50,7 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
     check_tree_device(config, reasons, on_gpu=on_gpu and not (has_cloud and len(executors) > 1))
     num_ranks = sum(executor.slots for executor in executors) if has_cloud else 1
-    strategy = spread(
+    strategy = choose_strategy(
         config, preset, reasons, device=executors[0].device, num_devices=num_ranks, trials=1,
         memory_bytes=None,
     )  # fmt: skip
@@ -65,7 +65,6 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
     trials = lay_out_trials(config, repeats, len(executors), strategy, cloud=has_cloud)
     lanes = []
     for index, executor in enumerate(executors):
-        # Spark, or the lane's own machine, decides its memory and ports.
         tree_threads, neural_threads = threads_of_branches(executor.cores, shared=not executor.gpus)
         lanes.append(
             LanePlan(
@@ -77,8 +76,6 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
                 tree_threads=tree_threads,
                 # A rank of a cloud has the cores of one task; H2O decides the threads of the trees beside it.
                 neural_threads=executor.task_cpus if has_cloud else neural_threads,
-                heap_bytes=0,
-                port_base=0,
                 context=context_of(index, trials, "spark" if has_cloud else "arrow"),
             )
         )

@@ -16,14 +16,11 @@ from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.config.values import Preset
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.devices import Device, Machine
-from sparkgpu.core.plan.defaults import Resolved, fill, neural_defaults, resolve
+from sparkgpu.core.plan.defaults import Resolved, resolve
 from sparkgpu.core.plan.devices import (
-    check_precision,
-    check_strategy,
     check_tree_device,
     choose_strategy,
     reduces_on_cpu,
-    weight_bytes,
 )
 from sparkgpu.core.plan.gpu_memory import tree_bytes
 from sparkgpu.core.plan.preparation import Context, PreparedBy, choose_preparation
@@ -46,9 +43,10 @@ class LanePlan(Record):
 
     `threads` are its cores (Spark and H2O use all of them). The two branches train at the same time with
     `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
-    cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap.
-    `port_base` is the first port of the lane's own block. `context` tells what is in its JVM. `in_turn` means
-    that its device takes one process at a time, so the network waits until the trees' process has ended.
+    cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap,
+    `port_base` the first port of the lane's own block; for an executor, Spark or the lane's own machine
+    decides both. `context` tells what is in its JVM. `in_turn` means that its device takes one process at a
+    time, so the network waits until the trees' process has ended.
     """
 
     index: int
@@ -58,8 +56,8 @@ class LanePlan(Record):
     threads: int
     tree_threads: int
     neural_threads: int
-    heap_bytes: int
-    port_base: int
+    heap_bytes: int = 0
+    port_base: int = 0
     in_turn: bool = False
     context: Context = "none"
 
@@ -196,7 +194,7 @@ def make_plan(
             "float32"
         )
     nodes = config.cluster.nodes
-    strategy = spread(
+    strategy = choose_strategy(
         config,
         preset,
         reasons,
@@ -278,35 +276,6 @@ def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -
     preset: Preset = "balanced" if on_gpu else "fast"
     reasons["preset"] = f"{preset}, the default on {'GPUs' if on_gpu else 'CPU'}"
     return preset
-
-
-def spread(
-    config: RunConfig,
-    preset: Preset,
-    reasons: dict[str, str],
-    *,
-    device: str,
-    num_devices: int,
-    nodes: int = 1,
-    trials: int,
-    memory_bytes: int | None,
-) -> str:
-    """How the networks are spread (see `choose_strategy`), checked; adds the reason if it was left open.
-
-    All networks of a run are spread in the same way, which the largest decides.
-    """
-    networks = [fill(one, neural_defaults(one, preset, device)) for one in config.networks or [config.neural]]
-    hidden = [network.hidden or () for network in networks]
-    strategy, reason = choose_strategy(
-        config.neural, max(hidden, key=weight_bytes), num_devices=num_devices, nodes=nodes, trials=trials,
-        memory_bytes=memory_bytes,
-    )  # fmt: skip
-    if config.neural.strategy == "auto":
-        reasons["strategy"] = reason
-    for network, layers in zip(networks, hidden, strict=True):
-        check_strategy(network, layers, strategy, num_devices, nodes=nodes)
-        check_precision(network, device)
-    return strategy
 
 
 def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int, reasons: dict[str, str]) -> int:
