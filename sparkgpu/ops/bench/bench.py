@@ -83,8 +83,7 @@ def scaling(
     with asked.setting(machine, devices, tell) as setting:
         for case in cases:  # refuse what cannot be before anything trains
             if STRATEGIES.find(case.strategy).is_gang:
-                neural = setting.config.neural
-                check_strategy(neural, neural.hidden or (), case.strategy, case.devices)
+                check_strategy(setting.config.neural, case.strategy, case.devices)
         found: list[Measured] = []
         table = None
         for table in _tables(f"Scaling on {devices[0].title}", setting, cases, found, notes, tell):
