@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -100,6 +101,29 @@ def spark(java: Path) -> Iterator[SparkSession]:
         ) as session,
     ):
         yield session
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """The command line in this process, in the test's folder: exit code, standard output, standard error.
+
+    A traceback fails the test. The handlers of signals that `main` sets are put back.
+    """
+    from sparkgpu.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+
+    def called(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return (int(ended.value.code or 0), *capfd.readouterr())
+
+    yield called
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

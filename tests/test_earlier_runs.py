@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import sparkgpu
-from sparkgpu.cli import main
 from sparkgpu.core.config import toml
 from sparkgpu.core.errors import ConfigError
+
+Call = Callable[..., tuple[int, str, str]]
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -49,30 +51,26 @@ def test_its_models_predict_what_they_predicted(earlier: Path, model: str) -> No
     np.testing.assert_allclose(now[:, 1], before["probability_yes"], atol=1e-6)
 
 
-def test_the_rows_of_the_run_are_recognised_in_any_format(
-    earlier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_rows_of_the_run_are_recognised_in_any_format(earlier: Path, tmp_path: Path, call: Call) -> None:
     found = json.loads((earlier / "table/schema.json").read_text())
     rows = found["rows"] + found["rows_refused"]
     lines = "x,kind,owns,when\n" + "1,a,true,2024-01-01\n" * rows
     (tmp_path / Path(found["source"]).with_suffix(".csv").name).write_text(lines)
     (tmp_path / "other.csv").write_text(lines)
     for name, same in ((Path(found["source"]).with_suffix(".csv").name, True), ("other.csv", False)):
-        with pytest.raises(SystemExit):
-            main(["predict", str(earlier), str(tmp_path / name), "--out", str(tmp_path / f"of-{name}")])
-        assert ("the table of the run" in capsys.readouterr().out) == same
+        _, out, _ = call("predict", earlier, tmp_path / name, "--out", tmp_path / f"of-{name}")
+        assert ("the table of the run" in out) == same
 
 
-def test_it_is_reported_and_compared(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_reported_and_compared(earlier: Path, call: Call) -> None:
     other = shutil.copytree(earlier, earlier.with_name("other"))
     metrics = json.loads((other / "metrics.json").read_text(encoding="utf-8"))
     metrics["run"]["wall_s"] += 1.0  # equal ones would be one run named twice
     (other / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     page = earlier / "comparison.html"
     for arguments in (["report", earlier], ["compare", earlier, other, "--out", page]):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        assert ended.value.code in (0, None), capsys.readouterr().err
+        code, _, err = call(*arguments)
+        assert code == 0, err
     assert "trees" in (earlier / "report" / "report.md").read_text(encoding="utf-8")
 
 
@@ -93,19 +91,15 @@ def test_the_package_shows_its_names_before_their_first_use() -> None:
     ],
 )
 def test_a_damaged_or_planted_record_is_said_and_nothing_is_written_elsewhere(
-    earlier: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...], file: str, old: str, new: str,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(earlier.parent)
+    earlier: Path, call: Call, command: tuple[str, ...], file: str, old: str, new: str
+) -> None:
     Path("x.csv").write_text("x,kind,owns,when\n1,a,true,2024-01-01\n")
     text = (earlier / file).read_text()
     assert old in text
     (earlier / file).write_bytes(text.replace(old, new, 1).encode("latin-1"))
-    with pytest.raises(SystemExit) as ended:
-        main([command[0], str(earlier), *command[1:]])
-    _, err = capsys.readouterr()
+    code, _, err = call(command[0], earlier, *command[1:])
     if command[0] == "predict":
-        assert ended.value.code == 2
+        assert code == 2
         assert err.startswith(f"sparkgpu: {earlier / file}: ") and err.count("\n") == 1
     else:  # the page says which file cannot be read
         assert file in (earlier / "report" / "report.md").read_text()

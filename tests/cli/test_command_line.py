@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,14 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import sparkgpu
-from sparkgpu.cli import main
 
 Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty working folder and a Java; signal handlers that `main` sets are restored."""
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working folder and a Java."""
     java = tmp_path / "jdk"
     (java / "bin").mkdir(parents=True)
     (java / "bin" / "java").symlink_to(sys.executable)
@@ -31,21 +29,6 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.setenv("JAVA_HOME", str(java))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Call:
-    """Run the command line here: exit code, standard output, standard error. A traceback fails the test."""
-
-    def called(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        return (int(ended.value.code or 0), *capfd.readouterr())
-
-    return called
 
 
 @pytest.fixture

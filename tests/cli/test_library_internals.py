@@ -17,33 +17,34 @@ PUBLIC = {"_exit", "_dummy"}
 TORCH = {"_foreach_mul", "_foreach_sub_"}
 
 
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """Each file of the package by its name."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        yield file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+
+
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and name of each attribute behind an underscore that no class or function of the file has."""
-    own = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id in ("self", "cls")
-    }
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    own |= {
-        node.target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
+    own, used = set(), []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr not in own:
-            name = node.attr
-            yield from [(node.lineno, name)] if re.match("_(?!_)", name) else []
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
+                own.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                own.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                own.add(name)
+            case ast.Attribute(attr=name) if re.match("_(?!_)", name):
+                used.append((node.lineno, name))
+    yield from (place for place in used if place[1] not in own)
 
 
 def test_private_names_of_libraries_stand_in_their_marked_files() -> None:
     found = [
         f"{name}:{line} {attribute}"
-        for file in sorted(PACKAGE.rglob("*.py"))
-        if (name := file.relative_to(PACKAGE).as_posix()) not in MARKED
-        for line, attribute in private_names(ast.parse(file.read_text(encoding="utf-8")))
+        for name, tree in trees()
+        if name not in MARKED
+        for line, attribute in private_names(tree)
         if attribute not in PUBLIC | TORCH
     ]
     assert found == []
@@ -51,9 +52,9 @@ def test_private_names_of_libraries_stand_in_their_marked_files() -> None:
 
 def test_no_module_of_another_package_is_replaced() -> None:
     found = [
-        f"{file.relative_to(PACKAGE)}:{node.lineno}"
-        for file in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        f"{name}:{node.lineno}"
+        for name, tree in trees()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete)
         for target in (node.targets if not isinstance(node, ast.AugAssign) else [node.target])
         if isinstance(target, ast.Subscript) and ast.unparse(target.value) == "sys.modules"

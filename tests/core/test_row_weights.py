@@ -16,8 +16,9 @@ from sparkgpu.core.table.schema import TableSchema, Task
 from sparkgpu.prepare.target import Target, check_weights, class_weights
 
 
-@pytest.mark.parametrize("folds", [None, 3])
-@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+@pytest.mark.parametrize(
+    ("task", "folds"), [("binary", 3), ("binary", None), ("multiclass", None), ("regression", 3)]
+)
 def test_a_weight_of_three_gives_the_metrics_of_three_equal_rows(
     task: Task, folds: int | None, tmp_path: Path
 ) -> None:

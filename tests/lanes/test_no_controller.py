@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sparkgpu.cli import main
+Call = Callable[..., tuple[int, str, str]]
 
 CONFIGURATION = """
 ClusterName=gone
@@ -24,12 +25,13 @@ PartitionName=any Nodes=localhost
 )
 @pytest.mark.parametrize("words", [["status"], ["status", "7"]])
 def test_a_slurm_that_does_not_answer_is_told_from_a_job_that_is_gone(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Call,
 ) -> None:
     (tmp_path / "slurm.conf").write_text(CONFIGURATION)
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    with pytest.raises(SystemExit) as ended:
-        main(["slurm", *words])
-    assert ended.value.code == 3
-    said = capsys.readouterr().err
+    code, _, said = call("slurm", *words)
+    assert code == 3
     assert "no Slurm controller answers here (" in said and "login node" in said and "error:" not in said

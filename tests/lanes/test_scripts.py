@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.lanes.slurm.check import mismatches
 from sparkgpu.lanes.slurm.script_writer import NodeShape, write_scripts
+
+Call = Callable[..., tuple[int, str, str]]
 
 GPUS = NodeShape(gpus_per_node=4, ranks_per_node=4)
 
@@ -141,29 +144,15 @@ def test_more_ranks_than_gpus_are_refused(tmp_path: Path) -> None:
         write_scripts(config(), NodeShape(gpus_per_node=2, ranks_per_node=4), tmp_path)
 
 
-def test_the_command_ends_with_two_when_something_does_not_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from sparkgpu.cli import main
-
+def test_the_command_ends_with_two_when_something_does_not_fit(tmp_path: Path, call: Call) -> None:
     file = changed(written(tmp_path), "--nnodes=2", "--nnodes=3")
-    with pytest.raises(SystemExit) as ended:
-        main(["slurm", "check", str(file)])
-    assert ended.value.code == 2
-    assert "torchrun --nnodes=3" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as ended:
-        main(["slurm", "submit", str(file)])
-    assert ended.value.code == 2
-    assert "sparkgpu slurm check" in capsys.readouterr().err
+    code, out, _ = call("slurm", "check", file)
+    assert code == 2 and "torchrun --nnodes=3" in out
+    code, _, err = call("slurm", "submit", file)
+    assert code == 2 and "sparkgpu slurm check" in err
 
 
-def test_where_slurm_is_not_the_refusal_names_a_login_node(capsys: pytest.CaptureFixture[str]) -> None:
-    from sparkgpu.cli import main
-
-    with pytest.raises(SystemExit) as ended:
-        main(["slurm", "status"])
-    assert ended.value.code == 3
-    assert (
-        "squeue: not found here. Run this on a login node, where Slurm's commands are"
-        in capsys.readouterr().err
-    )
+def test_where_slurm_is_not_the_refusal_names_a_login_node(call: Call) -> None:
+    code, _, err = call("slurm", "status")
+    assert code == 3
+    assert "squeue: not found here. Run this on a login node, where Slurm's commands are" in err

@@ -32,8 +32,10 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("task", "architecture"),
-    [*(("binary", name) for name in ARCHITECTURES), *(("regression", name) for name in ARCHITECTURES),
-     ("multiclass", "tabm")],
+    [*(("binary", name) for name in ARCHITECTURES), ("multiclass", "tabm"), ("regression", "realmlp"),
+     ("regression", "tabm"),
+     *(pytest.param("regression", name, marks=pytest.mark.slow) for name in ("mlp", "resnet")),
+     pytest.param("regression", "tabm, cosine", marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_the_network_learns_a_planted_relation_and_its_files_predict_the_same(
     task: str, architecture: str, tmp_path: Path, device: str

@@ -32,7 +32,7 @@ from sparkgpu.neural.training.train import Training
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 BATCH = 32
-ROWS = 6 * BATCH + 5
+ROWS = 4 * BATCH + 5
 LEVELS = (2, 9, 40, 7, 50)
 CASES: dict[str, dict[str, Any]] = {
     "tabm": {"architecture": "tabm", "hidden": (16, 16), "members": 4, "num_bins": 5, "embedding_dim": 3},
@@ -77,8 +77,10 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _our_line() -> str:
     """The innermost line of the package that led here."""
-    lines = [frame for frame in traceback.extract_stack() if "/sparkgpu/neural/" in frame.filename]
-    return f"{Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else "outside"
+    for frame, line in traceback.walk_stack(None):
+        if "/sparkgpu/neural/" in (file := frame.f_code.co_filename):
+            return f"{Path(file).name}:{line}"
+    return "outside"
 
 
 class Unread(Strategy):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkgpu.core.rundir.advice import AdviceRecord
+
+Call = Callable[..., tuple[int, str, str]]
 
 
 def sparkgpu(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -38,7 +41,6 @@ SMALL = (
 )  # fmt: skip
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -54,11 +56,11 @@ SMALL = (
     ],
 )
 def test_bad_input_is_one_sentence_before_anything_starts(
-    folder: Path, arguments: list[str], code: int, message: str
+    call: Call, folder: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    ended = sparkgpu(*arguments, cwd=folder)
-    assert ended.returncode == code, ended.stderr
-    assert message in ended.stderr.splitlines()[-1] and "Traceback" not in ended.stderr
+    found, _, err = call(*arguments)
+    assert found == code, err
+    assert message in err.splitlines()[-1]
     assert [item.name for item in folder.iterdir()] == ["flowers.parquet"]
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.host.gpus import DENIED, Gpu, Survey
 from sparkgpu.ops.doctor.check import Check, DoctorReport
 from sparkgpu.ops.doctor.gpu_checks import gpu_checks, run_check, torch_cuda
+
+Call = Callable[..., tuple[int, str, str]]
 
 GIB = 2**30
 
@@ -80,10 +82,11 @@ def test_a_failure_has_its_command_and_status_3(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_tried(
-    tmp_path: Path, options: list[str], message: str
+    call: Call, options: list[str], message: str
 ) -> None:
-    text = doctor(*options, cwd=tmp_path, code=2)
-    assert text.startswith(f"sparkgpu: {message}") and text.count("\n") == 1
+    code, out, err = call("doctor", *options)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"sparkgpu: {message}") and err.count("\n") == 1
 
 
 def test_it_says_what_a_run_would_train_on(tmp_path: Path) -> None:

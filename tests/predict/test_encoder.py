@@ -134,7 +134,7 @@ def frames(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(frames())
 def test_any_frame_is_encoded_with_codes_and_finite_numbers_or_refused(table: pa.Table) -> None:
     try:

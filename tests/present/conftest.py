@@ -241,6 +241,15 @@ def only_sections(monkeypatch: pytest.MonkeyPatch) -> OnlySections:
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are made and not drawn, for tests that read a page's words alone."""
+    from sparkgpu.present.figure import Picture
+
+    monkeypatch.setattr(Picture, "svg", "")
+    monkeypatch.setattr(Picture, "png", b"")
+
+
+@pytest.fixture
 def run_directory(tmp_path: Path) -> Callable[..., RunPaths]:
     """`make_run` under a temporary folder."""
 

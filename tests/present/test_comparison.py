@@ -154,6 +154,7 @@ def test_the_page_shows_runs_curves_and_what_differs_and_loads_nothing(
     assert page.stat().st_size < 3_000_000
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_programs_read_the_leaderboard_and_differences_are_of_the_runs_own_metric(
     run_directory: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,6 +178,7 @@ def test_programs_read_the_leaderboard_and_differences_are_of_the_runs_own_metri
     assert models["neural", "other"]["verdict"] == "better"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_that_are_not_ranked_together_stand_side_by_side(
     run_directory: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,6 +203,7 @@ def test_a_users_text_is_text_on_the_page(run_directory: MakeRun, tmp_path: Path
     assert found.tags.count("script") == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_failed_model_is_left_out_and_a_run_without_models_has_no_reference(
     run_directory: MakeRun, tmp_path: Path
 ) -> None:
@@ -228,6 +231,7 @@ def test_runs_that_cannot_be_compared_are_refused(plain_run: RunPaths, tmp_path:
         assert str(refused.value) == message and not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_long_names_of_runs_are_short_and_told_apart_and_stand_in_full_once(
     plain_run: RunPaths, tmp_path: Path
 ) -> None:
@@ -242,6 +246,7 @@ def test_long_names_of_runs_are_short_and_told_apart_and_stand_in_full_once(
     assert all(str(folder) in (tmp_path / "page.html").read_text() for folder in folders)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_replaces_only_a_page(plain_run: RunPaths, tmp_path: Path) -> None:
     folders = [plain_run.root, copied(plain_run, tmp_path / "other").root]
     page = compare(folders, tmp_path / "page.html")

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from test_terminal import SCHEMA, ordinary_terminal, plan, results
 
-from sparkgpu.cli import main
 from sparkgpu.core.config import toml
 from sparkgpu.core.errors import ConfigError, DataError, NoticeToStop, TrialError
 from sparkgpu.core.host.telemetry import Sample, append_sample
@@ -22,6 +21,8 @@ from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished
 from sparkgpu.core.rundir.results import write_results
 from sparkgpu.present.terminal.monitor import attach
 from sparkgpu.runs.folder import record_stop_reason
+
+Call = Callable[..., tuple[int, str, str]]
 
 __all__ = ["ordinary_terminal"]  # a fixture that also holds here
 
@@ -278,13 +279,9 @@ def test_a_resumed_run_is_followed_from_its_new_beginning(
     assert "trees: starting H2O" in said(capsys.readouterr().out)
 
 
-def test_the_command_ends_as_the_run_did(paths: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_ends_as_the_run_did(paths: RunPaths, call: Call) -> None:
     write_json(paths.stopped, {"exit_code": 130, "message": "interrupted"})
-    with pytest.raises(SystemExit) as end:
-        main(["monitor", str(paths.root)])
-    assert end.value.code == 130
-    assert capsys.readouterr().err == "sparkgpu: the run stopped: interrupted\n"
-    with pytest.raises(SystemExit) as end:
-        main(["monitor", str(paths.root / "none")])
-    assert end.value.code == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    code, _, err = call("monitor", paths.root)
+    assert (code, err) == (130, "sparkgpu: the run stopped: interrupted\n")
+    code, _, err = call("monitor", paths.root / "none")
+    assert code == 2 and "there is no such folder" in err

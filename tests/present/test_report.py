@@ -101,6 +101,7 @@ def test_text_from_the_users_data_is_harmless(run_directory: MakeRun) -> None:
     assert r"| a\|b\[c\] \_d\_ | one value in every row |" in markdown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_branch_that_failed_leaves_the_other_and_its_reason(
     run_directory: MakeRun, only_sections: OnlySections
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_branch_that_failed_leaves_the_other_and_its_reason(
 
 
 @pytest.mark.parametrize("models", [(), ("trees",)])
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_with_few_finished_trials_or_none_has_a_whole_report(
     run_directory: MakeRun, models: tuple[str, ...]
 ) -> None:
@@ -132,6 +134,7 @@ def test_a_run_with_few_finished_trials_or_none_has_a_whole_report(
     assert len(counts) >= 4 and all(len(cells) == 1 for cells in counts)  # as many cells in every row
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_data_and_the_devices_are_described(run_directory: MakeRun, only_sections: OnlySections) -> None:
     only_sections("data", "training", "machine")
     page = page_of(run_directory(rows=4000, repeats=1))
@@ -143,6 +146,7 @@ def test_the_data_and_the_devices_are_described(run_directory: MakeRun, only_sec
     assert page.row("trees-s7")[1:3] == ["h2o-xgboost", "0, cpu"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_folds_show_in_the_table_of_trials(run_directory: MakeRun, only_sections: OnlySections) -> None:
     only_sections("result", "training")
     page = page_of(run_directory(folds=2))
@@ -162,6 +166,7 @@ def test_metrics_csv_has_a_row_per_model_and_per_trial(plain_run: RunPaths) -> N
     assert len(rows) == (3 + 4) * 2 * 6
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_column_of_weights_is_named(
     run_directory: MakeRun, plain_page: Page, only_sections: OnlySections
 ) -> None:
@@ -189,6 +194,7 @@ def test_models_of_any_name_are_shown_and_drawn(run_directory: MakeRun, only_sec
     assert (paths.report / "roc_curves.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_null_values_show_as_dashes(run_directory: MakeRun, only_sections: OnlySections) -> None:
     only_sections("result", "machine")
     paths = run_directory(repeats=1)
@@ -204,6 +210,7 @@ def test_null_values_show_as_dashes(run_directory: MakeRun, only_sections: OnlyS
     assert not (paths.report / "timings.png").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_predictions_that_are_gone_and_blanks_in_a_learning_curve_cost_their_part_alone(
     run_directory: MakeRun, only_sections: OnlySections
 ) -> None:
@@ -242,6 +249,7 @@ def test_each_model_has_a_card_with_its_metrics_and_how_to_load_it(plain_run: Ru
         assert "| expected calibration error |" in text and "{" not in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_verdict_on_many_models_names_the_best_single_one_and_the_blend(
     run_directory: MakeRun, only_sections: OnlySections
 ) -> None:
@@ -260,6 +268,7 @@ def test_the_verdict_on_many_models_names_the_best_single_one_and_the_blend(
     assert "; the blend, level with" in page_of(paths).text or "; the blend leads with" in page_of(paths).text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_of_a_large_table_evenly_spaced_rows_are_drawn_and_the_page_says_so(
     run_directory: MakeRun, monkeypatch: pytest.MonkeyPatch, only_sections: OnlySections
 ) -> None:

@@ -113,6 +113,7 @@ def one_of_each_kind(files: list[Path]) -> list[Path]:
     return list(kinds.values())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_is_made_whatever_file_is_cut(run_directory: MakeRun) -> None:
     paths = run_directory(rows=80, repeats=1)
     write_text(paths.config, "seed = 7\n")
@@ -124,6 +125,7 @@ def test_a_page_is_made_whatever_file_is_cut(run_directory: MakeRun) -> None:
             (paths.root / file).write_bytes(whole)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_is_made_of_every_beginning_of_a_run(run_directory: MakeRun) -> None:
     paths = run_directory(rows=80, repeats=1)
     write_text(paths.config, "seed = 7\n")

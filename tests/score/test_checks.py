@@ -219,6 +219,6 @@ def test_the_shared_clean_tables_raise_one_alarm_at_most(
     table: MakeTable, real_table: object, name: str, target: str
 ) -> None:
     frame = pd.read_parquet(real_table.path(name)).select_dtypes(exclude=["datetime", "datetimetz"])
-    frame = frame[:: -(-len(frame) // 30_000)]
+    frame = frame[:: -(-len(frame) // 10_000)]
     paths = table(frame, target, drop_constants=True)  # as the preparation does
     assert len(failed(paths)) <= 1

@@ -31,10 +31,11 @@ def best_by_hand(label_N, probability_NC, value) -> float:
 
 
 def test_f1_and_costs_are_as_good_as_the_best_threshold_of_all():
-    label_N, probability_NC = drawn(400)
+    label_N, probability_NC = drawn(100)
     rule = rule_of("f1", {}, CLASSES)
     decided_N = decided(rule, chosen_threshold(rule, label_N, probability_NC), probability_NC)
     assert f1_score(label_N, decided_N) == pytest.approx(best_by_hand(label_N, probability_NC, f1_score))
+    label_N, probability_NC = drawn(400)
     rule = rule_of(None, COSTS, CLASSES)
     threshold = chosen_threshold(rule, label_N, probability_NC)
     decided_N = decided(rule, threshold, probability_NC)
@@ -45,7 +46,7 @@ def test_f1_and_costs_are_as_good_as_the_best_threshold_of_all():
 
 @pytest.mark.parametrize("least", [0.5, 0.8, 1.0])
 def test_a_recall_is_reached_with_the_highest_precision(least):
-    label_N, probability_NC = drawn(400)
+    label_N, probability_NC = drawn(100)
     rule = rule_of(f"recall >= {least}", {}, CLASSES)
     decided_N = decided(rule, chosen_threshold(rule, label_N, probability_NC), probability_NC)
     assert recall_score(label_N, decided_N) >= least
