@@ -92,7 +92,7 @@ def append_sample(path: Path, sample: Sample) -> None:
     writer = csv.writer(text, lineterminator="\n")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Opened again for each sample: a moved folder is no error, and a reader on another machine sees it.
-    with path.open("a+", encoding="ascii") as file:
+    with path.open("a+", encoding="utf-8") as file:
         file.seek(0)
         heading = file.readline()
         if not heading:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sparkgpu.core.rundir.files import Part, Record
+from sparkgpu.core.rundir.files import Part
 
 Standing = Literal["chosen", "possible", "not here"]
 
 
-class OptionRecord(Record):
+class OptionRecord(Part):
     """One way to carry out the run: whether it suits, and why.
 
     `wall_s`, `efficiency` (of one network over `devices`, or of networks side by side) and `price` are None
@@ -28,7 +28,7 @@ class OptionRecord(Record):
     price: float | None = None
 
 
-class AdviceRecord(Record):
+class AdviceRecord(Part):
     """What is predicted of one run, before it begins; times in seconds, memory in bytes.
 
     The table is ready after `ready_s`, the trees after `trees_s` and the networks after `neural_s` (None: the
@@ -81,7 +81,7 @@ class BenchRow(Part):
         return self.speed_up / self.devices
 
 
-class BenchRecord(Record):
+class BenchRecord(Part):
     """A bench, or what there is of one that was stopped: the others are compared with the first row.
 
     `notes` must be said with the table.
