@@ -26,6 +26,7 @@ from sparkgpu.predict.output import PredictionFile, check_output
 from sparkgpu.predict.readers import reader_of, refusing_unreadable
 from sparkgpu.prepare.column_values import as_float64, numbers
 from sparkgpu.prepare.encoding import labels
+from sparkgpu.prepare.spelling import spelled
 from sparkgpu.score import compare, metrics
 
 _MOST_SCORED = 5_000_000  # values in memory: 40 MB
@@ -79,7 +80,11 @@ class _Scored:
         self.labels.append(label_N[has_N])
         self.kept += self.values[-1].size
         if self.weight is not None:
-            self.weights.append(as_float64(numbers(batch.column(self.weight)))[has_N])
+            self.weights.append(
+                as_float64(numbers(spelled(batch.column(self.weight), "double", self.model.schema.dialect)))[
+                    has_N
+                ]
+            )
 
     def notes(self) -> list[str]:
         """What the metrics leave out."""
@@ -121,7 +126,7 @@ def predict_source(
     lacks a column that the model needs.
     """
     check_output(out)
-    found = find_source(source)
+    found = find_source(source, model.schema.dialect)
     read = reader_of(found, "Use spark-submit jobs/predict.py, or model.transform(frame) of sparkgpu.load.")
     schema, encoder = model.schema, model.encoder()
     own = [schema.target, *([schema.weight] if schema.weight else [])]

@@ -46,8 +46,10 @@ def main(arguments: Sequence[str]) -> None:
 def _predict_table(session: SparkSession, options: argparse.Namespace) -> None:
     from pyspark.errors import AnalysisException
 
-    found = find_source(options.source)
-    predicted = load(options.run_dir, options.model).transform(open_table(session, found))
+    find_source(options.source)  # before the seconds of loading
+    model = load(options.run_dir, options.model)
+    found = find_source(options.source, model.schema.dialect)
+    predicted = model.transform(open_table(session, found))
     try:
         with refusing_unreadable(found):
             # Only CSV knows a header.

@@ -9,6 +9,7 @@ from sparkgpu.core.config.keys import DataConfig, RunConfig, SplitConfig
 from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.core.table.source import TEXT_FORMATS
 from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.columns import TIME_TYPES, is_number, refuse_reserved
@@ -25,10 +26,22 @@ _FITTING: Mapping[Role, tuple[str, ...]] = {
 """The families of columns that can be read in each role."""
 
 _UNREAD = (
-    (r"[+-]?[0-9.]*[0-9],[0-9]+", "numbers; write them with a decimal point and no other separator"),
-    (r"[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{4}( .*)?", "timestamps; write them as 2024-12-31"),
+    (
+        r"[+-]?[0-9.]*[0-9],[0-9]+",
+        "numbers",
+        ("csv",),
+        'set data.decimal = ","',
+        "write them with a decimal point and no other separator",
+    ),
+    (
+        r"[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{4}( .*)?",
+        "timestamps",
+        TEXT_FORMATS,
+        'set data.date_format, such as "%d.%m.%Y"',
+        "write them as 2024-12-31",
+    ),
 )
-"""Forms in which people write numbers and dates, and as what their texts are not read."""
+"""How people write numbers and dates; in some formats of tables a key reads them, in others nothing does."""
 
 
 def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> str:
@@ -128,6 +141,7 @@ def notes_on(
     levels: Mapping[str, Levels],
     absent: Mapping[str, int],
     num_files: int,
+    source_format: str | None,
 ) -> tuple[str, ...]:
     """The notes for the user, one sentence each: what counts as missing, what texts are read as, and more."""
     notes = []
@@ -144,7 +158,7 @@ def notes_on(
             are = "is text that holds" if len(names) == 1 else "are texts that hold"
             read = "is read" if len(names) == 1 else "are read"
             notes.append(f"{listed(map(repr, names))} {are} {held} and {read} as such")
-    notes += [*_unread_notes(levels), *_absent_notes(absent, num_files)]
+    notes += [*_unread_notes(levels, source_format), *_absent_notes(absent, num_files)]
     pairs = zip(target.classes, target.class_rows, strict=True)
     if few := [name for name, rows in pairs if rows == 2]:
         have = "class {} has only two rows" if len(few) == 1 else "classes {} have only two rows each"
@@ -160,14 +174,15 @@ def notes_on(
     return tuple(notes)
 
 
-def _unread_notes(levels: Mapping[str, Levels]) -> list[str]:
+def _unread_notes(levels: Mapping[str, Levels], source_format: str | None) -> list[str]:
     """The notes on text columns that plainly hold numbers or dates, by the levels of the training rows."""
     notes = []
     for column, found in levels.items():
         texts = [text for text in found.levels if text not in MISSING_TEXTS]
         notes += [
-            f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}"
-            for form, what in _UNREAD
+            f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}; "
+            f"{by_key if source_format in formats else otherwise}"
+            for form, what, formats, by_key, otherwise in _UNREAD
             if texts and all(re.fullmatch(form, text) for text in texts)
         ]
     return notes

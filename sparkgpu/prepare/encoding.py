@@ -42,6 +42,7 @@ from sparkgpu.prepare.column_values import (
 )
 from sparkgpu.prepare.level_means import LevelMeans
 from sparkgpu.prepare.roles import FLOAT32_MAX
+from sparkgpu.prepare.spelling import spelled
 
 
 @dataclass(kw_only=True)
@@ -84,14 +85,16 @@ class Encoder:
             )
         self._schema = schema
         self._means = means
-        self._columns = tuple(dict.fromkeys(feature.source for feature in schema.features))
+        self._columns = {
+            feature.source: feature.type or "" for feature in schema.features if feature.means_of is None
+        }
         self._levels = {feature.name: _Levels(feature) for feature in schema.categorical}
         self.findings = Findings()
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The user's columns that the features come from."""
-        return self._columns
+        return tuple(self._columns)
 
     def check(self, names: Sequence[str], where: str) -> None:
         """Raise `DataError` if a column is absent, or there twice."""
@@ -121,7 +124,10 @@ class Encoder:
         size = batch.num_rows
         numeric_NF = np.empty((size, len(self._schema.numeric)), dtype=np.float32)
         codes_NK = np.empty((size, len(self._schema.categorical)), dtype=np.int32)
-        column_of = {name: _plain(batch.column(name)) for name in self._columns}
+        column_of = {
+            name: spelled(_plain(batch.column(name)), kind, self._schema.dialect)
+            for name, kind in self._columns.items()
+        }
         self.findings.values.update({name: size - column.null_count for name, column in column_of.items()})
         timestamp_of: dict[str, pa.Array] = {}
         for place, feature in enumerate(self._schema.numeric):
@@ -172,7 +178,8 @@ def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[A
     Raises `DataError` if the column has a type that cannot be read.
     """
     try:
-        return labels_of(_plain(column), schema.classes, schema.target_type or "string")
+        kind = schema.target_type or "string"
+        return labels_of(spelled(_plain(column), kind, schema.dialect), schema.classes, kind)
     except UnfitError as error:
         raise DataError(
             f"the target {schema.target!r} is of type {error}, which cannot be read. Leave it out."

@@ -125,10 +125,12 @@ def find_out(
         levels=levels,
         absent=rows.absent,
         num_files=rows.num_files,
+        source_format=source.format,
     )
     held_out = (f"the {split} rows are those of {table.name}" for split, table in source.held_out.items())
     schema = TableSchema(
         source=name,
+        dialect=source.dialect,
         target=target.column,
         target_type=target.type,
         task=target.task,

@@ -26,13 +26,13 @@ _HEADER = "__sparkgpu_header"
 
 
 class RowBlock(NamedTuple):
-    """A part of a file: where it starts, its rows, Spark's number of the first, and a text of it."""
+    """A part of a file: where it starts, its rows, Spark's number of the first, and that line."""
 
     file: str
     start: int
     rows: int
     first: int
-    text: str
+    line: bytes
 
 
 def numbered_by_footers(table: DataFrame, files: Sequence[Path] = ()) -> DataFrame:
@@ -75,8 +75,8 @@ def blocks_of(table: DataFrame, *, first_of: str | None = None) -> list[RowBlock
     """The blocks of a table that is `placed`, in order, with the first value of the column `first_of`."""
     from pyspark.sql import functions as F
 
-    text = F.min_by(first_of, ROW_ID) if first_of is not None else F.lit("")
-    found = table.groupBy(_FILE, _START).agg(F.count(F.lit(1)), F.min(ROW_ID), text).collect()
+    line = F.min_by(first_of, ROW_ID) if first_of is not None else F.lit(b"")
+    found = table.groupBy(_FILE, _START).agg(F.count(F.lit(1)), F.min(ROW_ID), line).collect()
     return sorted(
         (RowBlock(*row) for row in found), key=lambda block: (Path(unquote(block.file)), block.start)
     )

@@ -31,7 +31,17 @@ from sparkgpu.prepare.file_columns import file_columns
 from sparkgpu.prepare.held_out import check_held_out, other_type
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
 from sparkgpu.prepare.spark_rows import literal, with_timestamps
-from sparkgpu.prepare.text import JsonParser, LineError, Parser, Types, csv_parser, no_rows, settled, unified
+from sparkgpu.prepare.text import (
+    LineError,
+    Parser,
+    Types,
+    as_utf8,
+    csv_parser,
+    json_parser,
+    no_rows,
+    settled,
+    unified,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -179,9 +189,10 @@ def open_csv(session: SparkSession, source: Source, as_texts: bool = False) -> D
     """The columns with the types that all rows show, or as texts."""
     lines = _lines(session, source)
     blocks = blocks_of(lines, first_of=_LINE)
-    header_of = {block.file: block.text for block in reversed(blocks)}
-    headers = ((Path(unquote(file)).name, header_of[file]) for file in reversed(header_of))
-    parser = csv_parser(source.name, headers)
+    header_of = {block.file: block.line for block in reversed(blocks)}
+    names = {file: Path(unquote(file)).name for file in reversed(header_of)}
+    headers = ((name, _header(name, header_of[file], source)) for file, name in names.items())
+    parser = csv_parser(source.name, headers, source.dialect)
     types = dict.fromkeys(parser.names, pa.string()) if as_texts else None
     return _parsed(shifted(lines, blocks, with_header=True), parser, source, types)
 
@@ -189,7 +200,7 @@ def open_csv(session: SparkSession, source: Source, as_texts: bool = False) -> D
 def open_json(session: SparkSession, source: Source) -> DataFrame:
     """The columns with the types that all rows show."""
     lines = _lines(session, source)
-    return _parsed(shifted(lines, blocks_of(lines)), JsonParser(), source)
+    return _parsed(shifted(lines, blocks_of(lines)), json_parser(source.dialect), source)
 
 
 def _reader(session: SparkSession, source: Source) -> DataFrameReader:
@@ -201,9 +212,24 @@ def _reader(session: SparkSession, source: Source) -> DataFrameReader:
 
 
 def _lines(session: SparkSession, source: Source) -> DataFrame:
-    """The lines that are not empty, with the columns that folders name."""
+    """The lines that are not empty, as their bytes, with the columns that folders name."""
+    from pyspark.sql import functions as F
+
+    encoding = source.dialect.encoding
+    if encoding is not None and not "\n\n".encode(encoding).endswith(b"\n\n"):
+        raise DataError(
+            f"{source.name}: Spark cannot divide text in {encoding} into lines. Save the files as UTF-8."
+        )
     lines = _reader(session, source).option("lineSep", "\n").text(literal(source.location))
-    return placed(lines.where(f"{_LINE} NOT IN ('', '\\r')"))
+    filled = placed(lines.where(f"{_LINE} NOT IN ('', '\\r')"))
+    return filled.withColumn(_LINE, F.col(_LINE).cast("binary"))
+
+
+def _header(file: str, line: bytes, source: Source) -> str:
+    try:
+        return as_utf8(line, source.dialect.encoding).decode()
+    except LineError as error:
+        raise DataError(f"{source.name}: the header of {file} {error.fault}") from None
 
 
 def _parsed(numbered: DataFrame, parser: Parser, source: Source, types: Types | None = None) -> DataFrame:
@@ -213,7 +239,7 @@ def _parsed(numbered: DataFrame, parser: Parser, source: Source, types: Types | 
 
     if types is None:
         found = numbered.select(_LINE, ROW_ID).mapInArrow(
-            partial(_found_types, parser, source.name), "first long, schema binary"
+            partial(_found_types, parser, source), "first long, schema binary"
         )
         parts = sorted((row.first, bytes(row.schema)) for row in found.collect())
         if not parts:
@@ -222,12 +248,12 @@ def _parsed(numbered: DataFrame, parser: Parser, source: Source, types: Types | 
         types = settled(unified(*({field.name: field.type for field in schema} for schema in schemas)))
     fields = [StructField(name, from_arrow_type(kind)) for name, kind in types.items()]
     others = [field for field in numbered.schema if field.name != _LINE]
-    return numbered.mapInArrow(
-        partial(_typed_rows, parser, source.name, types), StructType([*fields, *others])
-    )
+    return numbered.mapInArrow(partial(_typed_rows, parser, source, types), StructType([*fields, *others]))
 
 
-def _found_types(parser: Parser, name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _found_types(
+    parser: Parser, source: Source, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The first row id and the types of consecutive lines: a task may read files in any order."""
     for batch in batches:
         row_id_N = as_numpy(batch.column(ROW_ID))
@@ -235,19 +261,19 @@ def _found_types(parser: Parser, name: str, batches: Iterator[pa.RecordBatch]) -
         for begin, end in pairwise([0, *jumps, batch.num_rows]):
             lines = batch.slice(begin, end - begin)
             if lines.num_rows:
-                with _refusing_lines(name, lines):
-                    types = parser.infer(_block(lines))
+                with _refusing_lines(source.name, lines):
+                    types = parser.infer(_block(lines, source))
                 schema = pa.schema(list(types.items())).serialize().to_pybytes()
                 yield pa.RecordBatch.from_pydict({"first": row_id_N[begin : begin + 1], "schema": [schema]})
 
 
 def _typed_rows(
-    parser: Parser, name: str, types: Types, batches: Iterator[pa.RecordBatch]
+    parser: Parser, source: Source, types: Types, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows:
-            with _refusing_lines(name, batch):
-                table = parser.read(_block(batch), types)
+            with _refusing_lines(source.name, batch):
+                table = parser.read(_block(batch, source), types)
             others = [own for own in batch.schema.names if own != _LINE]
             yield pa.RecordBatch.from_arrays(
                 [column.combine_chunks() for column in table.columns] + [batch.column(own) for own in others],
@@ -255,10 +281,10 @@ def _typed_rows(
             )
 
 
-def _block(batch: pa.RecordBatch) -> bytes:
-    lines = batch.column(_LINE).cast(pa.binary())
+def _block(batch: pa.RecordBatch, source: Source) -> bytes:
+    lines = batch.column(_LINE)
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    return bytes(pc.binary_join(whole, b"\n")[0].as_py())
+    return as_utf8(bytes(pc.binary_join(whole, b"\n")[0].as_py()), source.dialect.encoding)
 
 
 @contextmanager

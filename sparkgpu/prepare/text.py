@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -21,8 +21,11 @@ import pyarrow.csv
 import pyarrow.json
 
 from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_values import MISSING_TEXTS
+from sparkgpu.prepare.columns import spark_type
+from sparkgpu.prepare.spelling import spelled
 
 Types = Mapping[str, pa.DataType]
 """Columns in order: integers, floats, booleans, dates, timestamps, text; null if no value was seen yet."""
@@ -42,6 +45,9 @@ _UNSURE = (pa.date32(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 """Here pyarrow takes texts that no wider type accepts: dates between blanks, nanoseconds."""
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _DELIMITERS = ",;\t|"
+
+
+NOT_UTF8 = "is not UTF-8 text. Save the file as UTF-8, or name its encoding in data.encoding."
 
 
 class LineError(Exception):
@@ -78,6 +84,7 @@ class CsvParser:
 
     delimiter: str
     names: tuple[str, ...]
+    dialect: Dialect = field(default_factory=Dialect)
 
     def infer(self, block: bytes) -> dict[str, pa.DataType]:
         """The types of the columns, from the rows of the block alone."""
@@ -92,11 +99,14 @@ class CsvParser:
                 tried = (_TIMESTAMP, _ZONED) if own == pa.string() else (own,)
                 fitting = (kind for kind in tried if self._fits(block, column.name, kind))
                 types[column.name] = next(fitting, pa.string())
+        if _own_types(self.dialect):
+            texts = self._table(block, dict.fromkeys(self.names, pa.string()), self.names)
+            types |= {name: _own_type(texts[name], kind, self.dialect) for name, kind in types.items()}
         return types
 
     def read(self, block: bytes, types: Types) -> pa.Table:
         """Some of the columns, in types that all their texts have."""
-        return self._table(block, types, types)
+        return _typed(self._table(block, _as_stored(types, self.dialect), types), types, self.dialect)
 
     def _fits(self, block: bytes, name: str, kind: pa.DataType) -> bool:
         """Whether a column has this type, by a stricter reading of dates and of integers than pyarrow's."""
@@ -110,7 +120,7 @@ class CsvParser:
 
     def _table(self, block: bytes, types: Types, names: Iterable[str]) -> pa.Table:
         """Raises `LineError`, and `pyarrow.ArrowInvalid` if a value is not of its type."""
-        _check_utf8(block)
+        as_utf8(block, None)
         ragged: list[pyarrow.csv.InvalidRow] = []
 
         def refuse(row: pyarrow.csv.InvalidRow) -> str:
@@ -131,6 +141,7 @@ class CsvParser:
                     strings_can_be_null=True,
                     true_values=_TRUE,
                     false_values=_FALSE,
+                    decimal_point=self.dialect.decimal_point,
                 ),
             )
         except pa.ArrowInvalid:
@@ -151,8 +162,10 @@ class CsvParser:
 class JsonParser:
     """One object in each line; a column of lists, objects or mixed values becomes JSON text."""
 
+    dialect: Dialect = field(default_factory=Dialect)
+
     def infer(self, block: bytes) -> dict[str, pa.DataType]:
-        """As of `CsvParser`. Texts stay texts, also those of dates."""
+        """As of `CsvParser`. Texts stay texts, also those of dates that are not in the table's own format."""
         try:
             types = {column.name: column.type for column in self._table(block, {}).schema}
         except pa.ArrowInvalid:
@@ -160,10 +173,18 @@ class JsonParser:
             names = dict.fromkeys(name for row in rows for name in row)
             types = {name: _type_of([row.get(name) for row in rows]) for name in names}
         plain = (pa.null(), pa.int64(), pa.float64(), pa.bool_())
-        return {name: kind if kind in plain else pa.string() for name, kind in types.items()}
+        types = {name: kind if kind in plain else pa.string() for name, kind in types.items()}
+        if _own_types(self.dialect):
+            texts = {name: kind for name, kind in types.items() if kind == pa.string()}
+            table = self._read(block, texts)
+            types |= {name: _own_type(table[name], kind, self.dialect) for name, kind in texts.items()}
+        return types
 
     def read(self, block: bytes, types: Types) -> pa.Table:
         """As of `CsvParser`; a column that the block lacks is null."""
+        return _typed(self._read(block, _as_stored(types, self.dialect)), types, self.dialect)
+
+    def _read(self, block: bytes, types: Types) -> pa.Table:
         try:
             return self._table(block, types)
         except pa.ArrowInvalid:
@@ -175,7 +196,7 @@ class JsonParser:
     @staticmethod
     def _table(block: bytes, types: Types) -> pa.Table:
         """Raises `pyarrow.ArrowInvalid` if pyarrow finds other types, or may find other rows."""
-        _check_utf8(block)
+        as_utf8(block, None)
         block = block.rstrip(b"\r\n")
         lines = block.count(b"\n") + 1
         ends = block.count(b"}\n{") + block.count(b"}\r\n{")
@@ -194,7 +215,12 @@ class JsonParser:
 Parser = CsvParser | JsonParser
 
 
-def csv_parser(name: str, headers: Iterable[tuple[str, str]]) -> CsvParser:
+def json_parser(dialect: Dialect) -> JsonParser:
+    """The parser for JSON lines, where numbers have a decimal point and dates are texts."""
+    return JsonParser(dialect=Dialect(date_format=dialect.date_format))
+
+
+def csv_parser(name: str, headers: Iterable[tuple[str, str]], dialect: Dialect) -> CsvParser:
     """The parser for files with these headers, each with its file's name.
 
     Raises `DataError` for duplicate column names and for files with different headers.
@@ -204,11 +230,13 @@ def csv_parser(name: str, headers: Iterable[tuple[str, str]]) -> CsvParser:
     for file, text in headers:
         line = text.removeprefix("\ufeff").rstrip("\r\n")
         outside = re.sub(r'"[^"]*"', "", line)
-        delimiter = max(_DELIMITERS, key=outside.count)  # a comma, if there is none
+        delimiter = dialect.separator or max(_DELIMITERS, key=outside.count)  # a comma, if there is none
         names = next(csv.reader([line], delimiter=delimiter), [])
         # A column without a name is called by its place.
         found = CsvParser(
-            delimiter=delimiter, names=tuple(own or f"_c{place}" for place, own in enumerate(names))
+            delimiter=delimiter,
+            names=tuple(own or f"_c{place}" for place, own in enumerate(names)),
+            dialect=dialect,
         )
         if first is None:
             first, first_file = found, file
@@ -227,8 +255,54 @@ def csv_parser(name: str, headers: Iterable[tuple[str, str]]) -> CsvParser:
     return first
 
 
+def as_utf8(lines: bytes, encoding: str | None) -> bytes:
+    """Lines in UTF-8. Raises `LineError` if they are not in this encoding (None: UTF-8)."""
+    try:
+        text = lines.decode(encoding or "utf-8")
+    except UnicodeDecodeError as error:
+        fault = f"is not {encoding} text. Name its own in data.encoding." if encoding else NOT_UTF8
+        raise LineError(lines.count(b"\n", 0, error.start), fault) from None
+    return lines if encoding is None else text.encode()
+
+
 def no_rows(name: str) -> DataError:
     return DataError(f"{name}: the table has no rows. Give a table with rows.")
+
+
+def _own_types(dialect: Dialect) -> tuple[pa.DataType, ...]:
+    """The types whose texts the table spells in its own way."""
+    numbers = (pa.float64(),) if dialect.decimal == "," else ()
+    return numbers + ((pa.date32(), _TIMESTAMP) if dialect.date_format is not None else ())
+
+
+def _own_type(texts: pa.ChunkedArray, kind: pa.DataType, dialect: Dialect) -> pa.DataType:
+    """The type of a column in its own spelling; `kind` if that is not used."""
+    values = texts.drop_null()
+    for own in _own_types(dialect) if len(values) else ():
+        usual = spelled(values, spark_type(own), dialect)
+        if (own == pa.float64() and kind != pa.string()) or (own != pa.float64() and usual.equals(values)):
+            continue
+        try:
+            usual.cast(own)
+        except pa.ArrowInvalid:
+            continue
+        return own
+    return kind
+
+
+def _as_stored(types: Types, dialect: Dialect) -> dict[str, pa.DataType]:
+    own = _own_types(dialect)
+    return {name: pa.string() if kind in own else kind for name, kind in types.items()}
+
+
+def _typed(table: pa.Table, types: Types, dialect: Dialect) -> pa.Table:
+    """The table that was read `_as_stored`, with its types."""
+    own = _own_types(dialect)
+    for place, (name, kind) in enumerate(types.items() if own else ()):
+        if kind in own:
+            values = spelled(table[name], spark_type(kind), dialect).cast(kind)
+            table = table.set_column(place, pa.field(name, kind), values)
+    return table
 
 
 def _filled(block: bytes) -> Iterator[int]:
@@ -244,15 +318,6 @@ def _has_hexadecimal(block: bytes) -> bool:
 def _begins_with_date(texts: pa.ChunkedArray) -> bool:
     first = "".join(texts.drop_null()[:1].to_pylist())
     return re.match(r"\d{4}-\d\d-\d\d", first) is not None
-
-
-def _check_utf8(block: bytes) -> None:
-    try:
-        block.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise LineError(
-            block.count(b"\n", 0, error.start), "is not UTF-8 text. Save the file as UTF-8."
-        ) from None
 
 
 def _check_lines(block: bytes, rows: int) -> None:

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+import pyarrow as pa
+
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.host.processor import usable_cores
 from sparkgpu.core.table.source import Source
 from sparkgpu.prepare.file_columns import files_of
-from sparkgpu.prepare.text import CsvParser, JsonParser, LineError, Parser, csv_parser
+from sparkgpu.prepare.text import NOT_UTF8, CsvParser, LineError, Parser, csv_parser, json_parser
 
 BLOCK_BYTES = 1 << 23
 _HEADER_BYTES = 1 << 22
@@ -47,9 +49,9 @@ class TextFiles:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._files = [file for file in files_of(source) if file.stat().st_size]
-        self.parser: Parser = JsonParser()
+        self.parser: Parser = json_parser(source.dialect)
         if source.format == "csv":
-            self.parser = csv_parser(source.name, self._headers())
+            self.parser = csv_parser(source.name, self._headers(), source.dialect)
 
     def parsed(self, parse: Callable[[bytes], Result]) -> Iterator[Result]:
         """The results of `parse` for all blocks, in order, by threads that are a few blocks ahead."""
@@ -76,7 +78,7 @@ class TextFiles:
                 try:
                     yield file.name, lines[begin:end].decode("utf-8")
                 except UnicodeDecodeError:
-                    raise self._refusal(file, 1, "is not UTF-8 text. Save the file as UTF-8.") from None
+                    raise self._refusal(file, 1, NOT_UTF8) from None
 
     def _blocks(self) -> Iterator[Block]:
         for file in self._files:
@@ -116,12 +118,21 @@ class TextFiles:
 
     @contextmanager
     def _opened(self, file: Path) -> Iterator[IO[bytes]]:
+        encoding = self._source.dialect.encoding
         try:
             with _OPENERS.get(file.suffix.lower(), open)(file, "rb") as opened:
+                if encoding is not None:
+                    yield pa.transcoding_input_stream(pa.PythonFile(opened, mode="r"), encoding, "utf-8")
+                    return
                 mark = opened.read(len(_BYTE_ORDER_MARK))
                 if mark != _BYTE_ORDER_MARK:
                     opened.seek(0)
                 yield opened
+        except UnicodeError as error:
+            raise DataError(
+                f"{self._source.name}: {file.name} is not {encoding} text ({error}). Name its own in "
+                "data.encoding."
+            ) from None
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(
                 f"{self._source.name}: {file.name} cannot be read ({error}). Check the file, or write it "

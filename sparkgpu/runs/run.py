@@ -32,6 +32,7 @@ from sparkgpu.core.rundir.paths import RunPaths, has_table
 from sparkgpu.core.rundir.results import Results, write_results
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.demo_table import resolve_demo
+from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.lanes.cluster.cluster_crew import ClusterCrew, cluster_crew
@@ -252,9 +253,10 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
     if has_table:  # its source is not read again, and may be gone by now
         return config, Source(name=title or asked, location=asked, format="parquet")
     check_splits_of(config)
-    found = find_source(asked)
+    dialect = Dialect.of(config.data)
+    found = find_source(asked, dialect)
     held_out = {
-        split: find_source(name)
+        split: find_source(name, dialect)
         for split, name in (("valid", config.data.valid), ("test", config.data.test))
         if name is not None
     }

@@ -19,6 +19,7 @@ from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.prepare.columns import ROW_ID
@@ -101,9 +102,10 @@ def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
             pq.write_table(table, data)
         paths = RunPaths(root=tmp_path / f"run-{number} ü%20")
         config = config_io.load(options={"data.source": str(data), "data.target": target, **(options or {})})
+        dialect = Dialect.of(config.data)
         own = {split: getattr(config.data, split) for split in ("valid", "test")}
-        held_out = {split: find_source(name) for split, name in own.items() if name is not None}
-        source = find_source(str(data)).model_copy(update=held_out)
+        held_out = {split: find_source(name, dialect) for split, name in own.items() if name is not None}
+        source = find_source(str(data), dialect).model_copy(update=held_out)
         (scratch := tmp_path / f"scratch-{number}").mkdir()
         events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
         run = {"paths": paths, "events": events}

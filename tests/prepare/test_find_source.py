@@ -19,6 +19,9 @@ def file(tmp_path):
     return make
 
 
+NOT_UTF8 = "is not UTF-8 text. Save the file as UTF-8, or name its encoding in data.encoding."
+
+
 @pytest.mark.parametrize(
     ("name", "format"),
     [
@@ -85,7 +88,7 @@ def test_the_header_tells_the_delimiter(file, header, delimiter):
     [
         ({"1.csv": b"\xef\xbb\xbfa,b,a\n1,2,3\n"}, "duplicate column names: a."),
         ({"1.csv": b"a,b\n1,2\n", "2.csv": b"b,a\n1,2\n"}, "the header of 2.csv differs from 1.csv"),
-        ({"1.csv": "naïve,x\n1,1\n".encode("utf-16")}, "line 1 is not UTF-8 text. Save the file as UTF-8."),
+        ({"1.csv": "naïve,x\n1,1\n".encode("utf-16")}, f"line 1 {NOT_UTF8}"),
         ({"1.csv.gz": b"a,b\n1,2\n"}, "cannot be read"),
     ],
 )

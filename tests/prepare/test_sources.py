@@ -187,6 +187,7 @@ def test_damaged_parquet_is_refused(prepare, refused, tmp_path, damage, by):
 
 
 HEADED = "the header has 3. Give each row as many, and write no line break inside a quoted value."
+NOT_UTF8 = "is not UTF-8 text. Save the file as UTF-8, or name its encoding in data.encoding."
 NO_OBJECT = "is not one JSON object. Write one object in each line."
 
 
@@ -199,7 +200,7 @@ CUT_GZIP = gzip.compress(b"x,y\n" + b"".join(b"%d,%d\n" % (i, i * i % 97) for i 
         ("a.csv", b"x,y,z\n1,2,3\n\n4,5\n", f"line 4 has 2 values, {HEADED}"),
         ("a.csv", b"x,y,z\r\n1,2,3\r\n6,7,8,9", f"line 3 has 4 values, {HEADED}"),
         ("a.csv", b'x,y\n0,1\n1,"two\nlines"\n', "line 3 has a line break inside a quoted value"),
-        ("a.csv", b'x,y\n0,1\n1,"caf\xe9"\n', "line 3 is not UTF-8 text. Save the file as UTF-8."),
+        ("a.csv", b'x,y\n0,1\n1,"caf\xe9"\n', f"line 3 {NOT_UTF8}"),
         ("a.csv", b"x,y,x\n1,2,3\n", "duplicate column names: x"),
         ("a.csv", b"x,y\n\n", "the table has no rows"),
         ("a.csv", b"\n\n", "the table has no rows"),

@@ -16,7 +16,18 @@ from pydantic_core import PydanticCustomError
 
 from sparkgpu.core.config.models import OWN, Models, NeuralConfig, TreesConfig, TreesModel, model_name
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
-from sparkgpu.core.config.values import Count, Duration, NotNegative, Preset, Role, Section, Share
+from sparkgpu.core.config.values import (
+    Count,
+    DateFormat,
+    Duration,
+    Encoding,
+    NotNegative,
+    Preset,
+    Role,
+    Section,
+    Separator,
+    Share,
+)
 from sparkgpu.core.errors import ConfigError
 
 
@@ -81,7 +92,8 @@ class DataConfig(Section):
     """``[data]``. `source` None means the built-in demo; `roles` maps columns to roles.
 
     `valid` and `test` are tables with the user's own validation and test rows; all rows of `source` are
-    shared among the other splits then.
+    shared among the other splits then. Text tables may have a `separator`, a `decimal` sign, a `date_format`
+    (of Python's strptime) and an `encoding` (a name that Python knows) of their own.
     A column with more than `max_categories` levels keeps that many, and the rarer ones become one; with
     `target_means`, if most rows lose their level, the mean target of each level is a feature as well.
     """
@@ -89,6 +101,10 @@ class DataConfig(Section):
     source: str | None = None
     valid: str | None = None
     test: str | None = None
+    separator: Separator | None = None
+    decimal: Literal[".", ","] | None = None
+    date_format: DateFormat | None = None
+    encoding: Encoding | None = None
     target: str | None = None
     task: Literal["auto", "binary", "multiclass", "regression"] = "auto"
     ignore: tuple[str, ...] = ()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 Preset = Literal["fast", "balanced", "best"]
 Role = Literal["numeric", "categorical", "boolean", "timestamp", "ignore"]
@@ -40,6 +41,50 @@ def _seconds(value: Any) -> Any:
 
 
 Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0.0)]
+
+
+def _separator(value: str) -> str:
+    if not re.fullmatch(r"[\x01-\x7f]", value) or value in '"\r\n':
+        raise ValueError("give one ASCII character such as ;")
+    return value
+
+
+def _encoding(value: str) -> str:
+    try:
+        "a".encode(value)
+    except (LookupError, UnicodeError):
+        raise ValueError(
+            "no encoding of text has this name in Python; give one such as latin-1 or cp1252"
+        ) from None
+    return value
+
+
+_SOME_DAY = datetime(2024, 12, 31, 13, 45)
+
+
+def _date_format(value: str) -> str:
+    directives = set(re.findall("%(.?)", value))
+    day = _SOME_DAY.strftime(value)
+    if not directives <= set("dmyYbBHIMSp%") or _day_of(day, value) != _SOME_DAY.date():
+        raise ValueError(
+            "give day, month and year as in %d.%m.%Y or %m/%d/%Y %I:%M %p, by %d, %m, %b, %B, %y, %Y, %H, "
+            "%I, %M, %S and %p"
+        )
+    if re.fullmatch("[0-9]+[.,]?[0-9]*", day):
+        raise ValueError("a column of such dates is one of numbers; separate day, month and year")
+    return value
+
+
+def _day_of(text: str, date_format: str) -> date | None:
+    try:
+        return datetime.strptime(text, date_format).date()
+    except ValueError:
+        return None
+
+
+Separator = Annotated[str, AfterValidator(_separator)]
+DateFormat = Annotated[str, AfterValidator(_date_format)]
+Encoding = Annotated[str, AfterValidator(_encoding)]
 
 
 class Section(BaseModel):

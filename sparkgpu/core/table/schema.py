@@ -11,6 +11,7 @@ from typing import Literal
 
 from sparkgpu.core.rundir.files import Record, read_record
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.dialect import Dialect
 
 Task = Literal["binary", "multiclass", "regression"]
 FeatureKind = Literal["numeric", "categorical"]
@@ -81,10 +82,11 @@ class TableSchema(Record):
     `class_weights` in the order of `classes` where classes were balanced. Only the former count rows in
     metrics: balanced classes are a way to train, and no one's rows were more than one row. `target_type` is
     the target's type in Spark's spelling; None in tables of earlier versions. `metric` decides the run, and
-    `decision` which class is predicted, if the user asked for them.
+    `decision` which class is predicted, if the user asked for them. Texts of new rows are read in `dialect`.
     """
 
     source: str
+    dialect: Dialect = Dialect()
     target: str
     target_type: str | None = None
     task: Task

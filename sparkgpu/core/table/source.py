@@ -9,6 +9,7 @@ from pathlib import Path
 from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.rundir.files import Record
+from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.words import listed, nearest
 
@@ -23,12 +24,14 @@ class Source(Record):
     """Where a table lies and how it is stored: found once, by the parent, and handed on as it is.
 
     `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
-    The user's own validation and test rows, if they lie elsewhere, are `valid` and `test`.
+    The user's own validation and test rows, if they lie elsewhere, are `valid` and `test`. Text tables are
+    written in its `dialect`.
     """
 
     name: str
     location: str
     format: str | None
+    dialect: Dialect = Dialect()
     valid: Source | None = None
     test: Source | None = None
 
@@ -73,11 +76,15 @@ class Source(Record):
         return TABLE_PREFIX + self.location if self.is_catalog_table else self.location
 
 
-def find_source(text: str) -> Source:
+def find_source(text: str, dialect: Dialect | None = None) -> Source:
     """Recognise a table from the text of SOURCE and the files there. Needs no Spark.
 
     Raises `DataError` if nothing is there, or nothing readable.
     """
+    return _located(text).model_copy(update={"dialect": dialect or Dialect()})
+
+
+def _located(text: str) -> Source:
     if text.startswith(TABLE_PREFIX):
         name = text.removeprefix(TABLE_PREFIX)
         if not name:

@@ -15,6 +15,7 @@ from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.demo_table import resolve_demo
+from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.core.words import counted, listed, seconds_text
 from sparkgpu.ops.advise.options import Ways
@@ -74,7 +75,7 @@ def source_of(config: RunConfig) -> tuple[Source, RunConfig]:
     """The source that `config` names, and the configuration with the target of the demo if that is it."""
     text = config.data.source
     if text is not None and text != DEMO:
-        return find_source(text), config
+        return find_source(text, Dialect.of(config.data)), config
     return DEMO_SOURCE, with_demo_target(config)
 
 
