@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import sparkgpu
 
 HEAVY = {"torch", "pyspark", "py4j", "h2o", "ai", "pysparkling", "pandas", "sklearn", "scipy", "matplotlib"}
 
@@ -23,6 +27,12 @@ def imported_by(code: str) -> set[str]:
     )
     modules: list[str] = json.loads(found.stderr.splitlines()[-1])
     return {name.partition(".")[0] for name in modules}
+
+
+def test_no_module_of_another_package_is_replaced() -> None:
+    replaced = re.compile(r"(del\s+)?sys\.modules\[.*?\](?(1)|\s*=[^=])")
+    texts = {file: file.read_text(encoding="utf-8") for file in Path(sparkgpu.__file__).parent.rglob("*.py")}
+    assert [file for file, text in texts.items() if replaced.search(text)] == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["run", "--bogus"]])
@@ -45,7 +55,5 @@ def test_the_python_door_and_the_orchestration_need_nothing_heavy() -> None:
 
 
 def test_an_attribute_that_does_not_exist_is_an_attribute_error() -> None:
-    import sparkgpu
-
     with pytest.raises(AttributeError, match="module 'sparkgpu' has no attribute 'rum'"):
         sparkgpu.rum  # noqa: B018

@@ -136,7 +136,7 @@ class DistributedDataParallel(Distributed):
             return super().backward(batch, place, last=last)
 
     def _clip(self, most_norm: float) -> None:
-        Strategy._clip(self, most_norm)  # every rank holds the whole gradient
+        Strategy._clip(self, most_norm)  # noqa: SLF001 -- every rank holds the whole gradient
 
 
 def _local(value: Tensor) -> Tensor:
