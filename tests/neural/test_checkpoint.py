@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
 import subprocess
 import sys
 import time
@@ -14,6 +17,7 @@ import pytest
 import torch
 from planted import parameters
 
+from sparkgpu.core.errors import TrialError
 from sparkgpu.neural.nets.network import InputShape, build_net
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
@@ -119,7 +123,7 @@ def test_the_scale_of_float16_losses_goes_on_where_it_was(tmp_path: Path) -> Non
 def test_a_training_with_a_checkpoint_of_another_version_begins_anew_and_says_so(tmp_path: Path) -> None:
     fresh = Told().train(Checkpoints(tmp_path / "none", minutes=10.0), epochs=2)
     Told().train(Checkpoints(tmp_path, minutes=0.0), epochs=1)
-    (progress,) = tmp_path.rglob("progress.json")
+    progress = max(tmp_path.rglob("progress.json"))
     progress.write_text(progress.read_text().replace('"ended"', '"micro_rows": 16, "ended"'))
     found = Told().train(Checkpoints(tmp_path, minutes=10.0), epochs=2)
     assert [point.valid for point in found.curve] == [point.valid for point in fresh.curve]
@@ -155,3 +159,43 @@ def test_a_short_training_loads_neither_torchs_compiler_nor_its_sharded_tensors(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
+
+
+class Planted:
+    """What a pickle runs when it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("planted",)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path: Path) -> None:
+    Told().train(Checkpoints(tmp_path, minutes=1e-9), epochs=3)
+    newest = max(tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 2
+    (shard,) = newest.glob("*.distcp")
+    shard.write_bytes(shard.read_bytes()[:-100] + bytes(100))
+    found = Told().train(Checkpoints(tmp_path, minutes=10.0), epochs=4)
+    fresh = Told().train(Checkpoints(tmp_path / "none", minutes=10.0), epochs=4)
+    assert [point.valid for point in found.curve] == [point.valid for point in fresh.curve]
+    assert found.notes[0] == "continued from an older checkpoint, since the newest is damaged"
+
+
+@pytest.mark.parametrize("what", ["metadata", "value"])
+def test_a_checkpoint_from_somebody_else_runs_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Told().train(Checkpoints(tmp_path / "c", minutes=1e-9), epochs=1)
+    folder = max((tmp_path / "c").iterdir())
+    if what == "metadata":
+        (folder / ".metadata").write_bytes(pickle.dumps(Planted()))
+    else:  # a setting of the optimizer, which is no tensor
+        from torch.distributed.checkpoint import FileSystemReader, state_dict_saver
+
+        state = {name: Planted() for name in FileSystemReader(folder).read_metadata().state_dict_metadata}
+        state_dict_saver.save(state, checkpoint_id=folder, no_dist=True)
+    progress = json.loads((folder / "progress.json").read_text())
+    (folder / "progress.json").write_text(json.dumps({**progress, "files": {}}))
+    with pytest.raises(TrialError, match="the checkpoint cannot be read"):
+        Told().train(Checkpoints(tmp_path / "c", minutes=10.0), epochs=2)
+    assert not (tmp_path / "planted").exists()

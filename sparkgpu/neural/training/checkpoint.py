@@ -10,6 +10,8 @@ and a training of a few seconds writes no checkpoint.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
 import time
@@ -24,7 +26,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.errors import TrialError
+from sparkgpu.core.rundir.files import UNREADABLE, read_json, write_json
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.state_dict import StateDictOptions
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from sparkgpu.neural.strategies.base import Strategy
 
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
+_KEPT = 2  # checkpoints: a damaged one falls back to the one before
 _EPOCH_S = 10.0  # an epoch writes no checkpoint if the last one is younger
 _ASKED_EVERY = 50  # steps between two checks of the leading rank's clock and the run directory
 
@@ -127,34 +131,55 @@ class Checkpoints:
             found["best_weights"] = bool(progress.best_weights)
             found["precision"] = str(strategy.precision)
             found["scaler"] = strategy.scaler.state_dict() if strategy.scaler is not None else None
+            found["files"] = {file.name: _synced_digest(file) for file in temporary.iterdir()}
             write_json(temporary / "progress.json", found)
+            _sync(temporary / "progress.json")
+            _sync(temporary)
             if (self._folder / name).exists():  # left by a training that was stopped at this point
                 shutil.rmtree(self._folder / name)
             temporary.replace(self._folder / name)
-            for other in self._all():
-                if other.name != name:
-                    shutil.rmtree(other)
+            _sync(self._folder)
+            for other in self._all()[:-_KEPT]:
+                shutil.rmtree(other)
         self._saved_at = time.monotonic()
         self._answered = self._answered or asked
 
     def load(self, strategy: Strategy, optimizer: torch.optim.Optimizer) -> TrainingState | None:
-        """Restore network and optimizer from the last checkpoint; None if there is none.
+        """Restore network and optimizer from the last checkpoint that is whole; None if there is none at all.
 
         One of another version changes nothing, and a new state says so.
         """
-        last = max(self._all(), default=None)
-        if last is None:
+        kept = self._all()
+        if not kept:
             return None
+        last = next(filter(_is_whole, reversed(kept)), None)
+        if last is None:
+            return TrainingState(notes=["begun anew: its checkpoints are damaged"])
         from torch.distributed.checkpoint import state_dict_loader
+        from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
+        from sparkgpu.neural.training.checkpoint_internals import PlainPlanner, PlainReader
+
         found = read_json(last / "progress.json")
-        if found.keys() != {*(field.name for field in fields(TrainingState)), "precision", "scaler"}:
+        if found.keys() != {*(field.name for field in fields(TrainingState)), "precision", "scaler", "files"}:
             return TrainingState(notes=["begun anew: its checkpoint is of another version of sparkgpu"])
+        del found["files"]
+        if last != kept[-1]:
+            found["notes"].append("continued from an older checkpoint, since the newest is damaged")
         best_weights = strategy.snapshot() if found.pop("best_weights") else {}
         state = _state(strategy, optimizer, best_weights)
-        with _quiet():
-            state_dict_loader.load(state, checkpoint_id=last, no_dist=not dist.is_initialized())
+        try:
+            with _quiet():
+                state_dict_loader.load(
+                    state, storage_reader=PlainReader(last), planner=PlainPlanner(),
+                    no_dist=not dist.is_initialized(),
+                )  # fmt: skip
+        except CheckpointException as error:  # no Exception, and it would end the process
+            reason = next(iter(error.failures.values()))[0]
+            raise TrialError(
+                f"{last}: the checkpoint cannot be read ({reason}). Remove that folder: training begins anew."
+            ) from error
         set_model_state_dict(strategy.net, state["model"])
         set_optimizer_state_dict(strategy.net, optimizer, state["optimizer"], options=_flat())
         scaler = found.pop("scaler")
@@ -180,6 +205,34 @@ class Checkpoints:
         if not self._folder.is_dir():
             return []
         return sorted(path for path in self._folder.iterdir() if _NAME.fullmatch(path.name))
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether all files are as they were written."""
+    try:
+        digests = read_json(folder / "progress.json").get("files", {})
+        return all(_digest(folder / name) == digest for name, digest in digests.items())
+    except UNREADABLE:
+        return False
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").hexdigest()
+
+
+def _synced_digest(file: Path) -> str:
+    _sync(file)
+    return _digest(file)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the file, or the entries of the folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
