@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +15,7 @@ from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.columns import TIME_TYPES, is_number, refuse_reserved
 from sparkgpu.prepare.levels import Levels
-from sparkgpu.prepare.roles import ColumnRole, ColumnStatistics, decide_roles
+from sparkgpu.prepare.roles import ID_LIKE, ColumnRole, ColumnStatistics, decide_roles
 from sparkgpu.prepare.target import Target
 
 _FITTING: Mapping[Role, tuple[str, ...]] = {
@@ -137,6 +138,7 @@ def notes_on(
     statistics: Mapping[str, ColumnStatistics],
     target: Target,
     roles: Sequence[ColumnRole],
+    dropped: Sequence[DroppedColumn],
     features: Sequence[Feature],
     levels: Mapping[str, Levels],
     absent: Mapping[str, int],
@@ -158,7 +160,15 @@ def notes_on(
             are = "is text that holds" if len(names) == 1 else "are texts that hold"
             read = "is read" if len(names) == 1 else "are read"
             notes.append(f"{listed(map(repr, names))} {are} {held} and {read} as such")
-    notes += [*_unread_notes(levels, source_format), *_absent_notes(absent, num_files)]
+    unread = _unread_notes(levels, source_format)
+    id_like = [item.column for item in dropped if item.reason.startswith(ID_LIKE)]
+    if ids := [statistics[name] for name in id_like if name not in unread]:
+        role = "numeric" if ids[0].numeric or ids[0].held == "codes" else "categorical"
+        asked = f'data.roles = {{{json.dumps(ids[0].name, ensure_ascii=False)} = "{role}"}}'
+        they_look, one = ("it looks", "it") if len(ids) == 1 else ("they look", "one")
+        names = listed(repr(column.name) for column in ids)
+        notes.append(f"{names}: left out, as {they_look} like ids or free text; {asked} takes {one} in")
+    notes += [*unread.values(), *_absent_notes(absent, num_files)]
     pairs = zip(target.classes, target.class_rows, strict=True)
     if few := [name for name, rows in pairs if rows == 2]:
         have = "class {} has only two rows" if len(few) == 1 else "classes {} have only two rows each"
@@ -174,17 +184,17 @@ def notes_on(
     return tuple(notes)
 
 
-def _unread_notes(levels: Mapping[str, Levels], source_format: str | None) -> list[str]:
-    """The notes on text columns that plainly hold numbers or dates, by the levels of the training rows."""
-    notes = []
+def _unread_notes(levels: Mapping[str, Levels], source_format: str | None) -> dict[str, str]:
+    """The note on each text column that plainly holds numbers or dates, by its levels in training rows."""
+    notes = {}
     for column, found in levels.items():
         texts = [text for text in found.levels if text not in MISSING_TEXTS]
-        notes += [
-            f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}; "
-            f"{by_key if source_format in formats else otherwise}"
-            for form, what, formats, by_key, otherwise in _UNREAD
-            if texts and all(re.fullmatch(form, text) for text in texts)
-        ]
+        for form, what, formats, by_key, otherwise in _UNREAD:
+            if texts and all(re.fullmatch(form, text) for text in texts):
+                notes[column] = (
+                    f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}; "
+                    f"{by_key if source_format in formats else otherwise}"
+                )
     return notes
 
 

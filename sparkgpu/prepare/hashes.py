@@ -40,14 +40,18 @@ def row_hashes(batch: pa.RecordBatch) -> NDArray[np.uint64]:
 
 def _content_hashes(column: pa.Array) -> NDArray[np.uint64]:
     """A hash of each value (N,): that of a number is the same in any type, and NaN counts as null."""
-    kind = column.type
-    if not is_number(spark_type(kind)) or (pa.types.is_integer(kind) and kind != pa.uint64()):
+    if not is_number(spark_type(column.type)):
         return value_hashes(column)
-    number_N = as_float64(numbers(column))
-    is_whole_N = (np.floor(number_N) == number_N) & (np.abs(number_N) < 2.0**63)
-    whole_N = hash_array(np.where(is_whole_N, number_N, 0).astype(np.int64))
-    found_N = np.where(is_whole_N, whole_N, hash_array(number_N))
-    return np.where(np.isnan(number_N), _NULL_HASH, found_N)
+    found = numbers(column)
+    if found.type == pa.uint64():  # which Spark reads as decimals
+        found = found.cast(pa.float64(), safe=False)
+    number_N = as_float64(found) + 0.0  # -0 becomes 0
+    hash_N: NDArray[np.uint64] = hash_array(number_N)
+    is_large_N = (np.abs(number_N) >= 2.0**_BITS) & (np.abs(number_N) < 2.0**63)
+    if is_large_N.any():  # to the last digit
+        hash_N[is_large_N] = hash_array(as_numpy(found.filter(pa.array(is_large_N)).cast(pa.int64())))
+    hash_N[np.isnan(number_N)] = _NULL_HASH
+    return hash_N
 
 
 def value_hashes(column: pa.Array) -> NDArray[np.uint64]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import OTHER_LEVEL, DroppedColumn
 from sparkgpu.prepare.column_values import as_texts
-from sparkgpu.prepare.roles import ColumnRole, ColumnStatistics, text_reason
+from sparkgpu.prepare.roles import ColumnRole, text_reason
 from sparkgpu.prepare.split import TRAIN, SplitRule
 
 
@@ -109,14 +109,12 @@ def categories(roles: Iterable[ColumnRole]) -> list[str]:
     return [role.column for role in roles if role.role == "categorical"]
 
 
-def useless(
-    roles: Sequence[ColumnRole], levels: Mapping[str, Levels], statistics: Mapping[str, ColumnStatistics]
-) -> list[DroppedColumn]:
+def useless(roles: Sequence[ColumnRole], levels: Mapping[str, Levels]) -> list[DroppedColumn]:
     """The text columns with nothing to learn, except those that the user asked for."""
     asked = {role.column for role in roles if role.asked}
     dropped = []
     for column, found in levels.items():
-        reason = text_reason(found.num_levels, found.values, found.rows, held=statistics[column].held)
+        reason = text_reason(found.num_levels, found.values, found.rows)
         if reason and (column not in asked or found.values == 0):
             dropped.append(DroppedColumn(column=column, reason=reason))
     return dropped

@@ -99,7 +99,7 @@ def find_out(
     with events.phase("fitting the feature pipeline"):
         look = LookAtLevels(rule=rule, types={column: types[column] for column in categories(roles)})
         levels = merged(rows.map(look, look.columns)).levels(data.max_categories)
-        dropped += useless(roles, levels, statistics)
+        dropped += useless(roles, levels)
         unused = {item.column for item in dropped}
         roles = [role for role in roles if role.column not in unused]
         check_features(roles, dropped)
@@ -121,6 +121,7 @@ def find_out(
         statistics=statistics,
         target=target,
         roles=roles,
+        dropped=dropped,
         features=features,
         levels=levels,
         absent=rows.absent,

@@ -24,6 +24,7 @@ FLOAT32_MAX = 3.4028234663852886e38
 """The largest number that engines accept: all of them learn from 32-bit numbers."""
 Held = Literal["text", "codes", "numbers", "timestamps"]
 """What texts may be: real numbers, numbers that are codes, timestamps, or plain text."""
+ID_LIKE = "id-like"
 _ID_SHARE = 0.95
 _ID_ROWS = 50
 
@@ -139,20 +140,19 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
         return ColumnRole(column=column.name, role="boolean")
     if column.family == "number":
         if _numbers_rows(column):
-            return "id-like: numbers the rows"
+            return f"{ID_LIKE}: numbers the rows"
         return ColumnRole(column=column.name, role="numeric")
     return ColumnRole(column=column.name, role="numeric" if column.numeric else "categorical")
 
 
-def text_reason(levels: int, values: int, rows: int, *, held: Held = "text") -> str | None:
+def text_reason(levels: int, values: int, rows: int) -> str | None:
     """Why a text column with `levels` levels in `values` of `rows` rows is left out; None if it is used."""
     if levels == 0:
         return "no values: every training row is null"
     if levels == 1 and values == rows:
         return "constant: one value in every row"
     if values >= _ID_ROWS and levels >= _ID_SHARE * values:
-        advice = "; data.roles can make them numbers" if held == "codes" else ""
-        return f"id-like: {levels:,} different texts in {values:,} rows{advice}"
+        return f"{ID_LIKE}: {levels:,} different texts in {values:,} rows"
     return None
 
 

@@ -160,11 +160,23 @@ def test_columns_that_name_the_rows_are_left_out_where_rows_are_enough(prepare):
         "nearly": [f"person {i % 90}" for i in range(ROWS)],
         "y": LABELS,
     }
-    assert prepare(columns, "y").dropped == {
+    found = prepare(columns, "y")
+    assert found.dropped == {
         "id": "id-like: numbers the rows",
-        "code": "id-like: 84 different texts in 84 rows; data.roles can make them numbers",
+        "code": "id-like: 84 different texts in 84 rows",
         "name": "id-like: 84 different texts in 84 rows",
     }
+    assert found.schema.notes == (
+        "'id', 'code', 'name': left out, as they look like ids or free text; "
+        'data.roles = {"id" = "numeric"} takes one in',
+    )
+    for name, role in (("code", "numeric"), ("name", "categorical")):
+        (note,) = prepare({"x": NUMBERS, name: columns[name], "y": LABELS}, "y").schema.notes
+        assert note == (
+            f"{name!r}: left out, as it looks like ids or free text; "
+            f'data.roles = {{"{name}" = "{role}"}} takes it in'
+        )
+        assert name in prepare(columns, "y", {"data.roles": {name: role}}).kinds
     few = {name: values[:40] for name, values in columns.items()}
     assert prepare(few, "y").dropped == {}
     asked = prepare(columns, "y", {"data.roles": {"code": "numeric"}})
