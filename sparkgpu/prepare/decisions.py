@@ -166,8 +166,8 @@ def notes_on(
         role = "numeric" if ids[0].numeric or ids[0].held == "codes" else "categorical"
         asked = f'data.roles = {{{json.dumps(ids[0].name, ensure_ascii=False)} = "{role}"}}'
         they_look, one = ("it looks", "it") if len(ids) == 1 else ("they look", "one")
-        names = listed(repr(column.name) for column in ids)
-        notes.append(f"{names}: left out, as {they_look} like ids or free text; {asked} takes {one} in")
+        left_out = listed(repr(column.name) for column in ids)
+        notes.append(f"{left_out}: left out, as {they_look} like ids or free text; {asked} takes {one} in")
     notes += [*unread.values(), *_absent_notes(absent, num_files)]
     pairs = zip(target.classes, target.class_rows, strict=True)
     if few := [name for name, rows in pairs if rows == 2]:

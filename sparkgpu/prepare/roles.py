@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import RESERVED_COLUMNS, DroppedColumn
@@ -67,6 +69,13 @@ class ColumnStatistics:
         """False if all values are known to be equal; texts are counted later."""
         is_ordered = self.numeric or self.family == "boolean"
         return not is_ordered or self.least != self.greatest or self.infinite + self.too_large > 0
+
+    @property
+    def is_one_single(self) -> bool:
+        """Whether numbers that differ are all the same 32-bit number."""
+        if not self.numeric or not self.varies or self.infinite + self.too_large > 0:
+            return False
+        return bool(np.float32(self.least) == np.float32(self.greatest))
 
     @property
     def whole(self) -> bool:
@@ -132,6 +141,11 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
         return "no values: every number is infinite or beyond 3.4e38"
     if not column.varies and column.values == column.rows:
         return "constant: one value in every row"
+    if column.is_one_single and column.values == column.rows:
+        return (
+            f"constant as 32-bit numbers, which models learn from: all lie between {column.least} and "
+            f"{column.greatest}; subtract an offset"
+        )
     if column.family == "time" or column.held == "timestamps":
         if not column.parts:
             return "constant: one timestamp in every row that has one"

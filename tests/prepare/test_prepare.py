@@ -183,6 +183,24 @@ def test_columns_that_name_the_rows_are_left_out_where_rows_are_enough(prepare):
     assert asked.table()["code"].tolist() == [5000 + 7 * i for i in range(ROWS)]
 
 
+@pytest.mark.parametrize("kind", ["csv", "double", "decimal", "whole"])
+def test_numbers_that_differ_only_beyond_32_bits_are_left_out_with_what_is_true(prepare, tmp_path, kind):
+    start, step = (2**61, 1000) if kind == "whole" else (10**20, 2**20)
+    values = [start + i * i * step for i in range(ROWS)]
+    if kind != "csv":
+        as_kind = {"double": float, "decimal": decimal.Decimal, "whole": int}[kind]
+        found = prepare({"far": [*map(as_kind, values)], "x": NUMBERS, "y": LABELS}, "y")
+    else:
+        file = tmp_path / "t.csv"
+        pd.DataFrame({"far": list(map(str, values)), "x": NUMBERS, "y": LABELS}).to_csv(file, index=False)
+        found = prepare(file, "y")
+    reason = found.dropped["far"]
+    assert reason.startswith("constant as 32-bit numbers, which models learn from: all lie between ")
+    assert reason.endswith("; subtract an offset")
+    near = prepare({"far": [float(one - start) for one in values], "x": NUMBERS, "y": LABELS}, "y")
+    assert near.table()["far"].nunique() == ROWS
+
+
 NAMES = [
     "a.b", "a b", "a-b", "a/b", "it's", 'say "x"', "back`tick", "größe", "価格", "$$", "x", "X", "label",
     "split", "row_id", "features", "assembled_features", "weight", "fold", "f0", "f1_index", "prediction",
