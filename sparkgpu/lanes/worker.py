@@ -74,6 +74,7 @@ class Work:
         self.source = source
         self.trials = self.plan.of(lane, branch)
         self.events = EventWriter(paths.lane(lane).events(branch), paths.lane(lane).phases(branch))
+        self._h2o_error: Exception | None = None  # why H2O did not start
         self._probed: str | None = None  # why H2O cannot use the GPU; empty if it can
         self.making: TableMaking | None = None
         if prepares_table(paths, lane, branch):
@@ -88,7 +89,7 @@ class Work:
         by_spark = self.making is not None and self.plan.prepared_by == "spark"
         if self.making is not None and not by_spark:
             self.making.by_arrow()
-        h2o = any(ENGINES.find(spec.engine).needs_h2o for spec in self.trials)
+        h2o = any(map(_needs_h2o, self.trials))
         if not (h2o or by_spark):
             return self._run_trials(Platform())
         with self._spark(h2o=h2o) as session:
@@ -97,6 +98,11 @@ class Work:
                 self.making.by_spark(session)
             try:
                 context = self._start_h2o(session) if h2o else None
+            except Exception as error:
+                if all(map(_needs_h2o, self.trials)):
+                    raise
+                traceback.print_exc()
+                self._h2o_error, context = error, None  # its trials fail, and those of other engines run
             finally:
                 if self.making is not None:
                     self.making.finish()
@@ -134,7 +140,8 @@ class Work:
     def _run_trials(self, platform: Platform) -> int:
         # Made first, so that an engine imports its learner while another worker prepares the table.
         engines: dict[str, Engine[Any]] = {}
-        for name in dict.fromkeys(spec.engine for spec in self.trials):
+        usable = [spec for spec in self.trials if not (self._h2o_error and _needs_h2o(spec))]
+        for name in dict.fromkeys(spec.engine for spec in usable):
             with (
                 suppress(DeviceError),
                 importing(),
@@ -165,6 +172,8 @@ class Work:
             until: float | None,
             watch: Callable[[int, float], None] | None,
         ) -> FitRecord:
+            if self._h2o_error and _needs_h2o(spec):
+                raise self._h2o_error
             spec, note = self._after_probe(spec)
             if spec.engine not in engines:
                 engines[spec.engine] = make_engine(spec.engine, platform)
@@ -271,6 +280,10 @@ class Work:
                 while not self.paths.schema.exists():
                     time.sleep(_WAIT_S)
         return read_schema(self.paths)
+
+
+def _needs_h2o(spec: TrialSpec) -> bool:
+    return ENGINES.find(spec.engine).needs_h2o
 
 
 def main() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from planted_trees import Table, cpu_lane, table
 
 from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.errors import TrialError
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.events import EventReader
@@ -23,11 +26,13 @@ from sparkgpu.trials.engine import TreesTrial
 def worker(planted: Table, *engines: str, device: str = "cpu", master: str | None = None) -> Work:
     """A worker of trees with one model for each engine, on a table that is there."""
     paths, lane = planted.paths, cpu_lane().model_copy(update={"device": device})
-    config = config_io.load(options={"also": engines}, assignments=["trees.ntrees=5"])
+    added = [name for name in engines if name != "h2o-xgboost"]
+    config = config_io.load(options={"also": added}, assignments=["trees.ntrees=5"])
     write_text(paths.config, config_io.dump(config))
     trials = tuple(
-        TrialSpec(name=f"{engine}-s7", model=engine, engine=engine, seed=7, fold=None, lane=0, gang=(0,))
+        TrialSpec(name=f"{name}-s7", model=name, engine=engine, seed=7, fold=None, lane=0, gang=(0,))
         for engine in engines
+        for name in ("trees" if engine == "h2o-xgboost" else engine,)
     )
     write_json(paths.plan, Plan(preset="fast", lanes=(lane,), trials=trials, reasons={}, master=master))
     write_json(paths.lane(0).lane, lane)
@@ -46,15 +51,33 @@ def no_xgboost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "sparkgpu.trees.xgboost_library", raising=False)
 
 
-def test_an_engine_that_cannot_train_fails_its_own_trial_alone(planted: Table, no_xgboost: None) -> None:
+@pytest.fixture
+def no_h2o(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is taken for started, and H2O refuses."""
+    refused = TrialError("H2O did not start: no port is free.")
+    monkeypatch.setattr(Work, "_spark", lambda self, *, h2o: nullcontext())
+    monkeypatch.setattr("sparkgpu.h2o.context.start_h2o", Mock(side_effect=refused))
+
+
+def test_without_h2o_and_without_another_engine_the_worker_fails(planted: Table, no_h2o: None) -> None:
+    with pytest.raises(TrialError, match="H2O did not start"):
+        worker(planted, "h2o-xgboost").run()
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"), [("xgboost", "pip install"), ("h2o-xgboost", "H2O did not start")]
+)
+def test_an_engine_that_cannot_train_fails_its_own_trial_alone(
+    planted: Table, no_h2o: None, no_xgboost: None, engine: str, reason: str
+) -> None:
     pytest.importorskip("lightgbm")
-    made = worker(planted, "xgboost", "lightgbm")
+    made = worker(planted, engine, "lightgbm")
     assert made.run() == 5
     events = EventReader(planted.paths.lane(0).events("trees")).new()
     first, second = (trial.name for trial in made.plan.trials)
     ends = {event.trial: event.kind for event in events if event.kind in ("trial_done", "trial_failed")}
     assert ends == {first: "trial_failed", second: "trial_done"}
-    assert "pip install" in read_json(planted.paths.trial(first).error)["message"]
+    assert reason in read_json(planted.paths.trial(first).error)["message"]
 
 
 MEMORY = "[17:02:11] ../src/common/device_helpers.cuh:431: Memory allocation error: std::bad_alloc"
