@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -118,6 +119,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
                 if file.name.startswith("model.")
             }
         self._schema = schema
+        self._columns = tuple(table.column_names)
         self._files: Mapping[str, bytes] = files
         self._model: Model | None = _loaded(self._engine(), files, schema)
         self.n_iter_ = int(record.best_iteration)
@@ -164,13 +166,17 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
             events.close()
 
     def _values(self, X: Any) -> NDArray[np.float64]:
-        check_is_fitted(self, "n_iter_")
+        model = self._fitted()
         table = self._table(X, fitting=False)
-        if self._model is None:  # it was copied or unpickled
-            self._model = _loaded(self._engine(), self._files, self._schema)
         encoder = Encoder(self._schema, {})
         encoder.check(table.column_names, "X")
-        return np.asarray(self._model.predict(encoder.rows(table)), dtype=np.float64)
+        return np.asarray(model.predict(encoder.rows(table)), dtype=np.float64)
+
+    def _fitted(self) -> Model:
+        check_is_fitted(self, "n_iter_")
+        if self._model is None:  # it was copied or unpickled
+            self._model = _loaded(self._engine(), self._files, self._schema)
+        return self._model
 
     def _table(self, X: Any, *, fitting: bool) -> pa.Table:
         """X as a table; an array's columns are ``x0``, ``x1`` and so on."""
@@ -197,6 +203,8 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
 
 
 class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    class_weight: str | Mapping[Any, float] | None
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on frames or arrays (N, F) and classes (N,). Raises ValueError for what cannot be learned."""
         y = self._column(y)
@@ -205,6 +213,9 @@ class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class, {self.classes_.tolist()}; a classifier needs two or more.")
         task: Task = "binary" if len(self.classes_) == 2 else "multiclass"
+        if self.class_weight is not None:
+            own_N = compute_sample_weight(self.class_weight, y)
+            sample_weight = own_N * (1.0 if sample_weight is None else _check_sample_weight(sample_weight, y))
         self._fit(X, code_N, task, [str(place) for place in range(len(self.classes_))], sample_weight)
         return self
 
@@ -261,6 +272,22 @@ class _Trees(_Estimator):
             raise ConfigError(f"engine={self.engine!r}: {error}") from None
         return found.name
 
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """The shares (F,) of the columns of X in the library's importance: the gain of LightGBM and XGBoost.
+
+        The parts of a timestamp are added up. Raises `AttributeError` if the engine has none.
+        """
+        importance = getattr(self._fitted(), "importance", None)
+        if importance is None:
+            raise AttributeError(f"engine={self.engine!r} keeps no importances; use permutation_importance.")
+        source_of = {feature.name: feature.source for feature in self._schema.features}
+        share_of = dict.fromkeys(self._columns, 0.0)
+        for name, value in importance().items():
+            share_of[source_of[name]] += float(value)
+        share_F = np.array(list(share_of.values()))
+        return share_F / (share_F.sum() or 1.0)
+
 
 class _Neural(_Estimator):
     """A PyTorch network on the CPU. `architecture` is ``"tabm"``, ``"realmlp"``, ``"mlp"`` or ``"resnet"``.
@@ -289,11 +316,34 @@ class _Neural(_Estimator):
     def _engine(self) -> str:
         return "torch"
 
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        raise AttributeError(
+            "networks keep no feature_importances_; use sklearn.inspection.permutation_importance."
+        )
+
 
 class TreesClassifier(_Classifier, _Trees):
-    """Classifies by gradient-boosted trees."""
+    """Classifies by gradient-boosted trees. `class_weight` is as in scikit-learn."""
 
     __doc__ = f"{__doc__}\n\n{_Trees.__doc__}"
+
+    def __init__(
+        self,
+        *,
+        engine: str = "lightgbm",
+        preset: str = "fast",
+        config: Mapping[str, Any] | None = None,
+        valid_size: float = 0.15,
+        threads: int | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            engine=engine, preset=preset, config=config, valid_size=valid_size, threads=threads,
+            random_state=random_state,
+        )  # fmt: skip
+        self.class_weight = class_weight
 
 
 class TreesRegressor(_Regressor, _Trees):
@@ -303,9 +353,26 @@ class TreesRegressor(_Regressor, _Trees):
 
 
 class NeuralClassifier(_Classifier, _Neural):
-    """Classifies by a network."""
+    """Classifies by a network. `class_weight` is as in scikit-learn."""
 
     __doc__ = f"{__doc__}\n\n{_Neural.__doc__}"
+
+    def __init__(
+        self,
+        *,
+        architecture: str = "tabm",
+        preset: str = "fast",
+        config: Mapping[str, Any] | None = None,
+        valid_size: float = 0.15,
+        threads: int | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            architecture=architecture, preset=preset, config=config, valid_size=valid_size, threads=threads,
+            random_state=random_state,
+        )  # fmt: skip
+        self.class_weight = class_weight
 
 
 class NeuralRegressor(_Regressor, _Neural):

@@ -100,3 +100,52 @@ def test_settings_of_a_run_reach_the_engine_and_wrong_ones_are_refused() -> None
             TreesClassifier(**settings).fit(frame, y)
     with pytest.raises(ValueError, match="one class"):
         TreesClassifier().fit(frame, ["yes"] * 200)
+
+
+def rare(rows: int = 1500) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    drawn = np.random.default_rng(0)
+    X_NF = drawn.normal(size=(rows, 2))
+    return X_NF, np.where(X_NF[:, 0] + drawn.normal(size=rows) > 2.0, "rare", "usual")
+
+
+@pytest.mark.parametrize("kind", [TreesClassifier, NeuralClassifier])
+def test_class_weights_count_the_rows_of_their_classes_beside_sample_weights(kind: Any) -> None:
+    X_NF, y = rare()
+    own: Any = {"config": {"neural.epochs": 4}} if kind is NeuralClassifier else {}
+    balanced = kind(class_weight="balanced", random_state=0, **own).fit(X_NF, y)
+    assert balanced.predict_proba(X_NF)[:, 0].mean() > 2 * (y == "rare").mean()
+    shares = {name: len(y) / (2 * (y == name).sum()) for name in ("rare", "usual")}
+    weight_N = np.where(y == "rare", shares["rare"], shares["usual"])
+    for class_weight, sample_weight in ((shares, None), (None, weight_N)):
+        other = kind(class_weight=class_weight, random_state=0, **own).fit(X_NF, y, sample_weight)
+        np.testing.assert_array_equal(other.predict_proba(X_NF), balanced.predict_proba(X_NF))
+    half_N = np.where(np.arange(len(y)) % 2, 1.0, 1e-9)
+    both = kind(class_weight=shares, random_state=0, **own).fit(X_NF, y, half_N)
+    product = kind(random_state=0, **own).fit(X_NF, y, half_N * weight_N)
+    np.testing.assert_array_equal(both.predict_proba(X_NF), product.predict_proba(X_NF))
+    with pytest.raises(ValueError, match="class_weight"):
+        kind(class_weight="fair").fit(X_NF, y)
+
+
+@pytest.mark.parametrize("engine", ["lightgbm", "xgboost", "catboost"])
+def test_importances_are_shares_of_the_gain_by_the_columns_of_X(engine: str) -> None:
+    frame, y = people()
+    frame.insert(1, "constant", 1.0)
+    model = TreesClassifier(engine=engine, random_state=1).fit(frame, y)
+    found = dict(zip(model.feature_names_in_, model.feature_importances_, strict=True))
+    assert sum(found.values()) == pytest.approx(1.0) and found["constant"] == 0.0
+    assert min(found["age"], found["town"], found["since"]) > 5 * found["member"]
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.feature_importances_, model.feature_importances_)
+
+
+def test_importances_of_arrays_are_in_the_order_of_their_columns_and_networks_have_none() -> None:
+    drawn = np.random.default_rng(0)
+    X_NF = drawn.normal(size=(600, 12))
+    for X in (X_NF, pd.DataFrame(X_NF)):
+        model = TreesRegressor(random_state=0).fit(X, 3 * X_NF[:, 11] + X_NF[:, 2])
+        assert np.argsort(model.feature_importances_)[-2:].tolist() == [2, 11]
+    with pytest.raises(AttributeError, match="is not fitted"):
+        _ = TreesRegressor().feature_importances_
+    with pytest.raises(AttributeError, match="permutation_importance"):
+        _ = NeuralRegressor().feature_importances_

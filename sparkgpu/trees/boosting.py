@@ -168,10 +168,14 @@ class BoostingEngine(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class BoostingModel:
-    """A loaded booster; `apply` takes features from `feature_frame`."""
+    """A loaded booster; `apply` takes features from `feature_frame`.
+
+    `importance` gives the library's own importance of features, by name: the gain of the cuts if it keeps it.
+    """
 
     schema: TableSchema
     apply: Callable[[pd.DataFrame], NDArray[np.float64]]
+    importance: Callable[[], Mapping[str, Any]] | None = None
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
         return self.apply(feature_frame(rows, self.schema))

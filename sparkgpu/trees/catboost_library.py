@@ -66,7 +66,11 @@ class CatBoost(BoostingEngine):
     @staticmethod
     def load(folder: Path, schema: TableSchema) -> BoostingModel:
         model = _loaded(folder / CATBOOST_FILE)
-        return BoostingModel(schema=schema, apply=lambda frame: _predict(model, frame, schema))
+        return BoostingModel(
+            schema=schema,
+            apply=lambda frame: _predict(model, frame, schema),
+            importance=lambda: dict(zip(model.feature_names_, model.get_feature_importance(), strict=True)),
+        )
 
 
 class _Progress:

@@ -67,7 +67,13 @@ class LightGBM(BoostingEngine):
     @staticmethod
     def load(folder: Path, schema: TableSchema) -> BoostingModel:
         booster = lightgbm.Booster(model_file=folder / LIGHTGBM_FILE)
-        return BoostingModel(schema=schema, apply=lambda frame: _predict(booster, frame, schema, None))
+        return BoostingModel(
+            schema=schema,
+            apply=lambda frame: _predict(booster, frame, schema, None),
+            importance=lambda: dict(
+                zip(booster.feature_name(), booster.feature_importance("gain"), strict=True)
+            ),
+        )
 
 
 def _parameters(trial: TreesTrial) -> dict[str, Any]:

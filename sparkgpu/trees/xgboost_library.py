@@ -74,7 +74,11 @@ class XGBoost(BoostingEngine):
     @staticmethod
     def load(folder: Path, schema: TableSchema) -> BoostingModel:
         booster = xgboost.Booster(model_file=folder / XGBOOST_FILE)
-        return BoostingModel(schema=schema, apply=lambda frame: _predict(booster, frame, schema, None))
+        return BoostingModel(
+            schema=schema,
+            apply=lambda frame: _predict(booster, frame, schema, None),
+            importance=lambda: booster.get_score(importance_type="total_gain"),
+        )
 
 
 class _Progress(xgboost.callback.TrainingCallback):
