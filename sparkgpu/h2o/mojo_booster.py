@@ -8,7 +8,6 @@ N rows, T columns of the booster, C classes.
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 from pathlib import Path
@@ -56,13 +55,8 @@ class BoosterModel:
         found = np.concatenate(parts) if parts else np.empty((0, self._schema.num_outputs))
         return both_classes(found, self._schema)
 
-    def save(self, file: Path) -> None:
-        """Write the booster for the package xgboost, its columns named after features and levels.
-
-        Its attribute ``encoding`` tells as JSON how a row becomes these columns: the features in order, each
-        with its words; those of ``one_hot`` have a column for each word and one for missing, the others the
-        place of their word. In a ``sparse`` model a 0 counts as missing.
-        """
+    def named(self) -> xgboost.Booster:
+        """The booster for the package xgboost, its columns named after features and levels."""
         described = self.described
         names = []
         for name in described.features[: described.num_one_hot]:
@@ -71,13 +65,7 @@ class BoosterModel:
         booster = self.booster.copy()
         # Unique, and without the letters that xgboost refuses.
         booster.feature_names = [f"{place} {re.sub(r'[][<]', '_', name)}" for place, name in enumerate(names)]
-        encoding = {
-            "features": [{"name": name, "words": described.domains.get(name)} for name in described.features],
-            "one_hot": described.features[: described.num_one_hot],
-            "sparse": described.sparse,
-        }
-        booster.set_attr(encoding=json.dumps(encoding))
-        booster.save_model(file)
+        return booster
 
 
 def matrix_of(rows: Rows, described: Description, schema: TableSchema) -> NDArray[np.float32]:

@@ -21,7 +21,10 @@ from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.export_formats import FORMATS, Format, Trained
+from sparkgpu.predict.exported_columns import means_of
 from sparkgpu.predict.members import decision_of, model_name, weights_of
+from sparkgpu.prepare.level_means import load_means
+from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import align
 from sparkgpu.trials.saved_model import largest_difference
 
@@ -119,7 +122,8 @@ def _find(paths: RunPaths, model: str, where: str) -> Trained:
     (trial,) = members
     return Trained(
         folder=paths.trial(trial).root,
-        schema=read_schema(paths),
+        schema=(schema := read_schema(paths)),
+        means=means_of(load_means(paths.table, schema.features)),
         trial=next(one for one in results.done() if one.name == trial),
     )
 
@@ -129,6 +133,8 @@ def _check(paths: RunPaths, trained: Trained, found: Format, file: Path) -> None
     kept = read_predictions(paths.trial(trained.trial.name).predictions, trained.schema)["test"]
     expected = align(rows.row_id_N, *kept)[:_MOST_CHECKED]
     again = found.predict(file, trained, rows.part(slice(_MOST_CHECKED)))
+    if trained.temperature > 1:  # which enlarges what a float32 near 1 lost, in the run or in the file
+        expected, again = (scaled(values, 1 / trained.temperature) for values in (expected, again))
     difference = largest_difference(expected, again)
     if not difference <= found.tolerance:
         raise TrialError(

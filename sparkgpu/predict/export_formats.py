@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.rundir.files import read_json, write_json, write_text
 from sparkgpu.core.rundir.results import DoneTrial
 from sparkgpu.core.table.rows import Rows
-from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.table.schema import OTHER_LEVEL, Feature, TableSchema
+from sparkgpu.predict.exported_columns import MeansOf, encoding, typed_words
 from sparkgpu.predict.onnx_columns import input_name
 from sparkgpu.score.calibration import scaled
 
@@ -39,6 +40,7 @@ class Trained:
 
     folder: Path
     schema: TableSchema
+    means: MeansOf
     trial: DoneTrial
 
     @property
@@ -86,10 +88,11 @@ def _write_booster(trained: Trained, file: Path) -> None:
 
     if trained.trial.engine == "xgboost":
         booster = xgboost.Booster(model_file=trained.folder / XGBOOST_FILE)
-        booster.set_attr(encoding=_encoding(trained.schema))
+        booster.set_attr(encoding=encoding(trained.schema, trained.means))
     else:
-        BoosterModel.read(trained.folder / MOJO, trained.schema).save(file)
-        booster = xgboost.Booster(model_file=file)
+        model = BoosterModel.read(trained.folder / MOJO, trained.schema)
+        booster = model.named()
+        booster.set_attr(encoding=encoding(trained.schema, trained.means, model.described))
     if trained.temperature != 1:
         _scale_margins(booster, trained)
     booster.save_model(file)
@@ -120,11 +123,11 @@ def _predict_booster(file: Path, trained: Trained, rows: Rows) -> NDArray[np.flo
 
     from sparkgpu.h2o.mojo import MOJO
     from sparkgpu.h2o.mojo_booster import BoosterModel, matrix_of
-    from sparkgpu.trees.boosting import both_classes
+    from sparkgpu.trees.boosting import both_classes, feature_frame
 
     booster = xgboost.Booster(model_file=file)
     if trained.trial.engine == "xgboost":
-        data = xgboost.DMatrix(_words_frame(rows, trained.schema), enable_categorical=True)
+        data = xgboost.DMatrix(feature_frame(rows, trained.schema), enable_categorical=True)
     else:
         described = BoosterModel.read(trained.folder / MOJO, trained.schema).described
         matrix = matrix_of(rows, described, trained.schema)
@@ -133,13 +136,18 @@ def _predict_booster(file: Path, trained: Trained, rows: Rows) -> NDArray[np.flo
 
 
 def _write_lightgbm(trained: Trained, file: Path) -> None:
-    """LightGBM finds the words of a category column by the categories that the file names."""
+    """LightGBM finds the words of a category column by the categories that the file names.
+
+    It reads no further than the end of the parameters, and its Python package the last line.
+    """
     import lightgbm
 
     from sparkgpu.trees.lightgbm_library import LIGHTGBM_FILE
 
     booster = lightgbm.Booster(model_file=trained.folder / LIGHTGBM_FILE)
-    booster.pandas_categorical = [list(feature.levels) for feature in trained.schema.categorical]
+    booster.pandas_categorical = [
+        typed_words(feature.levels, feature.type) for feature in trained.schema.categorical
+    ]
     if trained.temperature != 1:
         for tree in booster.dump_model()["tree_info"]:
             number = tree["tree_index"]
@@ -147,6 +155,10 @@ def _write_lightgbm(trained: Trained, file: Path) -> None:
                 value = booster.get_leaf_output(number, leaf) / trained.temperature
                 booster.set_leaf_output(number, leaf, value)
     booster.save_model(file)
+    text = file.read_text(encoding="utf-8")
+    end = "\nend of parameters\n"
+    line = f"{end}encoding:{encoding(trained.schema, trained.means)}\n"
+    write_text(file, text.replace(end, line, 1))
 
 
 def _predict_lightgbm(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
@@ -164,7 +176,7 @@ def _write_catboost(trained: Trained, file: Path) -> None:
     from sparkgpu.trees.catboost_library import CATBOOST_FILE
 
     model = catboost.CatBoost().load_model(trained.folder / CATBOOST_FILE)
-    model.get_metadata()["encoding"] = _encoding(trained.schema)
+    model.get_metadata()["encoding"] = encoding(trained.schema, trained.means)
     scale, bias = model.get_scale_and_bias()
     by = trained.temperature
     model.set_scale_and_bias(scale / by, (np.asarray(bias) / by).tolist())
@@ -178,22 +190,13 @@ def _predict_catboost(file: Path, trained: Trained, rows: Rows) -> NDArray[np.fl
     return predictions_of_file(file, feature_frame(rows, trained.schema), trained.schema)
 
 
-def _encoding(schema: TableSchema) -> str:
-    """How a row becomes the file's columns: the form that `BoosterModel.save` writes for H2O's trees."""
-    features = [
-        {"name": feature.name, "column": input_name(feature), "words": list(feature.levels) or None}
-        for feature in schema.features
-    ]
-    return json.dumps({"features": features, "one_hot": [], "sparse": False})
-
-
 def _words_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
     """Rows as another program has them: with the words of the categories."""
     from sparkgpu.trees.boosting import feature_frame
 
     frame = feature_frame(rows, schema)
     words = {
-        feature.name: frame[feature.name].cat.rename_categories(list(feature.levels))
+        feature.name: frame[feature.name].cat.rename_categories(typed_words(feature.levels, feature.type))
         for feature in schema.categorical
     }
     return frame.assign(**words)
@@ -206,6 +209,7 @@ def _write_torch(trained: Trained, folder: Path) -> None:
     shutil.copyfile(trained.folder / TENSORS, folder / TENSORS)
     saved = read_json(trained.folder / "model.json")
     saved["target"]["temperature"] = trained.temperature
+    saved["encoding"] = json.loads(encoding(trained.schema, trained.means))
     write_json(folder / "model.json", saved)
 
 
@@ -222,12 +226,12 @@ def _write_onnx(trained: Trained, file: Path) -> None:
         from sparkgpu.predict.export_onnx_trees import trees_as_onnx
 
         model = BoosterModel.read(trained.folder / MOJO, trained.schema)
-        trees_as_onnx(model, trained.schema, file, trained.temperature)
+        trees_as_onnx(model, trained.schema, file, trained.means, trained.temperature)
         return
     from sparkgpu.neural.model import load_model
     from sparkgpu.predict.export_onnx import network_as_onnx
 
-    network_as_onnx(load_model(trained.folder), trained.schema, file, trained.temperature)
+    network_as_onnx(load_model(trained.folder), trained.schema, file, trained.means, trained.temperature)
 
 
 def _predict_onnx(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float64]:
@@ -236,15 +240,30 @@ def _predict_onnx(file: Path, trained: Trained, rows: Rows) -> NDArray[np.float6
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     feed: dict[str, NDArray[Any]] = {}
     for place, feature in enumerate(trained.schema.numeric):
-        feed[input_name(feature)] = rows.numeric_NF[:, [place]]
+        if feature.means_of is None:
+            feed[input_name(feature)] = rows.numeric_NF[:, [place]]
     for place, feature in enumerate(trained.schema.categorical):
         words = np.array([*feature.levels, ""], dtype=object)
         feed[input_name(feature)] = words[rows.codes_NK[:, [place]]]
+        if made := [one for one in trained.schema.numeric if one.means_of == feature.name]:
+            rarer_N = feed[input_name(feature)][:, 0] == OTHER_LEVEL
+            feed[input_name(feature)][rarer_N, 0] = _rarer_words(trained, feature, made, rows)[rarer_N]
     parts = [
         session.run(None, {name: values[begin : begin + _ONNX_ROWS] for name, values in feed.items()})[0]
         for begin in range(0, len(rows.row_id_N), _ONNX_ROWS)
     ]
     return np.concatenate(parts)
+
+
+def _rarer_words(
+    trained: Trained, feature: Feature, made: Sequence[Feature], rows: Rows
+) -> NDArray[np.object_]:
+    """Words (N,) without a level of their own, which the table does not hold, by their mean targets."""
+    levels, _ = trained.means[made[0].name]
+    values = zip(*(trained.means[one.name][1] for one in made), strict=True)
+    word_of = {key: word for key, word in zip(values, levels, strict=False) if word not in feature.levels}
+    value_NV = rows.numeric_NF[:, [trained.schema.numeric.index(one) for one in made]]
+    return np.array([word_of.get(tuple(key), OTHER_LEVEL) for key in value_NV.tolist()], dtype=object)
 
 
 FORMATS: Mapping[str, Format] = {

@@ -34,7 +34,8 @@ from sparkgpu.neural.preprocess import (
     bend,
     middle_and_unit,
 )
-from sparkgpu.predict.onnx_columns import input_name, inputs_of, save_onnx, words_of
+from sparkgpu.predict.exported_columns import MeansOf
+from sparkgpu.predict.onnx_columns import input_name, inputs_of, mean_node, save_onnx, words_of
 
 _OPSET = 18
 _EXAMPLE_ROWS = 3
@@ -51,7 +52,9 @@ _FAR = (6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997)
 _FAR_BELOW = (1.0, 0.24197894225, 0.012258202635)
 
 
-def network_as_onnx(model: TabularModel, schema: TableSchema, file: Path, temperature: float = 1.0) -> None:
+def network_as_onnx(
+    model: TabularModel, schema: TableSchema, file: Path, means: MeansOf, temperature: float = 1.0
+) -> None:
     """Write the network to `file`; its probabilities are at `temperature`.
 
     Raises ImportError if onnx or onnxscript is not installed.
@@ -62,7 +65,7 @@ def network_as_onnx(model: TabularModel, schema: TableSchema, file: Path, temper
     with tempfile.TemporaryDirectory(prefix="sparkgpu-onnx-") as folder:
         core = Path(folder) / "core.onnx"
         _export_core(_Core(model, temperature).eval(), schema, core)
-        save_onnx(_with_columns(onnx.load(core), schema), schema, file)
+        save_onnx(_with_columns(onnx.load(core), schema, means), schema, file)
 
 
 class _Core(nn.Module):
@@ -209,7 +212,7 @@ def _silent() -> Iterator[None]:
             logging.disable(before)
 
 
-def _with_columns(core: Any, schema: TableSchema) -> Any:
+def _with_columns(core: Any, schema: TableSchema, means: MeansOf) -> Any:
     """The model with one input for each feature, in front of the two matrices."""
     from onnx import helper
 
@@ -219,6 +222,8 @@ def _with_columns(core: Any, schema: TableSchema) -> Any:
         name = input_name(feature)
         if feature.kind == "numeric":
             parts[_NUMBERS].append(name)
+            if feature.means_of is not None:
+                nodes.append(mean_node(feature, means, name))
             continue
         keys, codes, other = words_of(feature, {word: i for i, word in enumerate(feature.levels)}, -1)
         nodes.append(

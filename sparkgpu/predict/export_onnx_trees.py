@@ -18,13 +18,16 @@ from typing import Any
 from sparkgpu.core.table.schema import Feature, TableSchema
 from sparkgpu.h2o.mojo_booster import BoosterModel
 from sparkgpu.h2o.mojo_file import Description
-from sparkgpu.predict.onnx_columns import input_name, inputs_of, save_onnx, words_of
+from sparkgpu.predict.exported_columns import MeansOf
+from sparkgpu.predict.onnx_columns import input_name, inputs_of, mean_node, save_onnx, words_of
 
 _OPSETS = {"": 18, "ai.onnx.ml": 3}
 _IR_VERSION = 9
 
 
-def trees_as_onnx(model: BoosterModel, schema: TableSchema, file: Path, temperature: float = 1.0) -> None:
+def trees_as_onnx(
+    model: BoosterModel, schema: TableSchema, file: Path, means: MeansOf, temperature: float = 1.0
+) -> None:
     """Write the trees to `file`; their probabilities are at `temperature`.
 
     Raises ImportError if onnx is not installed.
@@ -32,6 +35,9 @@ def trees_as_onnx(model: BoosterModel, schema: TableSchema, file: Path, temperat
     from onnx import TensorProto, helper
 
     graph = _Graph()
+    graph.nodes += [
+        mean_node(feature, means, input_name(feature)) for feature in schema.features if feature.means_of
+    ]
     matrix = graph.columns(model.described, {feature.name: feature for feature in schema.features})
     output = graph.predictions(
         matrix, json.loads(model.booster.save_raw("json"))["learner"], schema, temperature

@@ -6,7 +6,7 @@ N rows, C classes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -57,14 +57,17 @@ def predictions(schema: TableSchema, values: NDArray[np.float64], decide: Decide
 
 def typed_classes(schema: TableSchema) -> NDArray[Any]:
     """The classes with the type of the target: numbers, true and false, or texts."""
-    kind = schema.target_type or "string"
+    found = typed(schema.classes, schema.target_type)
+    return np.array(found, dtype=object if isinstance(found[0], str) else None)
+
+
+def typed(texts: Iterable[str], kind: str | None) -> list[Any]:
+    """Texts of values of Spark's type `kind` as numbers, true and false, or texts."""
     if kind in WHOLE_TYPES:
-        return np.array([int(name) for name in schema.classes])
+        return [int(text) for text in texts]
     if kind in BROKEN_TYPES:
-        return np.array([float(name) for name in schema.classes])
-    if kind == "boolean":
-        return np.array([name == "true" for name in schema.classes])
-    return np.array(schema.classes, dtype=object)
+        return [float(text) for text in texts]
+    return [text == "true" for text in texts] if kind == "boolean" else list(texts)
 
 
 class PredictionFile:

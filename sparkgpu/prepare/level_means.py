@@ -61,6 +61,12 @@ class LevelMeans:
         mean_NV = (value_NV + _PRIOR_ROWS * self._prior_V) / (rows_N + _PRIOR_ROWS)[:, None]
         return dict(zip(self._features, mean_NV.astype(np.float32).T, strict=True))
 
+    def by_level(self) -> tuple[list[str], dict[str, list[float]]]:
+        """The levels, and the values of each new feature: one for each level, the last for any other."""
+        texts = pa.concat_arrays([self._levels, pa.nulls(1, self._levels.type)])
+        found = self.columns(texts, np.full(len(texts), -1))
+        return self._levels.to_pylist(), {name: values.tolist() for name, values in found.items()}
+
 
 def load_means(table: Path, features: Sequence[Feature]) -> dict[str, LevelMeans]:
     """The means in the folder of a table, by the name of the feature that has the levels."""

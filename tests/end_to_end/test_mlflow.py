@@ -15,8 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from running import REPOSITORY, SMALL, until, write_table
+from trained_run import prepared_run, train
 
 import sparkgpu
+from sparkgpu.core.table.schema import Task
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -119,38 +121,34 @@ def _answers(address: str) -> bool:
         return False
 
 
-def test_a_model_scores_the_table_that_it_was_trained_on(python: Path, tmp_path: Path) -> None:
-    """Whole numbers with and without gaps, dates, booleans and words, and columns that it does not need."""
-    drawn = np.random.default_rng(0)
-    rows = pd.DataFrame(
-        {
-            "count": drawn.integers(0, 90, 400),
-            "gaps": pd.array(drawn.integers(0, 90, 400), dtype="Int64"),
-            "zone": drawn.integers(1, 4, 400),
-            "since": pd.Timestamp("2024-01-01") + pd.to_timedelta(drawn.integers(0, 500, 400), unit="D"),
-            "member": drawn.random(400) < 0.5,
-            "town": drawn.choice(["a", "b", None], 400),
-        }
-    )
-    rows.loc[::9, "gaps"] = pd.NA
-    rows["y"] = np.where(rows["count"] + 30 * rows["member"] + drawn.normal(0, 9, 400) > 60, 7, 3)
-    table, out, model = tmp_path / "rows.parquet", tmp_path / "run", tmp_path / "model"
-    rows.to_parquet(table)
-    settings = ("trees.engine=xgboost", "trees.ntrees=20", "neural.epochs=2", "report.level=short")
-    sets = [part for setting in settings for part in ("--set", setting)]
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_every_model_scores_the_table_of_its_training(python: Path, task: Task, tmp_path: Path) -> None:
+    """Columns of every kind with gaps, mean targets, and as a CSV file has them."""
+    models = {
+        **{name: (name, {"trees.ntrees": 20}) for name in ("xgboost", "lightgbm", "catboost")},
+        "neural": ("torch", {"neural.architecture": "mlp", "neural.epochs": 1}),
+    }
+    train(paths := prepared_run(tmp_path / "run", task), models)
     program = (
-        "import sys, mlflow, pandas, sparkgpu\n"
-        "model, table, run = sys.argv[1:]\n"
-        "rows = pandas.read_parquet(table)\n"
-        "found = mlflow.pyfunc.load_model(model).predict(rows)\n"
-        "assert found['prediction'].tolist() == sparkgpu.load(run, 'blend').predict(rows).tolist()"
+        "import io, sys, mlflow, pandas, numpy, sparkgpu\n"
+        "from pathlib import Path\n"
+        "from sparkgpu.predict.export import export\n"
+        "run = Path(sys.argv[1])\n"
+        "rows = pandas.read_parquet(run / 'people.parquet')\n"
+        "text = pandas.read_csv(io.StringIO(rows.to_csv(index=False)))\n"
+        "for model in sys.argv[2:]:\n"
+        "    fitted = sparkgpu.load(run, model)\n"
+        "    served = mlflow.pyfunc.load_model(str(export(run, model, 'mlflow')))\n"
+        "    classes = fitted.schema.classes\n"
+        "    wanted = fitted.predict_proba(rows) if classes else fitted.predict(rows)[:, None]\n"
+        "    for given in (rows, text):\n"
+        "        found = served.predict(given)\n"
+        "        assert found['prediction'].tolist() == fitted.predict(rows).tolist(), model\n"
+        "        values = found.filter(like='probability') if classes else found\n"
+        "        numpy.testing.assert_allclose(values, wanted, atol=1e-6)"
     )
-    for arguments in (
-        ["-m", "sparkgpu", "run", table, "--target", "y", "--cpu-lanes", "1", *sets, "--out", out],
-        ["-m", "sparkgpu", "export", out, "--model", "blend", "--format", "mlflow", "--out", model],
-        ["-c", program, model, table, out],
-    ):
-        ended = subprocess.run(
-            [python, *arguments], capture_output=True, text=True, timeout=200, env=ENVIRONMENT, cwd=tmp_path
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = subprocess.run(
+        [python, "-c", program, paths.root, *models, "blend"],
+        capture_output=True, text=True, timeout=400, env=ENVIRONMENT, cwd=tmp_path,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from made_rows_to_export import ROWS, STREETS, ZONES, inputs_of, made_rows, schema_of
+from made_table import feature
+from numpy.typing import NDArray
 
 from sparkgpu.core.table.rows import Rows
-from sparkgpu.core.table.schema import TableSchema, Task
+from sparkgpu.core.table.schema import OTHER_LEVEL, TableSchema, Task
 from sparkgpu.h2o.mojo_booster import BoosterModel, matrix_of
 from sparkgpu.h2o.mojo_file import Description
 from sparkgpu.predict.export_onnx_trees import trees_as_onnx
@@ -18,6 +20,45 @@ from sparkgpu.score.calibration import scaled
 xgboost = pytest.importorskip("xgboost")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
+
+ROWS = 900
+ZONES, STREETS = ("north", "south", OTHER_LEVEL), tuple(f"s{number}" for number in range(60))
+
+
+def schema_of(task: Task) -> TableSchema:
+    return TableSchema(
+        source="made", target="y", task=task,
+        classes=() if task == "regression" else ("a", "b", "c") if task == "multiclass" else ("no", "yes"),
+        features=(
+            feature("size_m"), feature("zone", *ZONES), feature("tied"), feature("street", *STREETS),
+            feature("constant"),
+        ),
+        rows=ROWS, splits={"train": ROWS}, fingerprint="",
+    )  # fmt: skip
+
+
+def made_rows() -> Rows:
+    drawn = np.random.default_rng(0)
+    numeric_NF = drawn.normal(size=(ROWS, 3)) * [1e3, 1, 1]
+    numeric_NF[:, 1] = np.round(numeric_NF[:, 1])
+    numeric_NF[:, 2] = 4.0
+    numeric_NF[::7, 0] = np.nan
+    codes_NK = np.stack([drawn.integers(-1, 3, ROWS), drawn.integers(-1, 60, ROWS)], axis=1)
+    return Rows(
+        row_id_N=np.arange(ROWS), label_N=np.zeros(ROWS), weight_N=None,
+        numeric_NF=numeric_NF.astype(np.float32), codes_NK=codes_NK.astype(np.int32),
+    )  # fmt: skip
+
+
+def inputs_of(rows: Rows) -> dict[str, NDArray[Any]]:
+    """The inputs of an ONNX file: words that training never saw, too."""
+    zones = np.array(["north", "south", "never seen", ""], dtype=object)
+    streets = np.array([*STREETS, "no such street"], dtype=object)
+    return {
+        "size_m": rows.numeric_NF[:, [0]], "tied": rows.numeric_NF[:, [1]],
+        "constant": rows.numeric_NF[:, [2]],
+        "zone": zones[rows.codes_NK[:, [0]]], "street": streets[rows.codes_NK[:, [1]]],
+    }  # fmt: skip
 
 
 def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: bool) -> BoosterModel:
@@ -57,7 +98,7 @@ def test_onnxruntime_adds_up_the_leaves_that_xgboost_adds_up(
     model = model_of(task, schema, rows, sparse=sparse, hot=hot)
     file = tmp_path / "trees.onnx"
     temperature = 1.0 if task == "regression" else 1.25
-    trees_as_onnx(model, schema, file, temperature)
+    trees_as_onnx(model, schema, file, {}, temperature)
     session = onnxruntime.InferenceSession(file)
     (found,) = session.run(None, inputs_of(rows))
     expected = model.predict(rows) if temperature == 1 else scaled(model.predict(rows), temperature)

@@ -1,150 +1,191 @@
-"""Every exported file, read as its users read it, predicts new rows as the run does."""
+"""Every exported file, read by its own library from raw values, predicts new rows as the run does.
+
+Words that training never saw, gaps in every kind of column, and a row without any value are among them.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
+import xgboost
+from trained_run import people, prepared_run, train
 
 import sparkgpu
-from sparkgpu.core.table.rows import Rows
-from sparkgpu.neural.model import load_model
+from sparkgpu.core.host.reservations import scratch_folder
+from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
+from sparkgpu.core.rundir.results import finished_results
+from sparkgpu.core.table.schema import Task
+from sparkgpu.h2o.startup import assembly_jar
 from sparkgpu.predict.export import export
 from sparkgpu.predict.export_formats import FORMATS
-from sparkgpu.predict.fitted import FittedModel
-from sparkgpu.predict.onnx_columns import input_name
+from sparkgpu.score.calibration import scaled
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.filterwarnings("ignore:values that training never saw"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:values that training never saw")
 
 DOCS = Path(__file__).parents[2] / "docs" / "predict.md"
-TASKS = ("binary", "multiclass", "regression")
-
-
-def people(rows: int, seed: int) -> pd.DataFrame:
-    drawn = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "body mass [g]": drawn.normal(4000, 800, rows),
-            "island": drawn.choice(["Torgersen", "Biscoe", "Dream", "Anvers"], rows, p=[0.4, 0.3, 0.2, 0.1]),
-            "street": [f"s{number}" for number in drawn.zipf(1.3, rows) % 60],
-            "since": pd.Timestamp("2024-01-01") + pd.to_timedelta(drawn.integers(0, 700, rows), unit="D"),
-            "zone": drawn.integers(1, 4, rows),
-        }
-    )
-    signal = frame["body mass [g]"] / 800 + 2 * (frame["island"] == "Dream") + (frame["since"].dt.month > 6)
-    frame["y"] = signal + 0.7 * drawn.normal(size=rows)
-    for place, name in enumerate(frame.columns[:-1]):
-        frame[name] = frame[name].astype(object).where(drawn.random(rows) > 0.03 * place)
-    return frame.infer_objects()
+BLOCKS = [
+    block for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.S) if "encoding" in block
+]
+TASKS: tuple[Task, ...] = ("binary", "multiclass", "regression")
+TREES = {"trees.ntrees": 20, "trees.learn_rate": 0.3}
+NETWORK = {"neural.epochs": 2, "neural.hidden": [16, 16]}
+TABM = {**NETWORK, "neural.architecture": "tabm", "neural.members": 2, "neural.num_bins": 8}
+MODELS = {
+    "xgboost": ("xgboost", TREES), "lightgbm": ("lightgbm", TREES), "catboost": ("catboost", TREES),
+    "tabm": ("torch", TABM), "cosine": ("torch", {**TABM, "neural.number_embedding": "cosine"}),
+    "realmlp": ("torch", {**NETWORK, "neural.architecture": "realmlp"}),
+    "mlp": ("torch", {**NETWORK, "neural.architecture": "mlp"}),
+    "resnet": ("torch", {**NETWORK, "neural.architecture": "resnet"}),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=TASKS)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of every engine that needs no JVM; probabilities are calibrated."""
-    frame = people(700, 1)
-    if request.param != "regression":
-        frame["y"] = pd.qcut(frame["y"], 2 if request.param == "binary" else 3, labels=False).map(
-            "class {}".format
-        )
-    done = sparkgpu.run(
-        frame, target="y", cpu_lanes=1, also=["lightgbm", "catboost"], quiet=True,
-        out=tmp_path_factory.mktemp("exports") / request.param,
-        config={
-            "trees": {"engine": "xgboost", "ntrees": 25}, "neural": {"architecture": "mlp", "epochs": 4},
-            "calibrate": request.param != "regression" or None, "report": {"level": "short"},
-            "data": {"roles": {"zone": "categorical", "street": "categorical", "island": "categorical"}},
-        },
-    )  # fmt: skip
-    assert done.exit_code == 0
-    return done.path
+    paths = prepared_run(tmp_path_factory.mktemp("exports") / request.param, request.param)
+    train(paths, MODELS)
+    return paths.root
 
 
 @pytest.fixture(scope="module")
-def new(run: Path) -> pd.DataFrame:
-    """Rows that were not trained on, with words that training never saw and a row without any value."""
-    rows = people(300, 2).drop(columns=["y"])
+def h2o_runs(java: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of H2O's trees for each task, all trained in one H2O."""
+    folder = tmp_path_factory.mktemp("h2o")
+    runs = {task: prepared_run(folder / task, task) for task in TASKS}
+    encodings = dict(zip(TASKS, ("one_hot_internal", "sort_by_response", "label_encoder"), strict=True))
+    trials = [
+        {
+            "run_dir": str(paths.root), "name": f"{task}-s7", "parsed": False, "fold": None,
+            "settings": {"ntrees": 20, "max_depth": 4, "categorical_encoding": encodings[task]},
+            "ntrees_of": None,
+        }
+        for task, paths in runs.items()
+    ]  # fmt: skip
+    (folder / "trials.json").write_text(json.dumps(trials))
+    script = Path(__file__).parents[1] / "trees" / "h2o_trials.py"
+    with scratch_folder() as scratch:
+        subprocess.run(
+            [sys.executable, script, scratch, folder / "trials.json"], check=True, timeout=250,
+            env={**os.environ, "JAVA_HOME": str(java), "PYTHONPATH": ":".join(sys.path)},
+        )  # fmt: skip
+    for paths in runs.values():
+        train(
+            paths, {paths.root.name: ("h2o-xgboost", {})},
+            lambda spec, paths=paths: read_record(paths.trial(spec.name).fit, FitRecord),
+        )  # fmt: skip
+    return {task: paths.root for task, paths in runs.items()}
+
+
+@pytest.fixture(scope="module")
+def new() -> pd.DataFrame:
+    """Rows that were not trained on."""
+    rows = people(300, 2, "regression").drop(columns=["y"])
     rows.loc[::7, "island"] = "Atlantis"
     rows.loc[::11, "street"] = "s-new"
+    rows.loc[::13, "zone"] = 9
     rows.loc[5] = None
     return rows
 
 
-def expected(model: FittedModel, rows: pd.DataFrame) -> Any:
-    return model.predict_proba(rows) if model.schema.classes else model.predict(rows)
-
-
-def as_exported(model: FittedModel, rows: pd.DataFrame) -> tuple[Rows, pd.DataFrame]:
-    """The rows as sparkgpu encodes them, and as other programs need them: parts of dates, levels as words."""
-    encoded = model.encoder().rows(pa.Table.from_pandas(rows).combine_chunks().to_batches()[0])
-    frame = rows.copy()
-    for place, feature in enumerate(model.schema.numeric):
-        frame[input_name(feature)] = encoded.numeric_NF[:, place]
-    (zone,) = (place for place, one in enumerate(model.schema.categorical) if one.source == "zone")
-    words = np.array([*model.schema.categorical[zone].levels, None], dtype=object)
-    frame["zone"] = words[encoded.codes_NK[:, zone]]  # numbers as texts
-    return encoded, frame
-
-
-@pytest.mark.parametrize("model", ["trees", "neural", "lightgbm", "catboost", "blend"])
-def test_a_row_alone_is_predicted_as_among_many(run: Path, new: pd.DataFrame, model: str) -> None:
+def expected(run: Path, model: str, rows: pd.DataFrame) -> Any:
     fitted = sparkgpu.load(run, model)
-    alone = [expected(fitted, new.iloc[[place]]) for place in range(0, len(new), 15)]
-    among = expected(fitted, new)[::15]
+    return fitted.predict_proba(rows) if fitted.schema.classes else fitted.predict(rows)
+
+
+def temperature_of(run: Path, model: str) -> float:
+    done = finished_results(RunPaths(root=run)).done()
+    return next(trial.temperature for trial in done if trial.name == model) or 1.0
+
+
+def agree(run: Path, model: str, format: str, rows: pd.DataFrame) -> None:
+    """Export a model, read the file by the lines of the documentation, and compare."""
+    for module in FORMATS[format].needs:
+        pytest.importorskip(module)
+    file, wanted = export(run, model, format), expected(run, model, rows)
+    found = read_as_documented(file, format, rows, run.name)
+    found = np.stack([1 - found, found], 1) if found.ndim < wanted.ndim else found
+    if (by := temperature_of(run, model)) > 1:  # it enlarges what a float32 near 1 lost
+        found, wanted = scaled(found, 1 / by), scaled(wanted, 1 / by)
+    np.testing.assert_allclose(found, wanted, atol=FORMATS[format].tolerance * max(1, np.abs(wanted).max()))
+
+
+def read_as_documented(file: Path, format: str, rows: pd.DataFrame, task: str) -> Any:
+    program = {"torch": "import load_model", "onnx": "import onnxruntime"}.get(format, f"import {format}")
+    (lines,) = (block for block in BLOCKS[1:] if program in block)
+    lines = re.sub(r'exports/\w+-s7(\.\w+)?(?=["/])', str(file), lines)
+    if task == "regression":
+        lines = lines.replace("Probability", "RawFormulaVal")
+    names: dict[str, Any] = {"frame": rows}
+    exec(BLOCKS[0] + lines, names)
+    return np.asarray(names["found"].detach() if format == "torch" else names["found"])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_row_alone_is_predicted_as_among_many(run: Path, new: pd.DataFrame, model: str) -> None:
+    alone = [expected(run, model, new.iloc[[place]]) for place in range(0, len(new), 60)]
+    among = expected(run, model, new)[::60]
     np.testing.assert_allclose(np.concatenate(alone), among, atol=1e-6 * max(1, np.abs(among).max()))
 
 
-def test_trees_are_read_by_the_lines_in_the_documentation(
-    run: Path, new: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("model", MODELS)
+def test_a_file_read_as_documented_predicts_raw_values_as_the_run_does(
+    run: Path, new: pd.DataFrame, model: str
 ) -> None:
-    for trial, format in (("trees-s7", "xgboost"), ("lightgbm-s7", "lightgbm"), ("catboost-s7", "catboost")):
-        export(run, trial, format)
-    model = sparkgpu.load(run, "catboost-s7")
-    (lines,) = (
-        block for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.S) if "encoding" in block
-    )
-    if model.task == "regression":
-        lines = lines.replace("Probability", "RawFormulaVal")
-    monkeypatch.chdir(run)
-    names: dict[str, Any] = {"frame": as_exported(model, new)[1]}
-    exec(lines, names)
-    for trial, found in (
-        ("catboost-s7", names["by_catboost"]),
-        ("trees-s7", names["by_xgboost"]),
-        ("lightgbm-s7", names["by_lightgbm"]),
-    ):
-        wanted = expected(sparkgpu.load(run, trial), new)
-        wanted = wanted[:, 1] if found.ndim < wanted.ndim else wanted
-        np.testing.assert_allclose(found, wanted, atol=1e-6 * max(1, np.abs(wanted).max()), err_msg=trial)
+    agree(run, f"{model}-s7", "torch" if MODELS[model][0] == "torch" else model, new)
 
 
-@pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_a_network_is_read_by_its_library(run: Path, new: pd.DataFrame, format: str) -> None:
-    for module in FORMATS[format].needs:
-        pytest.importorskip(module)
-    model = sparkgpu.load(run, "neural-s7")
-    rows, frame = as_exported(model, new)
-    file = export(run, "neural-s7", format)
-    if format == "torch":
-        found = load_model(str(file)).predict(rows)
-    else:
-        feed = {
-            input_name(feature): frame[feature.source].fillna("").to_numpy(object)[:, None]
-            for feature in model.schema.categorical
-        }
-        feed |= {
-            input_name(feature): rows.numeric_NF[:, [place]]
-            for place, feature in enumerate(model.schema.numeric)
-        }
-        import onnxruntime
+@pytest.mark.process
+@pytest.mark.parametrize("model", [name for name, (engine, _) in MODELS.items() if engine == "torch"])
+def test_a_network_as_onnx_predicts_raw_values_as_the_run_does(
+    request: pytest.FixtureRequest, run: Path, new: pd.DataFrame, model: str
+) -> None:
+    """Torch takes seconds for each: all of them with ``--slow``, else one of each task."""
+    always = {("binary", "tabm"), ("multiclass", "realmlp"), ("regression", "cosine")}
+    if (run.name, model) not in always and not request.config.getoption("--slow"):
+        pytest.skip("slow: run it with --slow")
+    agree(run, f"{model}-s7", "onnx", new)
 
-        (found,) = onnxruntime.InferenceSession(file).run(None, feed)
-    wanted = expected(model, new)
-    np.testing.assert_allclose(found, wanted, atol=FORMATS[format].tolerance * max(1, np.abs(wanted).max()))
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", ["xgboost", "onnx", "mojo"])
+@pytest.mark.parametrize("task", TASKS)
+def test_h2os_trees_in_a_file_predict_raw_values_as_the_run_does(
+    h2o_runs: dict[str, Path], new: pd.DataFrame, java: Path, task: str, format: str, tmp_path: Path
+) -> None:
+    run, model = h2o_runs[task], f"{task}-s7"
+    if format != "mojo":
+        agree(run, model, format, new)
+        return
+    booster = xgboost.Booster(model_file=export(run, model, "xgboost", tmp_path / "trees.ubj"))
+    names: dict[str, Any] = {"frame": new, "encoding": json.loads(booster.attr("encoding") or "")}
+    exec(BLOCKS[0] + "rows, codes = read(encoding)", names)
+    as_text = {
+        name: values.cat.rename_categories(str)
+        for name, values in names["rows"].items()
+        if values.dtype == "category"
+    }
+    names["rows"].assign(**as_text).to_csv(tmp_path / "rows.csv", index=False, na_rep="NA")
+    subprocess.run(
+        [
+            java / "bin" / "java", "-cp", assembly_jar(), "hex.genmodel.tools.PredictCsv", "--decimal",
+            "--mojo", export(run, model, "mojo"), "--input", tmp_path / "rows.csv",
+            "--output", tmp_path / "found",
+        ],
+        check=True, timeout=60,
+    )  # fmt: skip
+    found, wanted = pd.read_csv(tmp_path / "found").to_numpy(), expected(run, model, new)
+    if task == "regression":
+        np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-6)
+        return
+    at_one = scaled(wanted, 1 / temperature_of(run, model))  # a MOJO cannot hold a temperature
+    np.testing.assert_allclose(found[:, 1:].astype(float), at_one, atol=1e-6)

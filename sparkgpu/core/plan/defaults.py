@@ -1,4 +1,8 @@
-"""Fills the engine parameters that a configuration leaves open, by preset, task, rows and device."""
+"""Fills the engine parameters that a configuration leaves open, by preset, task, rows and device.
+
+Defaults are the published ones if they exist; the preset sets what determines a run's time (sizes, epochs,
+trees).
+"""
 
 from __future__ import annotations
 
