@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 import torch
-import torch.distributed as dist
 
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.errors import TrialError
@@ -74,7 +73,8 @@ class Card:
                 raise
             plan = None
         least = min(_LEAST_ROWS, config.micro_batch_size)
-        if self.beside_bytes and self._any(strategy, plan is None or plan.micro_rows < least):
+        is_too_little = plan is None or plan.micro_rows < least
+        if self.beside_bytes and strategy.greatest(is_too_little) > 0:
             if not trial.may_wait:
                 raise TrialError(_NO_ROOM)
             wait_for_trees(trial.run, trial.spec.gang, trial.events, strategy.beat)
@@ -82,19 +82,9 @@ class Card:
             self.beside_bytes, self.budget_bytes = 0, network_budget(self._total, 0)
             plan = planned()
         assert plan is not None
-        if strategy.num_ranks > 1:
-            # Every rank must cut its part of a batch alike.
-            rows = torch.tensor(plan.micro_rows, device=self._device)
-            dist.all_reduce(rows, op=dist.ReduceOp.MIN)
-            plan = plan.model_copy(update={"micro_rows": int(rows)})
+        # Every rank must cut its part of a batch alike.
+        plan = plan.model_copy(update={"micro_rows": int(-strategy.greatest(-plan.micro_rows))})
         torch.cuda.set_per_process_memory_fraction(min(self.budget_bytes / self._total, 1.0), self._device)
         self.plan = plan
         strategy.eval_rows = plan.eval_rows
         return config.model_copy(update={"micro_batch_size": plan.micro_rows})
-
-    def _any(self, strategy: Strategy, here: bool) -> bool:
-        if strategy.num_ranks == 1:
-            return here
-        found = torch.tensor(int(here), device=self._device)
-        dist.all_reduce(found, op=dist.ReduceOp.MAX)
-        return bool(found)

@@ -25,14 +25,14 @@ from sparkgpu.core.errors import TrialError
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
+from sparkgpu.neural.nets.inputs import PiecewiseEmbeddings
 from sparkgpu.neural.nets.network import TabularNet
-from sparkgpu.neural.nets.numbers import PiecewiseEmbeddings
 from sparkgpu.neural.training.memory import TOO_LARGE
 from sparkgpu.neural.training.optimizer import Recipe, learns_by_muon
 
 _ROUNDED = 512
 _LEAST_CHUNK, _MOST_CHUNK = 1_024, 131_072
-_MUON_COPIES = 6  # of its matrices, while their updates are made orthogonal
+_MUON_COPIES = 6  # of one matrix, while its update is made orthogonal
 _SLACK = 1.05  # the allocator's blocks cannot always be used again in full
 
 
@@ -89,17 +89,14 @@ def plan_memory(
 
 def _lasting(net: TabularNet, config: NeuralParameters, recipe: Recipe) -> int:
     """Weights, buffers, moments, the copy of the best weights, and what a step of Muon needs."""
-    total = sum(_size(buffer) for buffer in net.buffers())
-    together = 0
+    total, largest = sum(_size(buffer) for buffer in net.buffers()), 0
     for name, parameter in net.named_parameters():
         size = _size(parameter)
         is_muon = learns_by_muon(name, config, recipe)
-        total += size * (2 if is_muon else 3)
+        total += size * ((2 if is_muon else 3) + bool(config.patience))
         if is_muon:
-            together += size
-    if config.patience:
-        total += sum(_size(parameter) for parameter in net.parameters())
-    return total + _MUON_COPIES * together
+            largest = max(largest, size)
+    return total + _MUON_COPIES * largest
 
 
 class _Shadow:

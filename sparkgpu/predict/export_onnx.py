@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.model import TabularModel
-from sparkgpu.neural.nets.numbers import PiecewiseEmbeddings
+from sparkgpu.neural.nets.inputs import PiecewiseEmbeddings
 from sparkgpu.neural.nets.tabm import FirstBlock
 from sparkgpu.neural.preprocess import (
     NumericTransform,

@@ -28,6 +28,7 @@ from sparkgpu.neural.training.precision import Precision
 from sparkgpu.neural.training.train import Training
 
 CPU = torch.device("cpu")
+ALONE = Strategy(RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=None)))
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(10.0, 10.0), (0.05, 3.0)])
@@ -38,19 +39,19 @@ def test_an_epoch_leaves_a_checkpoint_once_the_last_is_old_enough(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     checkpoints = Checkpoints(tmp_path, minutes=minutes, request=tmp_path / "request")
     now += seconds - 0.1
-    assert not checkpoints.due_after_epoch() and not checkpoints.due(step=50)
+    assert not checkpoints.due(ALONE) and not checkpoints.due(ALONE, step=50)
     now += 0.2
-    assert checkpoints.due_after_epoch()
-    assert checkpoints.due(step=50) == (seconds < 10.0)
-    assert not checkpoints.due(step=51)
+    assert checkpoints.due(ALONE)
+    assert checkpoints.due(ALONE, step=50) == (seconds < 10.0)
+    assert not checkpoints.due(ALONE, step=51)
 
 
 def test_one_that_is_asked_for_is_left_at_once(tmp_path: Path) -> None:
     request = tmp_path / "request"
     checkpoints = Checkpoints(tmp_path, minutes=10.0, request=request)
-    assert not checkpoints.due_after_epoch()
+    assert not checkpoints.due(ALONE)
     request.touch()
-    assert checkpoints.due_after_epoch() and checkpoints.due(step=0)
+    assert checkpoints.due(ALONE) and checkpoints.due(ALONE, step=0)
 
 
 def test_steps_are_those_of_torchs_adamw_bit_for_bit() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sparkgpu.core.errors import TrialError
 from sparkgpu.neural.nets.network import TabularNet
-from sparkgpu.neural.training import memory, muon, train
+from sparkgpu.neural.training import memory, optimizer, train
 
 FAILURE = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -102,7 +102,7 @@ def test_validation_and_prediction_go_on_in_smaller_chunks(
     assert seen[:3] == [300, 150, 75] and set(seen[2:14]) == {75}
 
 
-@pytest.mark.parametrize(("module", "fails"), [(train, "make_optimizer"), (muon, "orthogonal")])
+@pytest.mark.parametrize(("module", "fails"), [(train, "make_optimizer"), (optimizer, "orthogonal")])
 def test_moments_or_a_step_that_do_not_fit_end_the_trial_with_a_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, fails: str
 ) -> None:

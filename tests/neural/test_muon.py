@@ -7,8 +7,7 @@ import torch
 from planted import parameters
 
 from sparkgpu.neural.nets.network import InputShape, build_net, find_network
-from sparkgpu.neural.training.muon import orthogonal, step_matrix
-from sparkgpu.neural.training.optimizer import make_optimizer, set_progress
+from sparkgpu.neural.training.optimizer import make_optimizer, orthogonal, set_progress, step_matrix
 
 SHAPE = InputShape(num_numeric=2, num_levels=(3,), num_outputs=2, bins=(torch.linspace(-1.0, 1.0, 5),) * 2)
 

@@ -7,9 +7,13 @@ import torch
 from planted import parameters
 
 from sparkgpu.neural.nets.dropout import Dropout, HeldMask, Place, set_place
-from sparkgpu.neural.nets.inputs import CategoryEmbeddings, embedding_dim
+from sparkgpu.neural.nets.inputs import (
+    CategoryEmbeddings,
+    CosineEmbeddings,
+    PiecewiseEmbeddings,
+    embedding_dim,
+)
 from sparkgpu.neural.nets.network import InputShape, build_net
-from sparkgpu.neural.nets.numbers import CosineEmbeddings, PiecewiseEmbeddings
 from sparkgpu.neural.nets.tabm import Adapter, FirstBlock, MembersOutput, TabMInput, find_bins
 
 

@@ -36,16 +36,12 @@ def derived_seed(*parts: int) -> int:
 
 
 class HeldMask:
-    """What a dropout reads when its step is captured, since the capture holds addresses, not values.
+    """The draws of a dropout in a captured step, which holds addresses, not values.
 
     Before each step `Dropout.draw` writes here what a step that is not captured would have drawn.
     """
 
     draws_NW: Tensor | None = None
-    share: int = 0
-    dropped: Tensor
-    zero: Tensor
-    scale: Tensor
 
 
 class Dropout(nn.Module):
@@ -80,53 +76,38 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
     def forward(self, x_BD: Tensor) -> Tensor:
-        held = self.held
-        if not self.training or (self._dropped == 0 and held is None):
+        if not self.training or self._dropped == 0:
             return x_BD
         place, (index, shards) = self.place, self.shard
         assert place is not None  # set by the training loop before every forward pass
         whole = (*x_BD.shape[1:-1], x_BD.shape[-1] * shards)
         width = math.prod(whole)
-        if held is None or held.draws_NW is None:
+        draws_NW = self.held.draws_NW if self.held is not None else None
+        if draws_NW is None:
             draws_NW = torch.empty((place.batch_rows, -(-width // 8)), dtype=torch.int64, device=x_BD.device)
             self._fill(draws_NW, place)
-            if held is not None:
-                held.draws_NW, held.dropped = draws_NW, torch.empty((), dtype=torch.uint8, device=x_BD.device)
-                held.scale, held.zero = (torch.zeros((), device=x_BD.device) for _ in range(2))
-                self._set_share(held)
-        else:
-            draws_NW = held.draws_NW
+            if self.held is not None:
+                self.held.draws_NW = draws_NW
         own_BW = draws_NW[place.first_row : place.first_row + len(x_BD)]
         if len(own_BW) < len(x_BD):  # a pipeline pads its last batch with rows of weight 0
             own_BW = functional.pad(own_BW, (0, 0, 0, len(x_BD) - len(own_BW)))
         bytes_BD = own_BW.view(torch.uint8)[:, :width].reshape(len(x_BD), *whole)
         if shards > 1:
             bytes_BD = bytes_BD.chunk(shards, dim=-1)[index]
-        if held is not None:
-            factor_BD = torch.where(bytes_BD < held.dropped, held.zero, held.scale)
-        else:
-            kept_BD = bytes_BD.clamp(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
-            factor_BD = kept_BD.float().mul_(256 / (256 - self._dropped))
+        kept_BD = bytes_BD.clamp(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
+        factor_BD = kept_BD.float().mul_(256 / (256 - self._dropped))
         # Rounded after the product: a scale in bfloat16 would be too small or too large for all values alike.
         return (x_BD * factor_BD).to(x_BD.dtype)
 
     def draw(self, place: Place) -> None:
-        """Write what `forward` would draw and apply at this place to the held memory, once it is there."""
-        held = self.held
-        if held is not None and held.draws_NW is not None:
-            self._fill(held.draws_NW, place)
-            if held.share != self._dropped:
-                self._set_share(held)
+        """Write what `forward` would draw at this place to the held memory, once it is there."""
+        if self.held is not None and self.held.draws_NW is not None:
+            self._fill(self.held.draws_NW, place)
 
     def _fill(self, draws_NW: Tensor, place: Place) -> None:
         generator = torch.Generator(draws_NW.device)
         generator.manual_seed(derived_seed(place.seed, place.step, self.layer))
         draws_NW.random_(-(2**63), None, generator=generator)
-
-    def _set_share(self, held: HeldMask) -> None:
-        held.share = self._dropped
-        held.dropped.fill_(self._dropped)
-        held.scale.fill_(256 / (256 - self._dropped))
 
 
 def dropouts(net: nn.Module) -> list[Dropout]:

@@ -15,10 +15,10 @@ from sparkgpu.neural.nets.network import InputShape, Members, Network, TabularNe
 class MLPBlock(nn.Module):
     """(B, D) to (B, D')."""
 
-    def __init__(self, num_inputs: int, num_outputs: int, dropout: float) -> None:
+    def __init__(self, linear: nn.Linear, activation: nn.Module, dropout: float) -> None:
         super().__init__()
-        self.linear = nn.Linear(num_inputs, num_outputs)
-        self.activation = nn.ReLU()
+        self.linear = linear
+        self.activation = activation
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BD: Tensor) -> Tensor:
@@ -30,7 +30,10 @@ def build_mlp(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
     """A block for each width in `hidden`."""
     first = InputLayer(shape)
     widths = [first.num_outputs, *parameters.hidden]
-    blocks = [MLPBlock(before, after, parameters.dropout) for before, after in pairwise(widths)]
+    blocks = [
+        MLPBlock(nn.Linear(before, after), nn.ReLU(), parameters.dropout)
+        for before, after in pairwise(widths)
+    ]
     return TabularNet(first, blocks, Members(nn.Linear(widths[-1], shape.num_outputs)))
 
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sparkgpu.core.config.parameters import NeuralParameters
-from sparkgpu.neural.nets.dropout import Dropout
 from sparkgpu.neural.nets.inputs import CategoryEmbeddings, Columns
+from sparkgpu.neural.nets.mlp import MLPBlock
 from sparkgpu.neural.nets.network import InputShape, Members, Network, TabularNet
 from sparkgpu.neural.preprocess import RobustClip, bend, middle_and_unit
 from sparkgpu.neural.training.optimizer import Recipe
@@ -173,29 +173,13 @@ class ParametricActivation(nn.Module):
         return x_BD + (self._function(x_BD) - x_BD) * self.share
 
 
-class RealMLPBlock(nn.Module):
-    """(B, D) to (B, D')."""
-
-    def __init__(
-        self, num_inputs: int, num_outputs: int, dropout: float, function: Callable[[Tensor], Tensor]
-    ) -> None:
-        super().__init__()
-        self.linear = NTKLinear(num_inputs, num_outputs)
-        self.activation = ParametricActivation(num_outputs, function)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, x_BD: Tensor) -> Tensor:
-        out_BD: Tensor = self.dropout(self.activation(self.linear(x_BD)))
-        return out_BD
-
-
 def build_realmlp(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
     """A block for each width in `hidden`; SELU for classes, Mish for a number."""
     hidden = parameters.hidden
     first = RealMLPInput(shape)
     function = functional.mish if shape.num_outputs == 1 else functional.selu
     blocks = [
-        RealMLPBlock(before, after, parameters.dropout, function)
+        MLPBlock(NTKLinear(before, after), ParametricActivation(after, function), parameters.dropout)
         for before, after in pairwise([first.num_outputs, *hidden])
     ]
     return TabularNet(first, blocks, Members(NTKLinear(hidden[-1], shape.num_outputs)))
@@ -209,7 +193,7 @@ def start_realmlp(net: TabularNet, numeric_BG: Tensor, codes_BK: Tensor) -> None
         first.one_hot.fit(first.few(codes_BK))
     hidden_BD = first(numeric_BG, codes_BK)
     for block in net.blocks.values():
-        assert isinstance(block, RealMLPBlock)
+        assert isinstance(block, MLPBlock) and isinstance(block.linear, NTKLinear)
         block.linear.fit(hidden_BD)
         hidden_BD = block(hidden_BD)
     assert isinstance(last.layer, NTKLinear)

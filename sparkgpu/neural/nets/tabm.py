@@ -19,11 +19,10 @@ from torch.nn import functional
 
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.config.values import NumberEmbedding
-from sparkgpu.neural.nets.inputs import CategoryEmbeddings, Columns
+from sparkgpu.neural.nets.inputs import CategoryEmbeddings, Columns, CosineEmbeddings, PiecewiseEmbeddings
 from sparkgpu.neural.nets.inputs import embedding_dim as category_dim
 from sparkgpu.neural.nets.mlp import MLPBlock
 from sparkgpu.neural.nets.network import InputShape, Network, TabularNet
-from sparkgpu.neural.nets.numbers import CosineEmbeddings, PiecewiseEmbeddings
 from sparkgpu.neural.training.optimizer import Recipe
 
 _MOST_ONE_HOT = 32  # a column with more levels is embedded
@@ -114,7 +113,7 @@ class FirstBlock(MLPBlock):
     """
 
     def __init__(self, widths: Sequence[int], num_outputs: int, dropout: float, *, members: int) -> None:
-        super().__init__(sum(widths), num_outputs, dropout)
+        super().__init__(nn.Linear(sum(widths), num_outputs), nn.ReLU(), dropout)
         self.adapter = Adapter(widths, members=members)
         self.may_merge = True
         """Whether the layer's weights may be used without calling it; not if the layer is cut over ranks."""
@@ -211,7 +210,7 @@ def build_tabm(shape: InputShape, parameters: NeuralParameters) -> TabularNet:
         shape, embedding_dim=parameters.embedding_dim, number_embedding=parameters.number_embedding
     )
     blocks: list[nn.Module] = [FirstBlock(first.widths, hidden[0], dropout, members=members)]
-    blocks += [MLPBlock(before, after, dropout) for before, after in pairwise(hidden)]
+    blocks += [MLPBlock(nn.Linear(before, after), nn.ReLU(), dropout) for before, after in pairwise(hidden)]
     return TabularNet(first, blocks, MembersOutput(hidden[-1], shape.num_outputs, members=members))
 
 

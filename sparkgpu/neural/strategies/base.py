@@ -153,6 +153,10 @@ class Strategy:
         """The sum over the processes that compute different rows."""
         return float(value)
 
+    def greatest(self, value: float) -> float:
+        """The greatest value of all ranks, which call this together, so that they decide alike."""
+        return value
+
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of this process's weights."""
         return {name: value.detach().clone() for name, value in self.net.state_dict().items()}

@@ -92,6 +92,11 @@ class Distributed(Strategy):
         dist.all_reduce(total, group=self.data_group)
         return float(total)
 
+    def greatest(self, value: float) -> float:
+        found = torch.full((), value, dtype=torch.float64, device=self.device)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        return float(found)
+
     def _clip(self, most_norm: float) -> None:
         """Clip by the norm of the whole network's gradient, of which a rank may hold only a part.
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 _KEPT = 2  # checkpoints: a damaged one falls back to the one before
 _EPOCH_S = 10.0  # an epoch writes no checkpoint if the last one is younger
-_ASKED_EVERY = 50  # steps between two checks of the leading rank's clock and the run directory
+_ASKED_EVERY = 50  # steps between two looks at the clock and the run directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,29 +93,22 @@ class Checkpoints:
         self._interval_s = minutes * 60
         self._saved_at = time.monotonic()
 
-    def due(self, step: int) -> bool:
-        """Whether a checkpoint is due within the epoch, by the leading rank's clock or by a request."""
-        return step % _ASKED_EVERY == 0 and self._agreed(self._interval_s)
+    def due(self, strategy: Strategy, step: int | None = None) -> bool:
+        """Whether a checkpoint is due after a step, or at the end of an epoch; or one was requested."""
+        if step is not None and step % _ASKED_EVERY:
+            return False
+        interval_s = self._interval_s if step is not None else min(self._interval_s, _EPOCH_S)
+        is_due = self._is_requested() or time.monotonic() - self._saved_at >= interval_s
+        return strategy.greatest(is_due) > 0
 
-    def due_after_epoch(self) -> bool:
-        """Whether a checkpoint is due at the end of an epoch."""
-        return self._agreed(min(self._interval_s, _EPOCH_S))
-
-    def _agreed(self, interval_s: float) -> bool:
-        """Whether the leading rank's last checkpoint is that old, or a request is waiting."""
-        asked = self._request is not None and not self._answered and self._request.exists()
-        is_due = asked or time.monotonic() - self._saved_at >= interval_s
-        if not dist.is_initialized():
-            return is_due
-        answer = torch.tensor(int(is_due), device="cuda" if dist.get_backend() == "nccl" else "cpu")
-        dist.broadcast(answer, src=0)
-        return bool(answer)
+    def _is_requested(self) -> bool:
+        return self._request is not None and not self._answered and self._request.exists()
 
     def save(self, strategy: Strategy, optimizer: torch.optim.Optimizer, progress: TrainingState) -> None:
         """Write a checkpoint. It is complete when this returns on the leading rank."""
         from torch.distributed.checkpoint import state_dict_saver
 
-        asked = self._request is not None and self._request.exists()
+        self._answered = self._answered or self._is_requested()
         name = f"epoch-{progress.epoch:05d}-step-{progress.step:07d}"
         temporary = self._folder / f".{name}"
         if strategy.leads:
@@ -142,7 +135,6 @@ class Checkpoints:
             for other in self._all()[:-_KEPT]:
                 shutil.rmtree(other)
         self._saved_at = time.monotonic()
-        self._answered = self._answered or asked
 
     def load(self, strategy: Strategy, optimizer: torch.optim.Optimizer) -> TrainingState | None:
         """Restore network and optimizer from the last checkpoint that is whole; None if there is none at all.

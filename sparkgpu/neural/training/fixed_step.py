@@ -5,7 +5,7 @@ the step that it captured. So whatever differs between steps lies in memory that
 before each one: the batch, the draws of dropout, the learning rates. Nothing of it waits for the device.
 
 Limits: batches of one size, so the smaller last one of an epoch is a plain step; one process; no scaled
-losses.
+losses; dropout and weight decay that stay the same.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from torch import Tensor
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.nets.dropout import Dropout, HeldMask, Place, dropouts
+from sparkgpu.neural.nets.network import find_network
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.memory import is_out_of_memory, release
-from sparkgpu.neural.training.optimizer import HeldRates, Optimizer, Recipe, set_progress
+from sparkgpu.neural.training.optimizer import Optimizer, Recipe, set_progress
 
 _WARM_STEPS = 3  # libraries find their algorithms and take their memory before anything is captured
 _COPIES = 3  # of weights and moments while the first repetition is compared
@@ -89,7 +90,7 @@ class FixedStep:
         self._seed = seed
         self._total = total
         self._graph = graph
-        self._rates = HeldRates(optimizer.param_groups, strategy.device)
+        self._rates = [torch.zeros((), device=strategy.device) for _ in optimizer.param_groups]
         self._masks: list[tuple[Dropout, HeldMask]] = [
             (module, HeldMask()) for module in dropouts(strategy.module) if module.drops
         ]
@@ -148,9 +149,8 @@ class FixedStep:
         else:
             self._rows.overwrite(batch)
         set_progress(self._optimizer, self._config, self._recipe, done)
-        self._rates.set(self._optimizer.param_groups)
-        if self._recipe.dropout is not None:
-            self._strategy.scale_dropout(self._recipe.dropout(done))
+        for rate, group in zip(self._rates, self._optimizer.param_groups, strict=True):
+            rate.fill_(group["lr"])  # an argument of a kernel, so nothing waits for the device
         self._draw(step)
 
     def _draw(self, step: int) -> None:
@@ -182,12 +182,8 @@ class FixedStep:
         changed += [value for state in self._optimizer.state.values() for value in state.values()]
         before = _copies(changed)
         try:
-            self._rates.set(
-                [
-                    {"lr": group["lr"] / 2, "weight_decay": group["weight_decay"] * 2}
-                    for group in self._optimizer.param_groups
-                ]
-            )
+            for rate in self._rates:
+                rate.div_(2)
             self._draw(step + 1)
             self._rows.overwrite(batch.rolled())
             self._graph.warm(work)
@@ -230,6 +226,9 @@ def reason_against(strategy: Strategy, config: NeuralParameters, plan: MemoryRec
         return "float16 scales its losses from step to step"
     if config.compile:
         return "neural.compile brings graphs of its own"
+    recipe = find_network(config).recipe
+    if recipe.dropout is not None or recipe.weight_decay is not None:
+        return f"{config.architecture} changes its dropout or weight decay from step to step"
     if plan is not None and plan.budget_bytes < _with_graph(plan):
         return "the GPU's memory does not hold a captured step beside a plain one"
     return None

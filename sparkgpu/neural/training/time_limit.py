@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import torch
-
 from sparkgpu.neural.strategies.base import Strategy
 
 _SPARE = 1.3
@@ -69,16 +67,8 @@ class TimeLimit:
         else:
             guessed = self._rows * self._row_s
         whole = self._until - _SAVING_S - guessed - self._began
-        self.share = _agreed((now - self._began) / whole if whole > 0 else 1.0, strategy)
+        self.share = strategy.greatest((now - self._began) / whole if whole > 0 else 1.0)
         if strategy.num_ranks > 1 and self._steps == self._every:
             # Agreeing costs a message: from now on about four times in a second, by the speed agreed on.
-            step_s = _agreed((now - self._began) / self._steps, strategy)
+            step_s = strategy.greatest((now - self._began) / self._steps)
             self._every = max(1, int(_AGREE_EVERY_S / max(step_s, 1e-6)))
-
-
-def _agreed(value: float, strategy: Strategy) -> float:
-    if strategy.num_ranks == 1:
-        return value
-    total = torch.full((), value / strategy.num_ranks, dtype=torch.float64, device=strategy.device)
-    torch.distributed.all_reduce(total)
-    return float(total)

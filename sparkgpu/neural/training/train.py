@@ -109,7 +109,7 @@ class Training:
                 whole = self._epoch_rows
                 seen = f" after {self._seen_rows:,} of {whole:,} rows" if self._seen_rows < whole else ""
                 state.notes.append(f"the time limit ended training in epoch {state.epoch}{seen}")
-            if self.checkpoints is not None and self.checkpoints.due_after_epoch():
+            if self.checkpoints is not None and self.checkpoints.due(self.strategy):
                 self._save(self.checkpoints)
         if patience:
             with self.strategy.slow_work():
@@ -183,7 +183,7 @@ class Training:
             if self.limit.is_over:
                 self._seen_rows = min(self._epoch_rows, state.step * config.batch_size)
                 return
-            if self.checkpoints is not None and state.step < steps and self.checkpoints.due(step):
+            if self.checkpoints is not None and state.step < steps and self.checkpoints.due(strategy, step):
                 state.total = strategy.sum_over_parts(self._total)
                 self._save(self.checkpoints)
 

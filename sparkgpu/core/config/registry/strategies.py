@@ -54,9 +54,9 @@ STRATEGIES: Registry[StrategyEntry] = Registry(
             scales_losses=True,
         ),
         StrategyEntry(name="fsdp", load=f"{_PACKAGE}.sharded:FullyShardedDataParallel"),
-        StrategyEntry(name="tp", load=f"{_PACKAGE}.tensor:TensorParallel", cuts="layers"),
+        StrategyEntry(name="tp", load=f"{_PACKAGE}.sharded:TensorParallel", cuts="layers"),
         StrategyEntry(name="pp", load=f"{_PACKAGE}.pipeline:PipelineParallel", cuts="blocks"),
-        StrategyEntry(name="dp_tp", load=f"{_PACKAGE}.tensor:TensorParallel", cuts="layers", hybrid=True),
+        StrategyEntry(name="dp_tp", load=f"{_PACKAGE}.sharded:TensorParallel", cuts="layers", hybrid=True),
         StrategyEntry(name="dp_pp", load=f"{_PACKAGE}.pipeline:PipelineParallel", cuts="blocks", hybrid=True),
     ),
 )
