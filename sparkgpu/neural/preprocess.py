@@ -95,9 +95,9 @@ class NumericTransform(nn.Module):
         """In new memory; any value may replace NaN."""
         raise NotImplementedError
 
-    def transform(self, raw_NF: Tensor, *, in_place: bool = False) -> Tensor:
-        """Transform the whole matrix, chunk by chunk. `in_place` may overwrite `raw_NF` to save memory."""
-        fits = in_place and self.num_outputs == raw_NF.shape[1]
+    def transform(self, raw_NF: Tensor) -> Tensor:
+        """Transform the whole matrix, chunk by chunk, in its own memory if the result fits there."""
+        fits = self.num_outputs == raw_NF.shape[1]
         out_NG = raw_NF if fits else raw_NF.new_empty((len(raw_NF), self.num_outputs))
         with torch.no_grad():
             for begin in range(0, len(raw_NF), _CHUNK_ROWS):

@@ -16,18 +16,16 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 STACK_SIGNAL = signal.SIGUSR2
 
 Kind = Literal["heartbeat", "stack", "done", "error.json", "ended"]
-_LAYOUT = struct.Struct("<qqqd")  # process, whether it trains, beats, time of the last one
+_LAYOUT = struct.Struct("<q?qd")  # of a `Sign`
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sign:
+class Sign(NamedTuple):
     """The content of a heartbeat file. `at` is in seconds of the system's monotonic clock.
 
     It `is_training` between its first and last step, but not at work that may take longer than a step.
@@ -84,8 +82,7 @@ def read_sign(folder: Path, rank: int) -> Sign | None:
         return None
     if len(data) < _LAYOUT.size or not any(data):
         return None
-    process, is_training, beats, at = _LAYOUT.unpack(data)
-    return Sign(process=process, is_training=bool(is_training), beats=beats, at=at)
+    return Sign(*_LAYOUT.unpack(data))
 
 
 def rank_file(folder: Path, rank: int, kind: Kind) -> Path:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -54,7 +53,11 @@ class TabularNet(nn.Module):
     def forward(self, *x: Tensor) -> Tensor:
         hidden: Tensor = self.input(*x) if self.input is not None else x[0]
         for block in self.blocks.values():
-            hidden = _recomputed(block, hidden) if self.recompute and self.training else block(hidden)
+            if self.recompute and self.training:
+                # Dropout draws from its place, not from torch's random state, so no state must be restored.
+                hidden = checkpoint(block, hidden, use_reentrant=False, preserve_rng_state=False)
+            else:
+                hidden = block(hidden)
         return self.output(hidden) if self.output is not None else hidden
 
 
@@ -68,12 +71,6 @@ class Members(nn.Module):
     def forward(self, x_BD: Tensor) -> Tensor:
         out_BC: Tensor = self.layer(x_BD)
         return out_BC.unsqueeze(1)
-
-
-def _recomputed(block: nn.Module, hidden: Tensor) -> Tensor:
-    # Dropout draws from its place, not from torch's random state, so no state must be restored.
-    out: Any = checkpoint(block, hidden, use_reentrant=False, preserve_rng_state=False)
-    return out  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,7 @@ class ResidentRows:
 
     def prepared(self, transform: NumericTransform) -> ResidentRows:
         """The same rows with transformed numbers, in the same memory if they fit."""
-        return replace(self, numeric_NG=transform.transform(self.numeric_NG, in_place=True))
+        return replace(self, numeric_NG=transform.transform(self.numeric_NG))
 
     def weighted(self, loss_N: Tensor) -> Tensor:
         return loss_N if self.weight_N is None else loss_N * self.weight_N

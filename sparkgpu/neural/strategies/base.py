@@ -8,7 +8,7 @@ B rows of this process's part of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -132,22 +132,23 @@ class Strategy:
         It is weighted if there are weights.
         """
         self.module.eval()
-        measure = self.objective.error_of_mean if errors else self.objective.loss_of_mean
+        self._measure = self.objective.error_of_mean if errors else self.objective.loss_of_mean
         total = torch.zeros((), dtype=torch.float64, device=self.device)
+        # Equally many chunks on all ranks: a forward pass may communicate.
+        share, size = -(-len(rows) // self.data_size), self._chunk_rows()
+        own = rows.part(self.part(len(rows)))
         with torch.no_grad():
-            for part in self._evaluated(rows):
+            for begin in range(0, share, size):
                 self.beat()
-                outputs_BMC = self.module(part.numeric_NG, part.codes_NK)
-                loss_B = part.weighted(measure(outputs_BMC, part.target_N))
-                total += loss_B.sum(dtype=torch.float64)
+                total += self._summed_loss(own.part(slice(begin, begin + size)))
         return self.sum_over_parts(total) / len(rows)
 
-    def _evaluated(self, rows: ResidentRows) -> Iterator[ResidentRows]:
-        """This process's rows in chunks, equally many on all ranks: a forward pass may communicate."""
-        share = -(-len(rows) // self.data_size)
-        own = rows.part(self.part(len(rows)))
-        for begin in range(0, share, self.eval_rows):
-            yield own.part(slice(begin, begin + self.eval_rows))
+    def _chunk_rows(self) -> int:
+        return self.eval_rows
+
+    def _summed_loss(self, rows: ResidentRows) -> Tensor:
+        outputs_BMC = self.module(rows.numeric_NG, rows.codes_NK)
+        return rows.weighted(self._measure(outputs_BMC, rows.target_N)).sum(dtype=torch.float64)
 
     def sum_over_parts(self, value: Tensor) -> float:
         """The sum over the processes that compute different rows."""

@@ -78,12 +78,17 @@ def device_place(micro: Place, micro_rows: int, num_devices: int, index: int) ->
 
 
 class Distributed(Strategy):
-    """The base of strategies with several processes; all of these are ranks of the default group."""
+    """The base of strategies with several processes; all of these are ranks of the default group.
+
+    Unless a strategy says otherwise, each rank computes its own part of a batch.
+    """
 
     def __init__(self, place: RankPlace) -> None:
         super().__init__(place)
-        self.num_ranks = dist.get_world_size()
-        self.leads = dist.get_rank() == 0
+        self.data_rank, self.data_size = dist.get_rank(), dist.get_world_size()
+        self.num_ranks = self.data_size
+        self.leads = self.data_rank == 0
+        self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
         self.data_group: dist.ProcessGroup | None = None
         """The ranks that compute different rows with the same part of the network; None means all."""
 
@@ -121,11 +126,6 @@ class DistributedDataParallel(Distributed):
     """`ddp`."""
 
     name = "ddp"
-
-    def __init__(self, place: RankPlace) -> None:
-        super().__init__(place)
-        self.data_rank, self.data_size = dist.get_rank(), self.num_ranks
-        self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
 
     def _placed(self, net: TabularNet) -> nn.Module:
         with warnings.catch_warnings():

@@ -77,23 +77,16 @@ class PipelineParallel(Distributed):
             torch.nn.utils.vector_to_parameters(flat, gradients)
         return total
 
-    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
-        self.module.eval()
-        self._measure = self.objective.error_of_mean if errors else self.objective.loss_of_mean
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
-        size = self._micro_rows * self._num_micro
-        share = -(-len(rows) // self.data_size)
-        own = rows.part(self.part(len(rows)))
+    def _chunk_rows(self) -> int:
+        return self._micro_rows * self._num_micro
+
+    def _summed_loss(self, rows: ResidentRows) -> Tensor:
         self._denominator = 1
-        with torch.no_grad():
-            for begin in range(0, share, size):
-                self.beat()
-                total += self._pass(own.part(slice(begin, begin + size)), self._schedule.eval)
-        return self.sum_over_parts(total) / len(rows)
+        return self._pass(rows, self._schedule.eval)
 
     def _pass(self, batch: ResidentRows, schedule: Any) -> Tensor:
         """Send a batch through the pipeline. Returns its summed loss on the last stage, 0 on the others."""
-        missing = self._micro_rows * self._num_micro - len(batch)
+        missing = self._chunk_rows() - len(batch)
         inputs: tuple[Tensor, ...] = ()
         if self._is_first:
             inputs = tuple(functional.pad(x, (0, 0, 0, missing)) for x in (batch.numeric_NG, batch.codes_NK))

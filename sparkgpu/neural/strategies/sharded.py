@@ -11,7 +11,6 @@ import math
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -65,9 +64,7 @@ class FullyShardedDataParallel(Sharded):
 
     def __init__(self, place: RankPlace) -> None:
         super().__init__(place)
-        self.data_rank, self.data_size = dist.get_rank(), self.num_ranks
         self.shards = self.num_ranks
-        self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
 
     def _placed(self, net: TabularNet) -> nn.Module:
         # Block by block from the host to the device, which never holds the whole network.
