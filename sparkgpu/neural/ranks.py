@@ -34,7 +34,7 @@ from sparkgpu.neural.launchers.gang import RECORD, REFUSED, SMALLER, read_trial
 from sparkgpu.neural.launchers.heartbeat import Heartbeat, rank_file
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.memory import NeedsSmallerBatches
-from sparkgpu.neural.training.precision import agreed, choose_precision
+from sparkgpu.neural.training.precision import choose_precision
 from sparkgpu.neural.training.trial import run_rank
 from sparkgpu.trials.engine import Trial
 
@@ -61,7 +61,7 @@ def make_strategy(name: str, config: NeuralParameters, device: torch.device, dev
     copies, _ = ways(config, name, dist.get_world_size() if dist.is_initialized() else 1)
     place = RankPlace(
         device=device,
-        precision=agreed(choose_precision(config, device, device_name, name)),
+        precision=choose_precision(config, device, device_name, name),
         copies=copies,
         batch_size=config.batch_size,
         micro_rows=config.micro_batch_size,
@@ -128,18 +128,7 @@ def _run(paths: RunPaths, attempt: Path, heartbeat: Heartbeat, *, by_agent: bool
         name = f"rank-{os.environ['RANK']}"
         events = EventWriter(attempt / f"{name}.events.jsonl", attempt / f"{name}.phases.json")
     record = run_rank(
-        Trial(
-            spec=spec,
-            parameters=config,
-            schema=read_schema(paths),
-            run=paths,
-            lane=lane,
-            events=events,
-            scratch=attempt.parent,
-            beside_bytes=asked.beside_bytes,
-            may_wait=asked.may_wait,
-            until=asked.until,
-        ),
+        Trial(schema=read_schema(paths), run=paths, events=events, scratch=attempt.parent, **dict(asked)),
         strategy,
         on_step=heartbeat.step,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 sys.path.append(str(Path(__file__).parents[1]))  # in a process that pytest did not start
 
@@ -24,6 +25,8 @@ from sparkgpu.core.table.predictions import read_predictions
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.engine import Torch
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.neural.training.precision import Precision
 from sparkgpu.trials.engine import NeuralTrial, Platform, Trial
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}
@@ -38,6 +41,13 @@ def parameters(**settings: Any) -> NeuralParameters:
     """A small network's, with whole batches at once where nothing else is said."""
     asked = {**QUICK, **settings}
     return NeuralParameters(**{"micro_batch_size": asked["batch_size"], **asked})
+
+
+def alone(dtype: torch.dtype | None = None) -> Strategy:
+    """`single` on the CPU, which trains in `dtype`."""
+    return Strategy(
+        RankPlace(device=torch.device("cpu"), precision=Precision(device_type="cpu", dtype=dtype))
+    )
 
 
 def plant(

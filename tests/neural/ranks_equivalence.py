@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from planted import alone
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
@@ -25,8 +26,8 @@ from sparkgpu.neural.nets.dropout import Place
 from sparkgpu.neural.nets.network import InputShape, build_net, find_network
 from sparkgpu.neural.ranks import join, make_strategy
 from sparkgpu.neural.rows.resident import ResidentRows, ResidentSource
-from sparkgpu.neural.strategies.base import RankPlace, Strategy
-from sparkgpu.neural.training.checkpoint import TrainingState
+from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import choose_precision
 from sparkgpu.neural.training.train import Training
@@ -96,29 +97,46 @@ def gradients(strategy: Strategy) -> dict[str, Tensor]:
     return {name: value for part in parts for name, value in part.items()}
 
 
-def trained(
-    strategy: Strategy, config: NeuralParameters, task: str
-) -> tuple[dict[str, Tensor], TrainingState, dict[str, Tensor]]:
-    """The first batch's gradients, the training, and the final weights."""
+def spread(strategy: Strategy, config: NeuralParameters, task: str = "binary") -> Strategy:
+    """The strategy with a new network, the same one each time."""
     num_outputs = {"binary": 2, "regression": 1}.get(task, 3)
     shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=num_outputs, bins=BINS)
     torch.manual_seed(3)
     strategy.spread(build_net(config, shape), Objective(task=task))  # type: ignore[arg-type]
-    source, valid = ResidentSource(rows=rows(299, task, 1)), rows(101, task, 2)
-    strategy.module.train()
-    (batch, number), *_ = source.batches(seed=9, epoch=1, batch_size=64, first=0, part=strategy.part)
-    place = Place(seed=9, step=0, first_row=strategy.part(number).start, batch_rows=number)
-    strategy.backward(batch, place)
-    found = gradients(strategy)
-    training = Training(
+    return strategy
+
+
+def train(
+    strategy: Strategy,
+    config: NeuralParameters,
+    task: str = "binary",
+    *,
+    checkpoints: Checkpoints | None = None,
+) -> TrainingState:
+    """Train the network that the strategy holds."""
+    return Training(
         strategy=strategy,
-        source=source,
-        valid_rows=valid,
+        source=ResidentSource(rows=rows(299, task, 1)),
+        valid_rows=rows(101, task, 2),
         config=config,
         recipe=find_network(config).recipe,
         seed=9,
         report=lambda done, epoch, value: None,
+        checkpoints=checkpoints,
     ).run()
+
+
+def trained(
+    strategy: Strategy, config: NeuralParameters, task: str
+) -> tuple[dict[str, Tensor], TrainingState, dict[str, Tensor]]:
+    """The first batch's gradients, the training, and the final weights."""
+    spread(strategy, config, task).module.train()
+    source = ResidentSource(rows=rows(299, task, 1))
+    (batch, number), *_ = source.batches(seed=9, epoch=1, batch_size=64, first=0, part=strategy.part)
+    place = Place(seed=9, step=0, first_row=strategy.part(number).start, batch_rows=number)
+    strategy.backward(batch, place)
+    found = gradients(strategy)
+    training = train(strategy, config, task)
     return found, training, strategy.gather()
 
 
@@ -138,9 +156,7 @@ def main() -> None:
         settings = CASES[case]
         task = TASKS.get(case, "multiclass")
         config = NeuralParameters(**{**SETTINGS, **settings})
-        reference = trained(
-            Strategy(RankPlace(device=cpu, precision=choose_precision(config, cpu, "cpu"))), config, task
-        )
+        reference = trained(alone(choose_precision(config, cpu, "cpu").dtype), config, task)
         for name in STRATEGIES:
             if not supports(case, name):
                 continue

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from planted import fit, parameters, plant
+from planted import alone, fit, parameters, plant
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from watched_steps import BATCH, CASES, META, ROWS, Again, Waits, meta_training, trained
+from watched_steps import BATCH, CASES, META, ROWS, Again, Copies, meta_training, trained
 
 from sparkgpu.core.rundir.records import MemoryRecord
-from sparkgpu.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training import train
 from sparkgpu.neural.training.fixed_step import FixedStep, Work, reason_against
-from sparkgpu.neural.training.precision import Precision
 
 CAPTURED = [case for case in CASES if case != "realmlp"]
 WHOLE_STEPS = 2 * (ROWS // BATCH)  # of two epochs; the smaller last batch is plain
@@ -27,35 +26,19 @@ WHOLE_STEPS = 2 * (ROWS // BATCH)  # of two epochs; the smaller last batch is pl
 
 @pytest.mark.parametrize(("case", "captured"), [*((case, False) for case in CASES), ("tabm, Muon", True)])
 def test_no_step_of_an_epoch_waits_for_the_device(case: str, captured: bool) -> None:
-    waits = Waits(META)
-    marks: list[int] = []
-    with meta_training(), waits:
+    copies, marks = Copies(), list[int]()
+    with meta_training(), copies:
         strategy, training = trained(
             case,
             META,
             graph=Again() if captured else None,
-            on_step=lambda: marks.append(len(waits.copied)),
+            on_step=lambda: marks.append(len(copies.lines)),
         )
-    assert waits.found == []
     # An epoch copies the order of its rows to the device, then no step copies anything.
-    assert [line.split(":")[0] for _, line in waits.copied[marks[0] :]] == ["resident.py"]
+    assert [line.split(":")[0] for line in copies.lines[marks[0] :]] == ["resident.py"]
     assert training.notes == []
     # After an epoch its loss is read, that of the validation, and RealMLP's errors.
     assert strategy.reads == 2 * (3 if case == "realmlp" else 2)
-
-
-def test_a_read_within_an_epoch_is_found_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    clip = Strategy._clip
-
-    def reading(strategy: Strategy, most_norm: float) -> None:
-        clip(strategy, float(strategy.parameters()[0].grad.sum()))  # type: ignore[union-attr]
-
-    monkeypatch.setattr(Strategy, "_clip", reading)
-    waits = Waits(META)
-    with meta_training(), waits, pytest.raises(RuntimeError, match="meta"):
-        trained("mlp", META)
-    ((operation, line),) = waits.found
-    assert operation == "_local_scalar_dense" and line.startswith("base.py:")
 
 
 def assert_alike(found: Strategy, expected: Strategy) -> None:
@@ -222,9 +205,7 @@ def test_each_reason_against_a_graph_is_given() -> None:
         )  # fmt: skip
 
     cuda = torch.device("cuda:0")
-    single = Strategy(
-        RankPlace(device=torch.device("cpu"), precision=Precision(device_type="cpu", dtype=None))
-    )
+    single = alone()
     assert reason_against(single, parameters(), None) == "cpu has no CUDA graphs"
     single.device = cuda
     assert reason_against(single, parameters(), None) is None

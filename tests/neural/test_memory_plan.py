@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from memory_cases import GIB, Case, examine, model_of, parameters_of
-from planted import fit, lane_on, parameters, plant
+from planted import alone, fit, lane_on, parameters, plant
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.errors import TrialError
@@ -26,10 +26,8 @@ from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.gpu_share import Card
 from sparkgpu.neural.memory_plan import plan_memory
 from sparkgpu.neural.nets.network import find_network
-from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training import trial
 from sparkgpu.neural.training.fixed_step import reason_against
-from sparkgpu.neural.training.precision import Precision
 from sparkgpu.trials.turns import wait_for_network, wait_for_trees
 
 pytestmark = pytest.mark.process  # torch's fake tensors take seconds to load
@@ -74,9 +72,7 @@ def test_less_memory_means_smaller_micro_batches_and_chunks_and_at_last_a_refusa
 
 
 def test_chunks_leave_its_memory_to_a_captured_step_if_it_fits_beside_a_plain_one() -> None:
-    single = Strategy(
-        RankPlace(device=torch.device("cpu"), precision=Precision(device_type="cpu", dtype=None))
-    )
+    single = alone()
     single.device = torch.device("cuda:0")
     whole = planned(8 * GIB)
     budget = int(1.06 * (whole.lasting_bytes + whole.evaluation_bytes))

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from planted import fit, made_trial, plant
-from test_checkpoint import Told
+from planted import alone, fit, made_trial, parameters, plant
+from ranks_equivalence import spread, train
 from torch import Tensor
 
 from sparkgpu.core.config.models import NeuralConfig
@@ -23,7 +23,7 @@ from sparkgpu.neural.model import load_model
 from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.nets.tabm import FirstBlock, MembersOutput
 from sparkgpu.neural.training import precision as of_precision
-from sparkgpu.neural.training.checkpoint import Checkpoints
+from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState
 from sparkgpu.neural.training.precision import Precision, choose_precision
 from sparkgpu.trials.engine import Platform
 
@@ -83,9 +83,9 @@ def test_only_the_passes_of_training_compute_in_tf32(monkeypatch: pytest.MonkeyP
         return forward(net, *x)
 
     monkeypatch.setattr(TabularNet, "forward", noted)
-    told = Told()
-    told.strategy.precision = Precision(device_type="cpu", dtype=None, tf32=True)
-    told.train(Checkpoints(Path("none"), minutes=10.0), epochs=1)
+    strategy = spread(alone(), parameters())
+    strategy.precision = replace(PLAIN, tf32=True)
+    train(strategy, parameters(epochs=1))
     assert seen == {True: {True}, False: {False}}
     assert not torch.backends.cuda.matmul.allow_tf32
 
@@ -137,16 +137,18 @@ def test_each_network_learns_in_bfloat16_and_predicts_in_float32(tmp_path: Path,
 
 
 def test_a_training_that_goes_on_in_another_format_says_so(tmp_path: Path) -> None:
-    first = Told(torch.bfloat16)
-    first.train(Checkpoints(tmp_path, minutes=1e-9), epochs=1)
-    training = Told().train(Checkpoints(tmp_path, minutes=10.0), epochs=2)
+    def training_of(dtype: torch.dtype | None, epochs: int, minutes: float = 10.0) -> TrainingState:
+        checkpoints = Checkpoints(tmp_path, minutes=minutes)
+        strategy = spread(alone(dtype), parameters())
+        return train(strategy, parameters(epochs=epochs), checkpoints=checkpoints)
+
+    assert training_of(torch.bfloat16, 1, minutes=1e-9).notes == []
+    training = training_of(None, 2)
     assert training.notes == [
         "until the checkpoint it was trained in bfloat16 autocast, float32 weights; from there on in float32",
         "resumed from a checkpoint after epoch 1",
     ]
     assert len(training.curve) == 2
-    same = Told().train(Checkpoints(tmp_path / "none", minutes=10.0), epochs=1)
-    assert same.notes == []
 
 
 @pytest.mark.parametrize(("precision", "threads"), [("float32", 2), ("bfloat16", 1)])
@@ -167,14 +169,14 @@ def test_a_network_takes_the_cores_of_its_trees_only_where_that_changes_no_digit
 
 _RANK = """
 import os, sys, torch, torch.distributed as dist
-from sparkgpu.neural.training.precision import Precision, agreed
+from sparkgpu.neural.strategies.base import RankPlace
+from sparkgpu.neural.strategies.data_parallel import DistributedDataParallel
+from sparkgpu.neural.training.precision import Precision
 rank, folder = int(sys.argv[1]), sys.argv[2]
-alone = Precision(device_type="cpu", dtype=torch.bfloat16)
-assert agreed(alone) is alone
 dist.init_process_group("gloo", store=dist.FileStore(folder + "/store", 2), rank=rank, world_size=2)
-assert agreed(alone) is alone
-mixed = Precision(device_type="cpu", dtype=torch.bfloat16 if rank else None)
-print(agreed(mixed), flush=True)
+for dtype in (torch.bfloat16, torch.bfloat16 if rank else None):
+    place = RankPlace(device=torch.device("cpu"), precision=Precision(device_type="cpu", dtype=dtype))
+    print(DistributedDataParallel(place).precision, flush=True)
 os._exit(0)  # as ranks of a run end: what tears down gloo's threads at exit may abort the process
 """
 
@@ -187,5 +189,7 @@ def test_ranks_on_processors_of_both_kinds_agree_on_float32(tmp_path: Path) -> N
         )
         for rank in range(2)
     ]
-    assert [rank.communicate(timeout=120)[0] for rank in ranks] == ["float32\n"] * 2
+    assert [rank.communicate(timeout=120)[0] for rank in ranks] == [
+        "bfloat16 autocast, float32 weights\nfloat32\n"
+    ] * 2
     assert [rank.returncode for rank in ranks] == [0, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,16 +125,6 @@ def test_streamed_training_learns_what_resident_training_does(table: tuple[RunPa
     stream = fit(*table, name="stream", data="stream", **settings)
     assert stream.accuracy() > 0.85
     assert abs(stream.accuracy() - resident.accuracy()) < 0.01
-
-
-def test_folds_are_streamed_apart(tmp_path: Path) -> None:
-    paths, schema = plant(tmp_path, "binary", rows=600, folds=3)
-    ids = {
-        split: np.concatenate([b.row_id_N for b in RowGroups(paths, schema, split, fold=1).blocks()])
-        for split in ("train", "valid")
-    }
-    for split, found in ids.items():
-        assert (np.sort(found) == read_rows(paths, schema, split, fold=1).row_id_N).all()  # type: ignore[arg-type]
 
 
 def test_rows_that_do_not_fit_are_streamed_and_it_is_said(

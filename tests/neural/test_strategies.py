@@ -17,21 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from planted import fit, plant
-from ranks_equivalence import BINS, CASES, NUM_LEVELS, SETTINGS, STRATEGIES, rows, supports
+from planted import alone, fit, plant
+from ranks_equivalence import CASES, SETTINGS, STRATEGIES, rows, spread, supports
 from torch import Tensor, nn
 
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.neural.nets.dropout import Dropout, Place
-from sparkgpu.neural.nets.network import InputShape, build_net, find_network
+from sparkgpu.neural.nets.network import find_network
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.strategies.data_parallel import DataParallel, device_place
-from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.optimizer import make_optimizer
 from sparkgpu.neural.training.precision import Precision
 
-CPU = torch.device("cpu")
 MOST_DIFFERENCE = 1e-5
 
 
@@ -78,27 +76,19 @@ IN_FLOAT32 = """
 import os, sys
 import torch, torch.distributed as dist
 from planted import parameters
-from sparkgpu.neural.nets.network import InputShape, build_net
-from sparkgpu.neural.rows.resident import ResidentRows
+from ranks_equivalence import rows, spread
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.strategies.pipeline import PipelineParallel
-from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.precision import Precision
 
 dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 1), rank=0, world_size=1)
-rows = ResidentRows(
-    numeric_NG=torch.randn(100, 4, generator=torch.Generator().manual_seed(1)),
-    codes_NK=torch.zeros(100, 0, dtype=torch.int32), target_N=torch.arange(100) % 2, weight_N=None,
+bfloat16 = Precision(device_type="cpu", dtype=torch.bfloat16)
+place = RankPlace(device=torch.device("cpu"), precision=bfloat16, batch_size=64, micro_rows=16)
+one, other = (
+    spread(strategy(place), parameters(hidden=(32, 32))).mean_loss(rows(100, "binary", 1))
+    for strategy in (Strategy, PipelineParallel)
 )
-cpu, bfloat16 = torch.device("cpu"), Precision(device_type="cpu", dtype=torch.bfloat16)
-place = RankPlace(device=cpu, precision=bfloat16, batch_size=64, micro_rows=16)
-losses = []
-for strategy in (Strategy(place), PipelineParallel(place)):
-    torch.manual_seed(0)
-    shape = InputShape(num_numeric=4, num_levels=(), num_outputs=2)
-    strategy.spread(build_net(parameters(hidden=(32, 32)), shape), Objective(task="binary"))
-    losses.append(strategy.mean_loss(rows))
-print(abs(losses[0] - losses[1]) < 1e-6, flush=True)  # in bfloat16 they differ by a thousandth
+print(abs(one - other) < 1e-6, flush=True)  # in bfloat16 they differ by a thousandth
 os._exit(0)
 """
 
@@ -148,18 +138,15 @@ def on_a_copy(module: nn.Module, *x: Tensor) -> Tensor:
     return out
 
 
-def spread(case: str, *, dp: bool) -> Strategy:
+def spread_one(case: str, *, dp: bool) -> Strategy:
     """A network as `dp` or `single` has it; nn.DataParallel itself takes no device here."""
-    config = NeuralParameters(**{**SETTINGS, **CASES[case]})
-    place = RankPlace(device=CPU, precision=Precision(device_type="cpu", dtype=None))
-    strategy = Strategy(place)
+    strategy = alone()
     if dp:
-        strategy = DataParallel(place)
+        strategy = DataParallel(
+            RankPlace(device=torch.device("cpu"), precision=Precision(device_type="cpu", dtype=None))
+        )
         strategy._devices = [0, 1]
-    torch.manual_seed(0)
-    shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=2, bins=BINS)
-    strategy.spread(build_net(config, shape), Objective(task="binary"))
-    return strategy
+    return spread(strategy, NeuralParameters(**{**SETTINGS, **CASES[case]}))
 
 
 @pytest.mark.parametrize("case", ["tabm", "tabm, odd depth", "mlp", "resnet", "realmlp"])
@@ -167,7 +154,7 @@ def test_the_copies_that_dp_makes_compute_what_the_network_does(case: str) -> No
     batch, place = rows(64, "binary", 1), Place(seed=9, step=0, first_row=0, batch_rows=64)
     gradients = []
     for is_dp in (False, True):
-        strategy = spread(case, dp=is_dp)
+        strategy = spread_one(case, dp=is_dp)
         if isinstance(strategy.module, nn.DataParallel):
             strategy.module.forward = partial(on_a_copy, strategy.module.module)
         strategy.net.train()
@@ -175,15 +162,15 @@ def test_the_copies_that_dp_makes_compute_what_the_network_does(case: str) -> No
         strategy.backward(batch, place)
         gradients.append([p.grad for p in strategy.net.parameters() if p.grad is not None])
     assert len(gradients[0]) == len(gradients[1]) > 0
-    for alone, found in zip(*gradients, strict=True):
-        torch.testing.assert_close(found, alone, atol=1e-5, rtol=1e-4)
+    for expected, found in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_dp_gives_to_muon_what_one_device_gives_to_it() -> None:
     config = NeuralParameters(**{**SETTINGS, **CASES["tabm"]})
     recipe = find_network(config).recipe
     for is_dp in (False, True):
-        optimizer = make_optimizer(spread("tabm", dp=is_dp).net, config, recipe)
+        optimizer = make_optimizer(spread_one("tabm", dp=is_dp).net, config, recipe)
         assert [len(group["params"]) for group in optimizer.param_groups if group["muon"]] == [4]
 
 
@@ -194,9 +181,9 @@ def test_dp_on_several_gpus_learns_what_one_gpu_does(tmp_path: Path, micro_batch
         pytest.skip("dp needs two GPUs")
     paths, schema = plant(tmp_path, "binary")
     settings = {"dropout": 0.2, "epochs": 3, "micro_batch_size": micro_batch_size, "precision": "float32"}
-    alone = fit(paths, schema, "cuda:0", name="alone", **settings)
+    expected = fit(paths, schema, "cuda:0", name="alone", **settings)
     spec = TrialSpec(
         name="dp", model="neural", engine="torch", seed=7, fold=None, lane=0, gang=(0, 1), strategy="dp"
     )
-    spread = fit(paths, schema, "cuda:0", spec=spec, **settings)
-    np.testing.assert_allclose(spread.test, alone.test, atol=1e-4)
+    found = fit(paths, schema, "cuda:0", spec=spec, **settings)
+    np.testing.assert_allclose(found.test, expected.test, atol=1e-4)

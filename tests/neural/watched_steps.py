@@ -1,6 +1,6 @@
 """The training loop under watch, without a GPU: what would wait for the device.
 
-Tensors on torch's device `meta` have shapes and no memory: nothing can be read from them, as nothing may be
+Tensors on torch's device `meta` have shapes and no memory: to read from them is an error, as nothing may be
 read from a GPU while it computes. All code that asks whether it is on a CPU does there what it does on a GPU.
 """
 
@@ -46,32 +46,21 @@ CASES: dict[str, dict[str, Any]] = {
     "resnet": {"architecture": "resnet", "hidden": (16, 16)},
 }  # fmt: skip
 
-_READS = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique", "_unique2")
 
+class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes file and line of ours of each copy to the device, which may wait for it."""
 
-class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes each operation that waits for the device, or that copies memory which is not pinned to it.
-
-    `found` has (operation, file and line of ours) of those that read, `copied` of those that copy to it.
-    """
-
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: list[tuple[str, str]] = []
-        self.copied: list[tuple[str, str]] = []
-        self._device = device
+        self.lines: list[str] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name = func.overloadpacket.__name__
-        given = {value.device for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)}
-        if name in _READS and self._device in given:
-            self.found.append((name, _our_line()))
         out = func(*args, **(kwargs or {}))
-        made = {value.device for value in tree_leaves(out) if isinstance(value, Tensor)}
-        if name in ("_to_copy", "copy_") and len(given | made) > 1:
-            (self.copied if self._device in made else self.found).append((name, _our_line()))
+        found = {value.device for value in tree_leaves((args, kwargs, out)) if isinstance(value, Tensor)}
+        if func.overloadpacket.__name__ in ("_to_copy", "copy_") and len(found) > 1:
+            self.lines.append(_our_line())
         return out
 
 

@@ -31,7 +31,7 @@ SMALLER = "smaller.json"
 
 
 class GangTrial(Record):
-    """What the ranks are told of their trial."""
+    """What the ranks are told of their trial: some fields of `NeuralTrial`."""
 
     spec: TrialSpec
     lane: LanePlan
@@ -59,12 +59,8 @@ def train_in_attempts(
     logs = trial.paths.rank_logs
     logs.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped
-    asked = GangTrial(
-        spec=trial.spec, lane=trial.lane, parameters=trial.parameters, beside_bytes=trial.beside_bytes,
-        may_wait=trial.may_wait, until=trial.until,
-    )  # fmt: skip
     folder.mkdir(parents=True)
-    write_json(folder / _TRIAL, asked)
+    write_json(folder / _TRIAL, GangTrial.model_validate(trial, from_attributes=True))
     losses: list[str] = []
     while True:
         place = folder / f"attempt-{len(losses)}"

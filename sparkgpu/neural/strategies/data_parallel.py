@@ -91,6 +91,9 @@ class Distributed(Strategy):
         self.gradient_scale = float(self.num_ranks)  # torch takes the mean over ranks
         self.data_group: dist.ProcessGroup | None = None
         """The ranks that compute different rows with the same part of the network; None means all."""
+        # Processors may differ: all compute in float32 if one of them has to.
+        if self.device.type == "cpu" and self.greatest(self.precision.dtype is None) > 0:
+            self.precision = replace(self.precision, dtype=None)
 
     def sum_over_parts(self, value: Tensor) -> float:
         total = value.detach().clone()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from sparkgpu.core.config.models import NeuralConfig
@@ -82,8 +81,7 @@ def choose_precision(
 
     "auto" is bfloat16 on a GPU that supports it, else float16 (float32 for a strategy that cannot scale
     losses). On a CPU it is bfloat16 for a network that gains by it if the processor has AMX, else float32.
-    Where ranks share a network, `agreed` follows. Raises `DeviceError` if the device does not support the
-    format.
+    Raises `DeviceError` if the device does not support the format.
     """
     asked = config.precision
     if device.type == "cpu":
@@ -110,12 +108,3 @@ def _allow_tf32(allowed: bool) -> None:
     """Set for every kind of product, since the default differs between torch versions."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
-
-
-def agreed(precision: Precision) -> Precision:
-    """The precision of all ranks of the default group: on CPUs float32 if one of them has to compute so."""
-    if precision.device_type != "cpu" or not dist.is_initialized():
-        return precision
-    reduces = torch.tensor(int(precision.dtype is not None))
-    dist.all_reduce(reduces, op=dist.ReduceOp.MIN)
-    return precision if reduces else replace(precision, dtype=None)
