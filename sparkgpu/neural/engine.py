@@ -48,7 +48,6 @@ class Torch:
 
 
 def _train_here(trial: NeuralTrial) -> FitRecord:
-    """Train in this process, the only rank."""
     spec, lane = trial.spec, trial.lane
     device = usable_device(lane)
     torch.set_num_threads(lane.neural_threads)

@@ -53,12 +53,10 @@ class Heartbeat:
         self.beat()
 
     def beat(self) -> None:
-        """Record that this rank made progress."""
         self._beats += 1
         _LAYOUT.pack_into(self._memory, 0, os.getpid(), self._is_training, self._beats, time.monotonic())
 
     def step(self) -> None:
-        """Record that this rank took a step of the training."""
         self._is_training = True
         self.beat()
 

@@ -190,7 +190,6 @@ class Checkpoints:
         )
 
     def remove(self) -> None:
-        """Remove the checkpoints of a finished trial."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _all(self) -> list[Path]:

@@ -62,7 +62,6 @@ class CudaGraph:
             work()
 
     def replay(self) -> None:
-        """Do the work that was captured."""
         self._graph.replay()
 
     def drop(self) -> None:

@@ -31,7 +31,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release(device: torch.device) -> None:
-    """Free the memory of the failed step."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

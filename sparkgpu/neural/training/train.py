@@ -73,7 +73,6 @@ class Training:
             )
 
     def _first_state(self) -> TrainingState:
-        """That of the last checkpoint, or a new one."""
         state = None
         if self.checkpoints is not None:
             with self.strategy.slow_work():
@@ -117,7 +116,6 @@ class Training:
         return state
 
     def _validated(self) -> CurvePoint:
-        """The point of the epoch that has just ended."""
         strategy = self.strategy
         begin = time.perf_counter()
         valid = self._mean_loss()
