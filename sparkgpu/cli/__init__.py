@@ -33,10 +33,9 @@ from sparkgpu.ops.advise.command import advise
 from sparkgpu.ops.bench.command import bench
 from sparkgpu.present.terminal.spool import say
 
-_HELP = "Trees or neural nets on your table, and how many GPUs are worth it?"
-
 app = typer.Typer(
-    name="sparkgpu", help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False,
+    name="sparkgpu", help="Trees or neural nets on your table, and how many GPUs are worth it?",
+    no_args_is_help=True, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
@@ -47,7 +46,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=_HELP)
+@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")

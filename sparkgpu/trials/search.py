@@ -202,7 +202,6 @@ def _name(spec: TrialSpec, number: int) -> str:
 
 
 def _best(study: optuna.Study) -> FrozenTrial | None:
-    """The first of the best settings."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return max(done, key=lambda trial: trial.value or 0.0, default=None)
 

@@ -32,7 +32,9 @@ def run_sizes(engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
     asks = isinstance(parameters, TreesParameters) and parameters.try_smaller
     if not asks or trial.spec.settings:  # a search tries sizes of its own
         return engine.run(trial)
-    larger = _with_half_the_time(_changed(trial, 0, {}))
+    now = time.time()
+    half = None if trial.until is None else now + (trial.until - now) / 2
+    larger = replace(_changed(trial, 0, {}), until=half)
     smaller = _changed(trial, 1, {"max_depth": _DEPTH, "max_leaves": _LEAVES if parameters.max_leaves else 0})
     for one in (larger, smaller):  # left by a run that was stopped
         shutil.rmtree(one.paths.root, ignore_errors=True)
@@ -62,13 +64,6 @@ def _changed(trial: Trial[Any], number: int, changes: Mapping[str, int]) -> Tria
         spec=trial.spec.model_copy(update={"name": f"{trial.name}.{number}"}),
         parameters=trial.parameters.model_copy(update={"try_smaller": False, **changes}),
     )
-
-
-def _with_half_the_time(trial: Trial[Any]) -> Trial[Any]:
-    if trial.until is None:
-        return trial
-    now = time.time()
-    return replace(trial, until=now + (trial.until - now) / 2)
 
 
 def _loss(trial: Trial[Any]) -> float | None:

@@ -269,7 +269,6 @@ class RunConfig(Section):
 
     @property
     def trees_by_name(self) -> dict[str, TreesConfig]:
-        """The run's models of trees."""
         found = {name: self.section(name) for name in self.model_names}
         return {name: section for name, section in found.items() if isinstance(section, TreesConfig)}
 
@@ -279,7 +278,6 @@ class RunConfig(Section):
         return [section for section in found if isinstance(section, NeuralConfig)]
 
     def branch(self, name: str) -> Branch:
-        """Whether the model called `name` consists of trees or is a network."""
         return "trees" if isinstance(self.section(name), TreesConfig) else "neural"
 
     def section(self, name: str) -> TreesConfig | NeuralConfig:

@@ -1,8 +1,4 @@
-"""Fills the engine parameters that a configuration leaves open, by preset, task, rows and device.
-
-Defaults are the published ones if they exist; the preset sets what determines a run's time (sizes, epochs,
-trees).
-"""
+"""Fills the engine parameters that a configuration leaves open, by preset, task, rows and device."""
 
 from __future__ import annotations
 

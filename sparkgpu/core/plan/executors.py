@@ -91,7 +91,6 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
 
 
 def _check(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) -> None:
-    """Refuse what no cluster can do, and what these executors cannot."""
     if config.devices.cpu_lanes is not None or config.devices.gpus not in (None, "all"):
         raise ConfigError(
             "--gpus and --cpu-lanes name devices of one machine; on a cluster the executors own them. Set "

@@ -1,7 +1,6 @@
-"""How a GPU's memory is shared by the two branches of a lane: estimates and budgets, as pure arithmetic.
+"""How the two branches of a lane share a GPU's memory: estimates and budgets in bytes, as pure arithmetic.
 
-What XGBoost's gpu_hist takes follows from its sources (1.6, which H2O carries): a quantised copy of the
-table, gradients and positions of the rows, and histograms. Units are bytes.
+What XGBoost's gpu_hist takes follows from its sources (1.6, which H2O carries).
 """
 
 from __future__ import annotations

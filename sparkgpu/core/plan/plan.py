@@ -116,12 +116,10 @@ class Plan(Record):
         return max((tree_bytes(schema, parameters) for parameters in trees), default=0)
 
     def devices(self, trial: TrialSpec) -> tuple[str, ...]:
-        """The devices on which a trial is planned."""
         return tuple(self.lanes[lane].device for lane in trial.gang)
 
     @property
     def strategy(self) -> str:
-        """How each network is spread."""
         return next((trial.strategy for trial in self.trials if trial.branch == "neural"), "single")
 
     def visible_devices(self, lane: int, branch: Branch) -> str:

@@ -1,11 +1,9 @@
 """Default parameters of trees, by preset, table and device: how large a tree, how many, and how large a step.
 
-The choices were made on validation rows (benchmarks/results/2026-11-trees.md). The number of trees has a
-limit: what one core grows in the preset's seconds, from a model of the cost of a round that was fitted to
-measurements.
-So it depends on the table and not on the machine or its load, and the same run gives the same trees
-everywhere. The seconds are about those that the network takes beside the trees. Early stopping usually ends
-before. Where the limit is near, fewer and larger steps make the most of it.
+The choices were made on validation rows (benchmarks/results/2026-11-trees.md). The most trees are those that
+one core grows in the preset's seconds, by a model of the cost of a round that was fitted to measurements. So
+the same run gives the same trees on every machine. Early stopping usually ends before; where the limit is
+near, fewer and larger steps make the most of it.
 """
 
 from __future__ import annotations
@@ -173,7 +171,6 @@ def round_s(size: TableSize, leaves: int, bins: int) -> float:
 
 
 def each_round_s(trees: TreesParameters, size: TableSize) -> float:
-    """About the seconds of one server core for a round of these trees."""
     leaves = trees.max_leaves or 2 ** (trees.max_depth or 6)
     return round_s(size, leaves, trees.max_bins)
 

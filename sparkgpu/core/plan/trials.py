@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.models import NeuralConfig, TreesConfig
@@ -107,11 +108,11 @@ def lay_out_trials(
     next_lane: dict[Branch, int] = {"trees": 0, "neural": 0}
     lane_of_search: dict[tuple[str, int], int] = {}
     trials = []
-    for repeat, fold in ((r, f) for r in range(repeats) for f in folds):
-        seed = config.seed + repeat
+    for seed, fold in product(range(config.seed, config.seed + repeats), folds):
         suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
         for model, settings in _to_train(config):
-            section, branch = config.section(base_model(model)), config.branch(base_model(model))
+            base = base_model(model)
+            section, branch = config.section(base), config.branch(base)
             is_gang = cloud or (branch == "neural" and STRATEGIES.find(strategy).is_gang)
             if settings and fold:  # one search covers all folds
                 lane = lane_of_search[model, seed]
@@ -130,8 +131,8 @@ def lay_out_trials(
                     gang=tuple(range(lanes)) if is_gang else (lane,),
                     strategy=strategy if branch == "neural" else "single",
                     nodes=nodes if is_gang else 1,
-                    probed=base_model(model) in probed,
-                    otherwise=otherwise if base_model(model) in probed else None,
+                    probed=base in probed,
+                    otherwise=otherwise if base in probed else None,
                     settings=settings,
                     free=free_keys(section) if settings else (),
                 )

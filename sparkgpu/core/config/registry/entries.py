@@ -28,7 +28,6 @@ class Entry:
 
     @staticmethod
     def loaded_from(place: str) -> Any:
-        """The object at ``package.module:object``."""
         module, _, name = place.partition(":")
         return getattr(import_module(module), name)
 
@@ -37,7 +36,7 @@ EntryT = TypeVar("EntryT", bound=Entry)
 
 
 class Registry(Generic[EntryT]):
-    """Our own entries, and those of installed packages under the entry point group `group`."""
+    """Our own entries, then those of installed packages under the entry point group `group`."""
 
     def __init__(self, group: str, kind: type[EntryT], own: Iterable[EntryT]) -> None:
         self._group = group
@@ -48,11 +47,9 @@ class Registry(Generic[EntryT]):
         return tuple(self._own.values())
 
     def names(self) -> list[str]:
-        """All names, ours first."""
         return [*self._own, *(point.name for point in entry_points(group=self._group))]
 
     def all(self) -> Iterator[EntryT]:
-        """All entries, ours first."""
         return (self.find(name) for name in self.names())
 
     def find(self, name: str, where: Callable[[EntryT], bool] = lambda entry: True) -> EntryT:

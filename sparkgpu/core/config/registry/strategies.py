@@ -27,7 +27,6 @@ class StrategyEntry(Entry):
 
     @property
     def is_gang(self) -> bool:
-        """Whether it uses several devices for one trial."""
         return self.devices != "one"
 
 
