@@ -110,7 +110,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
         )
         with tempfile.TemporaryDirectory(prefix="sparkgpu-fit-") as folder:
             paths = RunPaths(root=Path(folder))
-            rows = Encoder(schema, {}).rows(table)
+            rows = Encoder(schema).rows(table)
             write_frame_table(paths, schema, rows, label_N, weight_N, split_N)
             record = self._train(paths, schema, seed)
             files = {
@@ -168,7 +168,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
     def _values(self, X: Any) -> NDArray[np.float64]:
         model = self._fitted()
         table = self._table(X, fitting=False)
-        encoder = Encoder(self._schema, {})
+        encoder = Encoder(self._schema)
         encoder.check(table.column_names, "X")
         return np.asarray(model.predict(encoder.rows(table)), dtype=np.float64)
 

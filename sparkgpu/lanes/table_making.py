@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparkgpu.prepare.local_rows import LocalRows
-    from sparkgpu.prepare.prepare import Found
+    from sparkgpu.prepare.table_rows import RowWriter
 
 
 @dataclass(kw_only=True)
@@ -34,7 +34,7 @@ class TableMaking:
     paths: RunPaths
     events: EventWriter
     error: Path
-    _found: Future[tuple[LocalRows, Found]] | None = None
+    _found: Future[tuple[LocalRows, RowWriter]] | None = None
     _saving: Future[None] | None = None
 
     def by_arrow(self) -> None:
@@ -43,8 +43,8 @@ class TableMaking:
 
         import_for_threads(spark=False)
         self.source = resolve_demo(self.source, self.scratch)
-        rows, found = self._find_out()
-        write_by_arrow(rows, found, paths=self.paths, events=self.events)
+        rows, writer = self._find_out()
+        write_by_arrow(rows, writer, paths=self.paths, events=self.events)
 
     def find_out_beside(self) -> None:
         """Find out about a table of this machine in the background, while Spark starts."""
@@ -65,10 +65,10 @@ class TableMaking:
                     session, self.source, config=self.config, scratch=self.scratch, paths=paths, events=events
                 )
             else:
-                rows, found = self._found.result()
+                rows, writer = self._found.result()
                 with refusing_unreadable(self.source):
                     table = open_local(session, rows)
-                    _, save = write_by_spark(session, table, found, paths=paths, events=events)
+                    _, save = write_by_spark(session, table, writer, paths=paths, events=events)
                 self._saving = in_background(save)
         except Exception as error:
             # The run is over: report the reason at once, without waiting for H2O's start and Spark's end.
@@ -79,7 +79,7 @@ class TableMaking:
         if self._saving is not None:
             self._saving.result()
 
-    def _find_out(self) -> tuple[LocalRows, Found]:
+    def _find_out(self) -> tuple[LocalRows, RowWriter]:
         from sparkgpu.prepare.local_rows import LocalRows
         from sparkgpu.prepare.prepare import find_out
         from sparkgpu.prepare.to_parquet import to_parquet

@@ -23,7 +23,7 @@ from sparkgpu.core.words import listed
 from sparkgpu.predict.export_formats import FORMATS, Format, Trained
 from sparkgpu.predict.exported_columns import means_of
 from sparkgpu.predict.members import decision_of, model_name, weights_of
-from sparkgpu.prepare.level_means import load_means
+from sparkgpu.prepare.target_means import load_means
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import align
 from sparkgpu.trials.saved_model import largest_difference

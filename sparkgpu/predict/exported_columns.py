@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkgpu.core.table.schema import OTHER_LEVEL, Feature, TableSchema
 from sparkgpu.predict.output import typed
-from sparkgpu.prepare.level_means import LevelMeans
+from sparkgpu.prepare.target_means import LevelMeans
 
 if TYPE_CHECKING:
     from sparkgpu.h2o.mojo_file import Description

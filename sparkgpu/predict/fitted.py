@@ -25,7 +25,7 @@ from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, decision_of, model_name, weights_of
 from sparkgpu.predict.output import PREDICTION, prediction_columns, predictions, typed_classes
 from sparkgpu.prepare.encoding import Encoder, Findings
-from sparkgpu.prepare.level_means import load_means
+from sparkgpu.prepare.target_means import load_means
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.decision import decided
 from sparkgpu.trials.engine import Model, load_fitted

@@ -28,7 +28,7 @@ from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.members import BEST
 from sparkgpu.predict.output import predictions
 from sparkgpu.prepare.columns import WHOLE_TYPES
-from sparkgpu.prepare.level_means import FOLDER as MEANS_FOLDER
+from sparkgpu.prepare.target_means import FOLDER as MEANS_FOLDER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ N rows, L levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,7 +47,6 @@ _ZONE = r"[ T][0-9:.]+(Z|[+-][0-9:]+)$"
 _FINER = r"([.][0-9]{6})[0-9]+"
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 _TIMESTAMP_TYPE = pa.timestamp("us")
-_SECONDS_PER_DAY = 86_400.0
 
 
 class UnfitError(Exception):
@@ -201,23 +200,6 @@ def _text_timestamp(text: str | None) -> int | None:
         return None
     timestamp = timestamp.replace(tzinfo=timestamp.tzinfo or UTC)
     return round((timestamp - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
-
-
-def part_of(timestamps: pa.Array, part: str | None) -> pa.Array:
-    """One of `sparkgpu.prepare.timestamps.TIME_PARTS`."""
-    if part == "days since 1970":
-        second_N = pc.floor(pc.divide(timestamps.view(pa.int64()).cast(pa.float64(), safe=False), 1e6))
-        return pc.divide(second_N, _SECONDS_PER_DAY)
-    parts: dict[str | None, Callable[[pa.Array], pa.Array]] = {
-        "year": pc.year,
-        "month": pc.month,
-        "day": pc.day,
-        # Sunday is the first day, as in Spark.
-        "weekday": lambda found: pc.day_of_week(found, count_from_zero=False, week_start=7),
-        "hour": pc.hour,
-        "minute": pc.minute,
-    }
-    return parts[part](timestamps)
 
 
 def as_float64(column: pa.Array) -> NDArray[np.float64]:

@@ -14,8 +14,8 @@ from sparkgpu.core.table.source import TEXT_FORMATS
 from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.columns import TIME_TYPES, is_number, refuse_reserved
-from sparkgpu.prepare.levels import Levels
-from sparkgpu.prepare.roles import ID_LIKE, ColumnRole, ColumnStatistics, decide_roles
+from sparkgpu.prepare.features import Levels
+from sparkgpu.prepare.roles import ID_LIKE, ColumnRole, ColumnStatistics, decide_roles, family_of
 from sparkgpu.prepare.target import Target
 
 _FITTING: Mapping[Role, tuple[str, ...]] = {
@@ -76,7 +76,7 @@ def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> 
 
 
 def _check_role(name: str, kind: str, role: Role) -> None:
-    family = ColumnStatistics(name=name, type=kind, rows=0, values=0).family
+    family = family_of(kind)
     if role in _FITTING and family not in _FITTING[role]:
         others = [other for other, families in _FITTING.items() if family in families]
         raise DataError(
@@ -141,8 +141,6 @@ def notes_on(
     dropped: Sequence[DroppedColumn],
     features: Sequence[Feature],
     levels: Mapping[str, Levels],
-    absent: Mapping[str, int],
-    num_files: int,
     source_format: str | None,
 ) -> tuple[str, ...]:
     """The notes for the user, one sentence each: what counts as missing, what texts are read as, and more."""
@@ -168,12 +166,7 @@ def notes_on(
         they_look, one = ("it looks", "it") if len(ids) == 1 else ("they look", "one")
         left_out = listed(repr(column.name) for column in ids)
         notes.append(f"{left_out}: left out, as {they_look} like ids or free text; {asked} takes {one} in")
-    notes += [*unread.values(), *_absent_notes(absent, num_files)]
-    pairs = zip(target.classes, target.class_rows, strict=True)
-    if few := [name for name, rows in pairs if rows == 2]:
-        have = "class {} has only two rows" if len(few) == 1 else "classes {} have only two rows each"
-        names_of = have.format(listed(map(repr, few)))
-        notes.append(f"{names_of}, too few to learn it or to measure how well it is predicted")
+    notes += unread.values()
     if config.class_weights == "balanced" and not target.classes:
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")
     most = config.max_categories
@@ -196,14 +189,3 @@ def _unread_notes(levels: Mapping[str, Levels], source_format: str | None) -> di
                     f"{by_key if source_format in formats else otherwise}"
                 )
     return notes
-
-
-def _absent_notes(absent: Mapping[str, int], num_files: int) -> list[str]:
-    by_number: dict[int, list[str]] = {}
-    for name, files in absent.items():
-        by_number.setdefault(files, []).append(repr(name))
-    return [
-        f"{'column' if len(names) == 1 else 'columns'} {listed(names)} {'is' if len(names) == 1 else 'are'} "
-        f"absent in {files:,} of {num_files:,} files and null there"
-        for files, names in by_number.items()
-    ]

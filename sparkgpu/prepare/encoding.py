@@ -29,20 +29,19 @@ from sparkgpu.prepare.column_values import (
     TIMESTAMP,
     UnfitError,
     as_float64,
-    as_texts,
     booleans,
     comparable,
     decoded,
     labels_of,
     num_unreadable,
     numbers,
-    part_of,
     text_array,
     timestamps,
 )
-from sparkgpu.prepare.level_means import LevelMeans
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.spelling import spelled
+from sparkgpu.prepare.target_means import LevelMeans
+from sparkgpu.prepare.timestamps import TIME_PARTS
 
 
 @dataclass(kw_only=True)
@@ -71,20 +70,11 @@ class Findings:
 
 
 class Encoder:
-    """Makes the rows of a table from the user's columns.
+    """Makes the rows of a table from the user's columns; `means` are by the feature with the levels."""
 
-    `means` are the mean targets by the name of the feature whose levels they belong to.
-    """
-
-    def __init__(self, schema: TableSchema, means: Mapping[str, LevelMeans]) -> None:
-        """Raises `DataError` if an earlier version prepared the table."""
-        if any(feature.reading is None for feature in schema.features if feature.means_of is None):
-            raise DataError(
-                "an earlier version of sparkgpu made this run and did not keep how its columns were read. "
-                "Run it again."
-            )
+    def __init__(self, schema: TableSchema, means: Mapping[str, LevelMeans] | None = None) -> None:
         self._schema = schema
-        self._means = means
+        self._means = means or {}
         self._columns = {
             feature.source: feature.type or "" for feature in schema.features if feature.means_of is None
         }
@@ -128,9 +118,10 @@ class Encoder:
             name: spelled(_plain(batch.column(name)), kind, self._schema.dialect)
             for name, kind in self._columns.items()
         }
+        place_of = {feature.name: place for place, feature in enumerate(self._schema.numeric)}
         self.findings.values.update({name: size - column.null_count for name, column in column_of.items()})
         timestamp_of: dict[str, pa.Array] = {}
-        for place, feature in enumerate(self._schema.numeric):
+        for feature in self._schema.numeric:
             if feature.means_of is not None:
                 continue
             source, column = feature.source, column_of[feature.source]
@@ -139,19 +130,22 @@ class Encoder:
                     form = TIMESTAMP if feature.type == "string" else ISO_TIMESTAMP
                     timestamp_of[source] = _read(feature, timestamps, column, form)
                     self.findings.unreadable[source] += num_unreadable(column, timestamp_of[source])
-                values = part_of(timestamp_of[source], feature.part)
+                values = TIME_PARTS[feature.part or ""].of(timestamp_of[source])
             else:
                 values = _read(feature, booleans if feature.reading == "boolean" else numbers, column)
                 self.findings.unreadable[source] += num_unreadable(column, values)
             value_N = as_float64(values)  # rounded to 32 bits once, as Spark's vectors are
             is_large_N = np.abs(value_N) > FLOAT32_MAX
             self.findings.too_large[source] += int(is_large_N.sum())
-            numeric_NF[:, place] = np.where(is_large_N, np.nan, value_N)
+            numeric_NF[:, place_of[feature.name]] = np.where(is_large_N, np.nan, value_N)
         for place, feature in enumerate(self._schema.categorical):
             codes = self._levels[feature.name].codes
             codes_NK[:, place], unknown = _read(feature, codes, column_of[feature.source])
             self.findings.unknown[feature.source] += unknown
-        self._add_means(column_of, numeric_NF, np.full(size, -1) if part_N is None else part_N)
+        part_N = np.full(size, -1) if part_N is None else part_N
+        for means in self._means.values():
+            for name, mean_N in means.columns(column_of, part_N).items():
+                numeric_NF[:, place_of[name]] = mean_N
         return Rows(
             row_id_N=np.arange(first, first + size, dtype=np.int64),
             label_N=np.zeros(size, dtype=np.int64 if self._schema.classes else np.float64),
@@ -159,17 +153,6 @@ class Encoder:
             numeric_NF=numeric_NF,
             codes_NK=codes_NK,
         )
-
-    def _add_means(
-        self, column_of: Mapping[str, pa.Array], numeric_NF: NDArray[np.float32], part_N: NDArray[np.int64]
-    ) -> None:
-        place_of = {feature.name: place for place, feature in enumerate(self._schema.numeric)}
-        by_name = {feature.name: feature for feature in self._schema.categorical}
-        for name, means in self._means.items():
-            feature = by_name[name]
-            texts = _read(feature, as_texts, column_of[feature.source], feature.type)
-            for made, value_N in means.columns(texts, part_N).items():
-                numeric_NF[:, place_of[made]] = value_N
 
 
 def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[Any]:

@@ -1,14 +1,23 @@
-"""The features that follow from the roles of columns, in the order of the vector."""
+"""The levels of the categories in the training rows, and the features that follow from roles and levels.
+
+Counting levels is the third pass over a table: a function of batches whose results can be merged.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from sparkgpu.core.table.schema import Feature, Reading
-from sparkgpu.prepare.levels import Levels
-from sparkgpu.prepare.roles import ColumnRole, safe_names
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkgpu.core.errors import DataError
+from sparkgpu.core.table.schema import OTHER_LEVEL, DroppedColumn, Feature, Reading
+from sparkgpu.prepare.column_values import as_texts
+from sparkgpu.prepare.roles import ColumnRole, safe_names, text_reason
+from sparkgpu.prepare.split import TRAIN, SplitRule
 
 _READINGS: Mapping[str, Reading] = {
     "numeric": "number",
@@ -16,6 +25,92 @@ _READINGS: Mapping[str, Reading] = {
     "categorical": "category",
     "timestamp": "timestamp",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levels:
+    """The levels of a category, the most frequent first (ties by name), and their total number.
+
+    A level of the table that is spelled like `OTHER_LEVEL` joins the levels beyond the cap. `values` of the
+    `rows` training rows are not null, and `kept` hold one of these levels.
+    """
+
+    levels: tuple[str, ...]
+    num_levels: int
+    kept: int
+    values: int
+    rows: int
+
+    def with_other(self) -> tuple[str, ...]:
+        return (*self.levels, OTHER_LEVEL) if self.num_levels > len(self.levels) else self.levels
+
+    @property
+    def loses_most(self) -> bool:
+        """Whether most of the values belong to the levels beyond the cap.
+
+        A table's own `OTHER_LEVEL` is no such level. A single level beyond the cap never holds most values.
+        """
+        return self.num_levels > len(self.levels) + 1 and self.kept < self.values / 2
+
+
+@dataclass(kw_only=True)
+class LevelCounts:
+    """The training rows of each level of each column, and all training rows."""
+
+    counts: dict[str, Counter[str]]
+    rows: int = 0
+
+    def merge(self, other: LevelCounts) -> None:
+        for column, count in other.counts.items():
+            self.counts[column].update(count)
+        self.rows += other.rows
+
+    def levels(self, most: int) -> dict[str, Levels]:
+        """The `most` most frequent levels of each column. Raises `DataError` without a training row."""
+        if not self.rows:
+            raise DataError("the split leaves no training rows. Give more rows, or other shares in [split].")
+        return {column: self._most_frequent(count, most) for column, count in self.counts.items()}
+
+    def _most_frequent(self, count: Counter[str], most: int) -> Levels:
+        ordered = sorted(count, key=lambda level: (-count[level], level))
+        kept = {level: count[level] for level in ordered[:most] if level != OTHER_LEVEL}
+        return Levels(
+            levels=tuple(kept),
+            kept=sum(kept.values()),
+            num_levels=len(count),
+            values=count.total(),
+            rows=self.rows,
+        )
+
+
+def count_levels(
+    batches: Iterable[pa.RecordBatch], *, types: Mapping[str, str], rule: SplitRule | None = None
+) -> LevelCounts:
+    """Count the levels of the columns of these `types` in the training rows; all rows, without a rule."""
+    found = LevelCounts(counts={column: Counter() for column in types})
+    for batch in batches:
+        own = batch.filter(pa.array(rule.assigned(batch).split_N == TRAIN)) if rule else batch
+        found.rows += own.num_rows
+        for column, kind in types.items():
+            counted = pc.value_counts(as_texts(own.column(column), kind).drop_null())
+            names, rows = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+            found.counts[column].update(dict(zip(names, rows, strict=True)))
+    return found
+
+
+def useful_roles(
+    roles: Sequence[ColumnRole], levels: Mapping[str, Levels]
+) -> tuple[list[ColumnRole], list[DroppedColumn]]:
+    """The roles without the categories with nothing to learn, except those that the user asked for."""
+    kept, dropped = [], []
+    for role in roles:
+        found = levels.get(role.column)
+        reason = found and text_reason(found.num_levels, found.values, found.rows)
+        if found and reason and not (role.asked and found.values):
+            dropped.append(DroppedColumn(column=role.column, reason=reason))
+        else:
+            kept.append(role)
+    return kept, dropped
 
 
 def features_of(

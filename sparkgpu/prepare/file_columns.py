@@ -43,6 +43,18 @@ class FileColumns:
             name: len(self.schemas) - files for name, files in having.items() if files < len(self.schemas)
         }
 
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of columns that some files lack."""
+        lacking: dict[int, list[str]] = {}
+        for name, files in self.absent.items():
+            lacking.setdefault(files, []).append(repr(name))
+        return [
+            f"{'columns' if names[1:] else 'column'} {listed(names)} {'are' if names[1:] else 'is'} absent in "
+            f"{files:,} of {len(self.schemas):,} files and null there"
+            for files, names in lacking.items()
+        ]
+
     @cached_property
     def nanoseconds(self) -> dict[str, str]:
         """The timestamps in nanoseconds, which Spark does not have, with its types for them."""

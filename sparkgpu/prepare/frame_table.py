@@ -21,8 +21,7 @@ from sparkgpu.core.table.schema import Feature, SplitName, TableSchema
 from sparkgpu.core.table.writer import SplitFile, slots, table_rows
 from sparkgpu.prepare.column_values import is_text
 from sparkgpu.prepare.columns import spark_type
-from sparkgpu.prepare.features import features_of
-from sparkgpu.prepare.levels import LevelCounts, categories
+from sparkgpu.prepare.features import count_levels, features_of
 from sparkgpu.prepare.roles import ColumnRole
 from sparkgpu.prepare.timestamps import TIME_PARTS
 
@@ -56,11 +55,10 @@ def frame_features(table: pa.Table, is_train_N: NDArray[np.bool_]) -> tuple[Feat
     """The features of a table's columns by their types alone; levels are those of the training rows."""
     roles = [_role(field) for field in table.schema]
     types = {field.name: spark_type(field.type) for field in table.schema}
-    train = table.select(categories(roles)).filter(pa.array(is_train_N)).to_batches()
-    found = LevelCounts(counts={name: Counter() for name in categories(roles)})
-    for batch in train:
-        found.add(batch, types)
-    return features_of(roles, types, found.levels(_MOST_LEVELS) if found.counts else {})
+    words = {role.column: types[role.column] for role in roles if role.role == "categorical"}
+    train = table.select(list(words)).filter(pa.array(is_train_N)).to_batches()
+    levels = count_levels(train, types=words).levels(_MOST_LEVELS) if words else {}
+    return features_of(roles, types, levels)
 
 
 def _role(field: pa.Field) -> ColumnRole:

@@ -237,31 +237,26 @@ class Findings:
         return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """The kernel: called with the batches of some rows, it returns their `Findings`."""
-
-    schema: pa.Schema
-    target: str
-    roles: Mapping[str, Role]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Findings:
-        found = Findings(
-            columns={
-                column.name: ColumnFindings(
-                    type=column.type, is_target=column.name == self.target, asked=self.roles.get(column.name)
-                )
-                for column in self.schema
-            }
-        )
-        for batch in batches:
-            for name, column in found.columns.items():
-                column.add(batch.column(name))
-            hash_N = row_hashes(batch)
-            found.rows += batch.num_rows
-            found.mixed ^= int(np.bitwise_xor.reduce(hash_N))
-            found.total = (found.total + int((hash_N >> np.uint64(32)).sum())) % 2**64
-        return found
+def look(
+    batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, target: str, roles: Mapping[str, Role]
+) -> Findings:
+    """The kernel: what batches of rows with the columns of `schema` show."""
+    found = Findings(
+        columns={
+            column.name: ColumnFindings(
+                type=column.type, is_target=column.name == target, asked=roles.get(column.name)
+            )
+            for column in schema
+        }
+    )
+    for batch in batches:
+        for name, column in found.columns.items():
+            column.add(batch.column(name))
+        hash_N = row_hashes(batch)
+        found.rows += batch.num_rows
+        found.mixed ^= int(np.bitwise_xor.reduce(hash_N))
+        found.total = (found.total + int((hash_N >> np.uint64(32)).sum())) % 2**64
+    return found
 
 
 def _all(which_N: pa.Array) -> bool:

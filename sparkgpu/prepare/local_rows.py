@@ -5,7 +5,7 @@ The other executor of the same functions is `sparkgpu.prepare.spark_rows`. pyarr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,8 +61,7 @@ class LocalRows:
             self._metadata |= {file: pq.read_metadata(file) for file in files_of(table)}
         self.schema = pa.schema(list(columns.kinds.items()))
         own = columns if origin is None else file_columns(origin)
-        self.absent: Mapping[str, int] = {} if own is None else own.absent
-        self.num_files = len(files_of(origin or source))
+        self.notes: Sequence[str] = () if own is None else own.notes
 
     @property
     def num_rows(self) -> int:
@@ -104,11 +103,11 @@ class LocalRows:
         """The number of row groups of all files."""
         return sum(metadata.num_row_groups for metadata in self._metadata.values())
 
-    def map(self, work: Work[ResultT], columns: Sequence[str]) -> list[ResultT]:
+    def map(self, work: Work[ResultT], columns: Iterable[str]) -> list[ResultT]:
         """What `work` makes of each part of the table, in their order; threads run it."""
-        parts = self._parts()
+        parts, names = self._parts(), list(dict.fromkeys(columns))
         with ThreadPoolExecutor(min(len(parts), usable_cores(), _MOST_THREADS)) as threads:
-            return list(threads.map(lambda part: work(self._batches(part, columns)), parts))
+            return list(threads.map(lambda part: work(self._batches(part, names)), parts))
 
     def _parts(self) -> list[_Part]:
         """All rows in parts of about `_PART_ROWS`, and of at least one row group."""

@@ -87,7 +87,7 @@ def _typed(feature: Feature) -> str:
     """The SQL that reads a feature from its column."""
     column, kind = quoted(feature.source), feature.type or ""
     if feature.reading == "timestamp":
-        return TIME_PARTS[feature.part or ""].format(_timestamp(column, kind))
+        return TIME_PARTS[feature.part or ""].sql.format(_timestamp(column, kind))
     if feature.reading == "category":
         return _float_code(feature, column) if kind in BROKEN_TYPES else f"cast({column} AS string)"
     if feature.reading == "boolean":

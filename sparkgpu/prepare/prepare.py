@@ -12,13 +12,13 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.values import Role
+from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
@@ -32,30 +32,21 @@ from sparkgpu.prepare.decisions import (
     notes_on,
     roles_of,
 )
-from sparkgpu.prepare.features import features_of
-from sparkgpu.prepare.kernel import Look
-from sparkgpu.prepare.level_means import means_file
-from sparkgpu.prepare.levels import LookAtLevels, categories, useless
+from sparkgpu.prepare.features import count_levels, features_of, useful_roles
+from sparkgpu.prepare.kernel import look
 from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
 from sparkgpu.prepare.spark_rows import SparkRows
 from sparkgpu.prepare.spark_source import open_all, refusing_unreadable
-from sparkgpu.prepare.split import SPLITS, LookAtSplit, SplitRule, fitted_rule
+from sparkgpu.prepare.split import SPLITS, SplitRule, fitted_rule, look_at_split
 from sparkgpu.prepare.table_rows import (
     RowWriter,
     with_mean_columns,
     write_assembled,
     write_encoded,
 )
-from sparkgpu.prepare.target import (
-    Target,
-    check_counted_weights,
-    check_weight_type,
-    check_weights,
-    class_weights,
-    find_target,
-)
-from sparkgpu.prepare.target_means import LookAtMeans, with_means, write_means
+from sparkgpu.prepare.target import Target, check_weight_type, check_weights, class_weights, find_target
+from sparkgpu.prepare.target_means import count_means, whose_levels_have_means, with_means, write_means
 from sparkgpu.prepare.text import no_rows
 from sparkgpu.score.decision import rule_of
 from sparkgpu.score.metrics import check_asked
@@ -64,20 +55,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """All that has to be known before a row is written; the splits of `schema` are counted then."""
-
-    schema: TableSchema
-    rule: SplitRule
-
-
 def find_out(
     rows: LocalRows | SparkRows, *, source: Source, config: RunConfig, paths: RunPaths, events: EventWriter
-) -> Found:
+) -> RowWriter:
     """Roles, target, split, levels and mean targets of a table, in a few passes over its rows.
 
-    Raises `DataError` if the table is unusable.
+    Returns what writes the rows, whose splits are counted then. Raises `DataError` if the table is unusable.
     """
     types, data, name = rows.types, config.data, source.name
     with events.phase("reading the source"):
@@ -85,7 +68,7 @@ def find_out(
         asked: dict[str, Role] = dict(data.roles)
         if data.task == "regression":  # the user's task decides what the target's texts are
             asked[target_name] = "numeric"
-        found = merged(rows.map(Look(schema=rows.schema, target=target_name, roles=asked), list(types)))
+        found = merged(rows.map(partial(look, schema=rows.schema, target=target_name, roles=asked), types))
         if found.rows == 0:
             raise no_rows(name)
         statistics = found.statistics(types)
@@ -97,24 +80,24 @@ def find_out(
     with events.phase("splitting"):
         rule = _split_rule(rows, config, target)
     with events.phase("fitting the feature pipeline"):
-        look = LookAtLevels(rule=rule, types={column: types[column] for column in categories(roles)})
-        levels = merged(rows.map(look, look.columns)).levels(data.max_categories)
-        dropped += useless(roles, levels)
-        unused = {item.column for item in dropped}
-        roles = [role for role in roles if role.column not in unused]
+        words = {role.column: types[role.column] for role in roles if role.role == "categorical"}
+        count = partial(count_levels, types=words, rule=rule)
+        levels = merged(rows.map(count, [*rule.columns, *words])).levels(data.max_categories)
+        roles, useless = useful_roles(roles, levels)
+        dropped += useless
         check_features(roles, dropped)
         as_they_are = [role.column for role in roles if statistics[role.column].is_feature_as(role.role)]
         features = features_of(roles, types, levels, as_they_are)
         if data.target_means:
             features = with_means(features, levels, target.classes)
-        made = _in_making(paths)
+        made = RunPaths(root=paths.root / ".table")  # the table, until it is complete
         shutil.rmtree(made.root, ignore_errors=True)
-        made_of = {feature.means_of for feature in features}
-        if capped := tuple(feature for feature in features if feature.name in made_of):
-            look_at_means = LookAtMeans(rule=rule, features=capped)
-            counts = merged(rows.map(look_at_means, look_at_means.columns))
+        made.table.mkdir(parents=True)
+        if capped := whose_levels_have_means(features):
+            columns = [*rule.columns, *(feature.source for feature in capped)]
+            counts = merged(rows.map(partial(count_means, rule=rule, features=capped), columns))
             for feature, counted in counts.counted.items():
-                write_means(means_file(made.table, feature), counted)
+                write_means(made.table, feature, counted)
     balance = class_weights(data, target)
     notes = notes_on(
         data,
@@ -124,8 +107,6 @@ def find_out(
         dropped=dropped,
         features=features,
         levels=levels,
-        absent=rows.absent,
-        num_files=rows.num_files,
         source_format=source.format,
     )
     held_out = (f"the {split} rows are those of {table.name}" for split, table in source.held_out.items())
@@ -138,7 +119,7 @@ def find_out(
         classes=target.classes,
         features=features,
         dropped=tuple(dropped),
-        notes=(*notes, *held_out),
+        notes=(*notes, *rows.notes, *held_out),
         weighted=bool(data.weight or balance),
         weight=data.weight,
         class_weights=balance,
@@ -150,22 +131,23 @@ def find_out(
         metric=config.metric,
         decision=decision,
     )
-    return Found(schema=schema, rule=rule)
+    return RowWriter(paths=made, schema=schema, rule=rule)
 
 
 def _split_rule(rows: LocalRows | SparkRows, config: RunConfig, target: Target) -> SplitRule:
-    column = config.split.column if config.split.kind != "random" else None
+    weight, column = config.data.weight, config.split.column if config.split.kind != "random" else None
     split = config.split.model_copy(update={"column": column})
     check_split_column(split, rows.types)
-    if config.data.weight:
-        check_weight_type(config.data.weight, rows.types[config.data.weight])
+    if weight:
+        check_weight_type(weight, rows.types[weight])
     starts = {SPLITS[name]: first for name, first in rows.starts.items()}
     rule = SplitRule(config=split, seed=config.seed, target=target, starts=starts)
-    look = LookAtSplit(rule=rule, weight=config.data.weight)
-    found = merged(rows.map(look, look.columns))
-    if config.data.weight:
-        check_counted_weights(
-            config.data.weight, target.rows, good=found.rows["weighted"], positive=found.rows["positive"]
+    columns = [*rule.columns, weight] if weight else rule.columns
+    found = merged(rows.map(partial(look_at_split, rule=rule, weight=weight), columns))
+    if unweighted := found.rows["unweighted"]:
+        raise DataError(
+            f"data.weight {weight!r}: {unweighted:,} rows have no number from 0 to 3.4e38. Correct or remove "
+            "them."
         )
     return fitted_rule(rule, found)
 
@@ -186,28 +168,30 @@ def prepare_in_session(
             if any(one.format in TEXT_FORMATS for one in source.tables):  # their lines would be parsed again
                 stack.callback(table.persist().unpersist)
         rows = SparkRows(table, starts)
-        found = find_out(rows, source=source, config=config, paths=paths, events=events)
-        schema, save = write_by_spark(session, table, found, paths=paths, events=events)
+        writer = find_out(rows, source=source, config=config, paths=paths, events=events)
+        schema, save = write_by_spark(session, table, writer, paths=paths, events=events)
         save()
         return schema
 
 
-def write_by_arrow(rows: LocalRows, found: Found, *, paths: RunPaths, events: EventWriter) -> TableSchema:
+def write_by_arrow(
+    rows: LocalRows, writer: RowWriter, *, paths: RunPaths, events: EventWriter
+) -> TableSchema:
     """Write the table with the transform that predictions apply, in threads. Returns its schema."""
-    with events.phase("writing the table"), _written(found, paths) as writer:
+    with events.phase("writing the table"), _cleared(writer):
         return _complete(writer, write_encoded(rows, writer), paths)
 
 
 def write_by_spark(
-    session: SparkSession, table: DataFrame, found: Found, *, paths: RunPaths, events: EventWriter
+    session: SparkSession, table: DataFrame, writer: RowWriter, *, paths: RunPaths, events: EventWriter
 ) -> tuple[TableSchema, Callable[[], None]]:
     """Write what the pipeline makes of `table` (row id and the user's columns).
 
     Returns the schema, and what saves the pipeline: a second's work, for which nobody has to wait.
     """
     types = dict(table.dtypes)
-    with events.phase("writing the table"), _written(found, paths) as writer:
-        model = pipeline_model(session, found.schema.features, types)
+    with events.phase("writing the table"), _cleared(writer):
+        model = pipeline_model(session, writer.schema.features, types)
         assembled = model.transform(with_mean_columns(table, writer))
         splits = write_assembled(assembled, vector_name(types), writer)
         return _complete(writer, splits, paths), partial(_save, model, paths)
@@ -221,20 +205,13 @@ def _save(model: Any, paths: RunPaths) -> None:
     made.replace(paths.pipeline)
 
 
-def _in_making(paths: RunPaths) -> RunPaths:
-    """Where the table is made, until it is complete."""
-    return RunPaths(root=paths.root / ".table")
-
-
 @contextmanager
-def _written(found: Found, paths: RunPaths) -> Iterator[RowWriter]:
-    """What writes the rows beside their mean targets; what is still there at the end goes."""
-    made = _in_making(paths)
-    made.table.mkdir(parents=True, exist_ok=True)
+def _cleared(writer: RowWriter) -> Iterator[None]:
+    """Remove what is still in the writer's folder at the end."""
     try:
-        yield RowWriter(paths=made, schema=found.schema, rule=found.rule)
+        yield
     finally:
-        shutil.rmtree(made.root, ignore_errors=True)
+        shutil.rmtree(writer.paths.root, ignore_errors=True)
 
 
 def _complete(writer: RowWriter, splits: Counter[str], paths: RunPaths) -> TableSchema:

@@ -17,7 +17,7 @@ import numpy as np
 from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import RESERVED_COLUMNS, DroppedColumn
-from sparkgpu.prepare.columns import WHOLE_TYPES, is_number
+from sparkgpu.prepare.columns import TIME_TYPES, WHOLE_TYPES, is_number
 
 FEW_CLASSES = 20
 """An integer target with at most this many values is taken as classes."""
@@ -29,6 +29,18 @@ Held = Literal["text", "codes", "numbers", "timestamps"]
 ID_LIKE = "id-like"
 _ID_SHARE = 0.95
 _ID_ROWS = 50
+
+
+Family = Literal["number", "boolean", "text", "time", "other"]
+
+
+def family_of(kind: str) -> Family:
+    """What a type in Spark's spelling holds."""
+    if is_number(kind):
+        return "number"
+    if kind in ("boolean", "string"):
+        return "boolean" if kind == "boolean" else "text"
+    return "time" if kind in TIME_TYPES else "other"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +69,8 @@ class ColumnStatistics:
     parts: tuple[str, ...] = ()
 
     @property
-    def family(self) -> Literal["number", "boolean", "text", "time", "other"]:
-        if is_number(self.type):
-            return "number"
-        if self.type in ("boolean", "string"):
-            return "boolean" if self.type == "boolean" else "text"
-        return "time" if self.type in ("date", "timestamp", "timestamp_ntz") else "other"
+    def family(self) -> Family:
+        return family_of(self.type)
 
     @property
     def varies(self) -> bool:
@@ -177,11 +185,8 @@ def _numbers_rows(column: ColumnStatistics) -> bool:
     return bool(column.values == column.rows == column.greatest - column.least + 1)
 
 
-def infer_task(target: ColumnStatistics, num_values: int, asked: str) -> Literal["classes", "regression"]:
-    """Whether the target, which has `num_values` different values, is taken as classes or as a number.
-
-    Raises `DataError` if it cannot be learned.
-    """
+def infer_task(target: ColumnStatistics, asked: str) -> Literal["classes", "regression"]:
+    """Whether the target is taken as classes or as a number. Raises `DataError` if it cannot be learned."""
     name = f"target {target.name!r}"
     if target.values + target.nan == 0:
         raise DataError(f"{name}: all {target.rows:,} rows are null. Choose a target with values.")
@@ -198,7 +203,7 @@ def infer_task(target: ColumnStatistics, num_values: int, asked: str) -> Literal
         return "regression"
     if is_text:
         return "classes"
-    return "classes" if target.whole and num_values <= FEW_CLASSES else "regression"
+    return "classes" if target.whole and len(target.counts or ()) <= FEW_CLASSES else "regression"
 
 
 def safe_names(titles: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,7 +72,16 @@ def results_of_tasks(table: DataFrame, work: Work[ResultT], *, width: int) -> li
     # A batch stays below some 64 MB in the JVM and here.
     rows = max(256, min(65_536, 8_000_000 // max(1, width)))
     table.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
-    found = mapped(table, _pickling(work), "part int, result binary").collect()
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        found = {"part": [context.partitionId()], "result": [pickle.dumps(work(iter(batches)))]}
+        yield pa.RecordBatch.from_pydict(found, pa.schema({"part": pa.int32(), "result": pa.binary()}))
+
+    found = mapped(table, run, "part int, result binary").collect()
     return [pickle.loads(row["result"]) for row in sorted(found, key=lambda row: row["part"])]
 
 
@@ -84,8 +93,7 @@ def literal(location: str) -> str:
 class SparkRows:
     """The rows of a DataFrame with the user's columns and the row id; for `starts` see `LocalRows`."""
 
-    absent: Mapping[str, int] = {}
-    num_files = 0
+    notes: Sequence[str] = ()
 
     def __init__(self, table: DataFrame, starts: Mapping[SplitName, int] | None = None) -> None:
         self.table = table
@@ -94,10 +102,10 @@ class SparkRows:
         self.types = {name: kind for name, kind in table.dtypes if name in own}
         self.schema = pa.schema([(name, _arrow_type(table, name)) for name in own])
 
-    def map(self, work: Work[ResultT], columns: Sequence[str]) -> list[ResultT]:
+    def map(self, work: Work[ResultT], columns: Iterable[str]) -> list[ResultT]:
         """What `work` makes of the rows of each task, in the order of the tasks."""
-        read = [self._readable(name) for name in columns]
-        return results_of_tasks(self.table.selectExpr(quoted(ROW_ID), *read), work, width=len(columns))
+        read = [self._readable(name) for name in dict.fromkeys(columns)]
+        return results_of_tasks(self.table.selectExpr(quoted(ROW_ID), *read), work, width=len(read))
 
     def _readable(self, name: str) -> str:
         """The SQL of a column; Arrow has no type for some, which hold no single value."""
@@ -116,19 +124,3 @@ def _arrow_type(table: DataFrame, name: str) -> pa.DataType:
         return to_arrow_type(kind)
     except TypeError:
         return to_arrow_type(StringType())
-
-
-def _pickling(
-    work: Callable[[Iterator[pa.RecordBatch]], ResultT],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        result = pickle.dumps(work(iter(batches)))
-        yield pa.RecordBatch.from_pydict(
-            {"part": pa.array([context.partitionId()], pa.int32()), "result": pa.array([result], pa.binary())}
-        )
-
-    return run

@@ -36,6 +36,7 @@ NONE, TRAIN, VALID, TEST = 0, 1, 2, 3
 SPLITS = {"train": TRAIN, "valid": VALID, "test": TEST}
 
 _EXACT_ROWS = 100_000
+_PARTS = 10
 
 Places = NDArray[np.float64]
 Units = tuple[Places, NDArray[np.int64]]
@@ -84,9 +85,9 @@ class SplitRule:
         return split_N
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> list[str]:
         """The columns that `assigned` needs beside the row id."""
-        return tuple(name for name in {self.target.column: 0, self.config.column: 0} if name is not None)
+        return [name for name in (self.target.column, self.config.column) if name is not None]
 
     @property
     def keeps_units(self) -> bool:
@@ -135,6 +136,16 @@ class SplitRule:
         split_N = np.where(has_label_N, split_N, np.int8(NONE))
         return Assigned(split_N=split_N, fold_N=fold_N, label_N=label_N, class_N=class_N)
 
+    def parts(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """The part of each row (N,): its fold or a tenth drawn from its id; -1 outside the training rows."""
+        assigned = self.assigned(batch)
+        if assigned.fold_N is not None:
+            part_N = assigned.fold_N.astype(np.int64)
+        else:
+            seed = (self.seed + 1) % 2**31  # other tenths than those of the split
+            part_N = np.floor(places_of(seed, as_numpy(batch.column(ROW_ID))) * _PARTS).astype(np.int64)
+        return np.where(assigned.split_N == TRAIN, part_N, -1)
+
 
 @dataclass(kw_only=True)
 class SplitFindings:
@@ -161,45 +172,33 @@ class SplitFindings:
         return place_U, np.bincount(unit_M, weights=rows_M).astype(np.int64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LookAtSplit:
-    """The second pass over a table: called with batches of its rows, it returns their `SplitFindings`."""
-
-    rule: SplitRule
-    weight: str | None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*self.rule.columns, *([self.weight] if self.weight else [])]))
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> SplitFindings:
-        found, rule = SplitFindings(), self.rule
-        strata = _exact_strata(rule)
-        for batch in batches:
-            label_N = rule.target.labels(batch.column(rule.target.column))
-            has_label_N, class_N = rule.target.classes_of(label_N)
-            if self.weight:
-                weight_N = weights_of(batch.column(self.weight))[has_label_N]
-                found.rows["weighted"] += int(np.isfinite(weight_N).sum())
-                found.rows["positive"] += int((weight_N > 0).sum())
-            if rule.starts:
-                has_label_N &= rule.held_out(batch) == NONE
-                found.classes |= set(np.unique(class_N[has_label_N]).tolist())
-            is_cut_N = has_label_N
-            if rule.keeps_units:
-                column = decoded(batch.column(rule.config.column)).filter(pa.array(has_label_N))
-                found.rows["missing"] += pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
-            elif rule.config.kind == "column":
-                named = rule.named(batch)
-                found.named |= set(pc.unique(named.filter(pa.array(has_label_N))).to_pylist()[:20])
-                split_N = _codes(named)
-                is_cut_N = has_label_N & (split_N != TEST if rule.config.folds else split_N == TRAIN)
-            place_N, stratum_N = rule.places(batch)[is_cut_N], rule.strata_of(class_N)[is_cut_N]
-            for code in strata:
-                units = np.unique(place_N[stratum_N == code], return_counts=True)
-                if len(units[0]):
-                    found.units.setdefault(code, []).append(units)
-        return found
+def look_at_split(batches: Iterable[pa.RecordBatch], *, rule: SplitRule, weight: str | None) -> SplitFindings:
+    """The second pass over a table."""
+    found, strata = SplitFindings(), _exact_strata(rule)
+    for batch in batches:
+        label_N = rule.target.labels(batch.column(rule.target.column))
+        has_label_N, class_N = rule.target.classes_of(label_N)
+        if weight:
+            weight_N = weights_of(batch.column(weight))[has_label_N]
+            found.rows["unweighted"] += int(np.isnan(weight_N).sum())
+        if rule.starts:
+            has_label_N &= rule.held_out(batch) == NONE
+            found.classes |= set(np.unique(class_N[has_label_N]).tolist())
+        is_cut_N = has_label_N
+        if rule.keeps_units:
+            column = decoded(batch.column(rule.config.column)).filter(pa.array(has_label_N))
+            found.rows["missing"] += pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
+        elif rule.config.kind == "column":
+            named = rule.named(batch)
+            found.named |= set(pc.unique(named.filter(pa.array(has_label_N))).to_pylist()[:20])
+            split_N = _codes(named)
+            is_cut_N = has_label_N & (split_N != TEST if rule.config.folds else split_N == TRAIN)
+        place_N, stratum_N = rule.places(batch)[is_cut_N], rule.strata_of(class_N)[is_cut_N]
+        for code in strata:
+            units = np.unique(place_N[stratum_N == code], return_counts=True)
+            if len(units[0]):
+                found.units.setdefault(code, []).append(units)
+    return found
 
 
 def _exact_strata(rule: SplitRule) -> list[int]:

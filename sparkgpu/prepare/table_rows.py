@@ -23,27 +23,20 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.writer import SplitFile, slots, table_rows
-from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.columns import ROW_ID, quoted
 from sparkgpu.prepare.encoding import Encoder
-from sparkgpu.prepare.level_means import load_means
 from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pyspark_internals import arrow_batches
 from sparkgpu.prepare.spark_rows import mapped, results_of_tasks
 from sparkgpu.prepare.split import SPLITS, SplitRule
 from sparkgpu.prepare.target import training_weights
-from sparkgpu.prepare.target_means import training_parts
+from sparkgpu.prepare.target_means import load_means
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 _MOST_VALUES_HERE = 2_000_000
-
-
-def writes_here(schema: TableSchema) -> bool:
-    """Whether the driver itself writes so few values."""
-    return schema.rows * len(schema.features) <= _MOST_VALUES_HERE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +48,10 @@ class RowWriter:
     rule: SplitRule
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> list[str]:
         """The user's columns that label, split and weight come from."""
-        return tuple(
-            dict.fromkeys([*self.rule.columns, *([self.schema.weight] if self.schema.weight else [])])
-        )
+        weight = [self.schema.weight] if self.schema.weight else []
+        return list(dict.fromkeys([*self.rule.columns, *weight]))
 
     def write(self, batches: Iterable[tuple[pa.RecordBatch, NDArray[np.float32]]]) -> Counter[str]:
         """Write batches with the row id and `columns`, each with its slots (N, F); the rows of each split.
@@ -126,7 +118,7 @@ def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter) -> Cou
             for batch in batches
         )
 
-    if writes_here(writer.schema):
+    if writer.schema.rows * width <= _MOST_VALUES_HERE:
         return write(arrow_batches(rows))
     return sum(results_of_tasks(rows, write, width=width), Counter())
 
@@ -138,12 +130,12 @@ def write_encoded(rows: LocalRows, writer: RowWriter) -> Counter[str]:
     """
     schema = writer.schema
     means = load_means(writer.paths.table, schema.features)
-    columns = tuple(dict.fromkeys([*writer.columns, *Encoder(schema, means).columns]))
+    columns = [*writer.columns, *Encoder(schema, means).columns]
 
     def encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.float32]]]:
         encoder = Encoder(schema, means)
         for batch in batches:
-            part_N = training_parts(writer.rule, batch) if means else None
+            part_N = writer.rule.parts(batch) if means else None
             yield batch, slots(schema.features, encoder.rows(batch, part_N=part_N))
 
     return sum(rows.map(lambda batches: writer.write(encoded(batches)), columns), Counter())
@@ -154,19 +146,17 @@ def with_mean_columns(table: DataFrame, writer: RowWriter) -> DataFrame:
     from pyspark.sql.types import DoubleType, StructField, StructType
 
     features = writer.schema.features
-    by_name = {feature.name: feature for feature in features}
-    names = {name: own.pipeline for name, own in by_name.items() if own.means_of is not None}
+    names = {feature.name: feature.pipeline for feature in features if feature.means_of is not None}
     added = [StructField(name, DoubleType()) for name in names.values()]
 
     def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         loaded = load_means(writer.paths.table, features)
         for batch in batches:
-            part_N = training_parts(writer.rule, batch)
-            values: dict[str, NDArray[np.float32]] = {}
-            for name, means in loaded.items():
-                texts = as_texts(batch.column(by_name[name].source), by_name[name].type or "string")
-                values |= means.columns(texts, part_N)
-            columns = [pa.array(values[name].astype(np.float64)) for name in names]
+            part_N = writer.rule.parts(batch)
+            made: dict[str, NDArray[np.float32]] = {}
+            for means in loaded.values():
+                made |= means.columns(batch, part_N)
+            columns = [pa.array(made[name].astype(np.float64)) for name in names]
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, *columns], names=[*batch.schema.names, *names.values()]
             )

@@ -69,12 +69,9 @@ def find_target(statistics: ColumnStatistics, asked: str) -> Target:
             f"{name} holds {statistics.too_large:,} values beyond 3.4e38, the end of 32-bit numbers, among "
             f"{statistics.rows:,} rows. Use another unit, or set them to null to leave those rows out."
         )
-    could_be_classes = asked in ("binary", "multiclass") or not statistics.numeric or statistics.whole
-    counts = (statistics.counts or {}) if could_be_classes else {}
-    num_values = len(counts) if could_be_classes else MANY_CLASSES + 1
     classes: dict[str, int] = {}
-    if infer_task(statistics, num_values, asked) == "regression":
-        if num_values <= 1 or not statistics.varies:
+    if infer_task(statistics, asked) == "regression":
+        if not statistics.varies:
             raise DataError(
                 f"{name} has one value in all {statistics.values:,} rows; there is nothing to learn. "
                 "Choose another target."
@@ -82,7 +79,8 @@ def find_target(statistics: ColumnStatistics, asked: str) -> Target:
         task: Task = "regression"
         rows = statistics.values
     else:
-        if num_values > MANY_CLASSES:
+        counts = statistics.counts or {}
+        if len(counts) > MANY_CLASSES:
             raise DataError(
                 f"{name} has more than {MANY_CLASSES:,} classes. Name a column of classes, or use --task "
                 "regression for a number."
@@ -135,17 +133,6 @@ def weights_of(column: pa.Array) -> NDArray[np.float64]:
     weight_N = as_float64(numbers(column))
     with np.errstate(invalid="ignore"):
         return np.where((weight_N >= 0) & (weight_N <= FLOAT32_MAX), weight_N, np.nan)
-
-
-def check_counted_weights(column: str, rows: int, *, good: int, positive: int) -> None:
-    """Refuse weights unless each of the `rows` with a target has one, and some count."""
-    if good < rows:
-        raise DataError(
-            f"data.weight {column!r}: {rows - good:,} rows have no number from 0 to 3.4e38. "
-            "Correct or remove them."
-        )
-    if not positive:
-        raise DataError(f"data.weight {column!r} is zero in all {good:,} rows. Choose another column.")
 
 
 def class_weights(config: DataConfig, target: Target) -> tuple[float, ...]:

@@ -7,9 +7,10 @@ means made both models worse (benchmarks/results/2026-11-trees.md).
 
 No row sees its own label. A training row gets the mean of the level's rows in the other tenths of the
 training rows (in the other folds, if there are folds); all other rows get the mean of all training rows.
-The counts lie beside the table, and whoever makes rows looks the means up (`sparkgpu.prepare.level_means`).
+The counts lie beside the table, and whoever makes rows looks the means up. Imported for each prediction, so
+without pandas, which `sparkgpu.prepare.split` loads.
 
-P parts, V values per level, N rows.
+P parts, V values per level, N rows, L levels, X rows of counts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +29,18 @@ from numpy.typing import NDArray
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.prepare.column_values import as_texts
-from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.prepare.hashes import places_of
-from sparkgpu.prepare.levels import Levels
 from sparkgpu.prepare.roles import safe_names
-from sparkgpu.prepare.split import TRAIN, SplitRule
 
-_PARTS = 10
+if TYPE_CHECKING:
+    from sparkgpu.prepare.features import Levels
+    from sparkgpu.prepare.split import SplitRule
+
+FOLDER = "target_means"
+"""Its folder in ``table/``, with one file for each column."""
+_PRIOR_ROWS = 10.0  # so many rows with the overall mean stand beside a level's own (Micci-Barreca 2001)
 _FEWEST_ROWS = 2
 _MOST_LEVELS = 2_000_000
 _MOST_CLASSES = 20
-_MEAN, _SHARE = "mean target", "share of "
 
 
 def with_means(
@@ -47,28 +50,28 @@ def with_means(
     capped = [feature for feature in features if feature.levels and levels[feature.source].loses_most]
     if not capped or len(classes) > _MOST_CLASSES:
         return tuple(features)
-    targets = [f"{_SHARE}{name}" for name in classes] if len(classes) > 2 else [_MEAN]
+    targets = [f"share of {name}" for name in classes] if len(classes) > 2 else ["mean target"]
     made = [(feature, place, target) for feature in capped for place, target in enumerate(targets)]
-    names = safe_names(
-        [
-            *(feature.name for feature in features),
-            *(f"{feature.name} {target}" for feature, _, target in made),
-        ]
+    titles = [f"{feature.name} {target}" for feature, _, target in made]
+    names = safe_names([*(feature.name for feature in features), *titles])[len(features) :]
+    new = (
+        Feature(
+            name=name,
+            source=feature.source,
+            part=target,
+            kind="numeric",
+            pipeline=f"{feature.pipeline}_mean{place}",
+            means_of=feature.name,
+        )
+        for name, (feature, place, target) in zip(names, made, strict=True)
     )
-    return (
-        *features,
-        *(
-            Feature(
-                name=name,
-                source=feature.source,
-                part=target,
-                kind="numeric",
-                pipeline=f"{feature.pipeline}_mean{place}",
-                means_of=feature.name,
-            )
-            for name, (feature, place, target) in zip(names[len(features) :], made, strict=True)
-        ),
-    )
+    return (*features, *new)
+
+
+def whose_levels_have_means(features: Sequence[Feature]) -> tuple[Feature, ...]:
+    """The features whose levels have means."""
+    names = {feature.means_of for feature in features}
+    return tuple(feature for feature in features if feature.name in names)
 
 
 @dataclass(kw_only=True)
@@ -79,77 +82,120 @@ class MeanCounts:
 
     def add(self, name: str, table: pa.Table) -> None:
         known = [self.counted[name], table] if name in self.counted else [table]
-        values = [column for column in table.column_names if column not in ("level", "part")]
-        summed = (
-            pa.concat_tables(known).group_by(["level", "part"]).aggregate([(name, "sum") for name in values])
-        )
-        self.counted[name] = summed.rename_columns({f"{value}_sum": value for value in values})
+        self.counted[name] = _summed(pa.concat_tables(known))
 
     def merge(self, other: MeanCounts) -> None:
         for name, table in other.counted.items():
             self.add(name, table)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LookAtMeans:
-    """The fourth pass over a table, if it has such columns: called with batches, it returns `MeanCounts`.
+def _summed(table: pa.Table) -> pa.Table:
+    values = [column for column in table.column_names if column not in ("level", "part")]
+    summed = table.group_by(["level", "part"]).aggregate([(name, "sum") for name in values])
+    return summed.rename_columns({f"{value}_sum": value for value in values})
 
-    `features` are those whose levels get means.
+
+def count_means(
+    batches: Iterable[pa.RecordBatch], *, rule: SplitRule, features: Sequence[Feature]
+) -> MeanCounts:
+    """The fourth pass over a table, if there are `features` whose levels get means."""
+    found, classes = MeanCounts(), rule.target.classes
+    for batch in batches:
+        part_N = rule.parts(batch)
+        is_train_N = part_N >= 0
+        label_N = rule.target.labels(batch.column(rule.target.column))[is_train_N]
+        values = [label_N == code for code in range(len(classes))] if len(classes) > 2 else [label_N]
+        for feature in features:
+            level = as_texts(batch.column(feature.source), feature.type or "string")
+            columns = {
+                "level": level.filter(pa.array(is_train_N)),
+                "part": part_N[is_train_N],
+                "rows": np.ones(len(label_N), dtype=np.int64),
+                **{f"v{place}": value_N.astype(np.float64) for place, value_N in enumerate(values)},
+            }
+            found.add(feature.name, pa.table(columns))
+    return found
+
+
+def write_means(table: Path, feature: str, counted: pa.Table) -> None:
+    """Write to the folder of a table, without the levels that tell nothing.
+
+    At most `_MOST_LEVELS` are kept, the most frequent ones. The rest counts only for the overall mean, as
+    rows without a level.
     """
-
-    rule: SplitRule
-    features: tuple[Feature, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*self.rule.columns, *(feature.source for feature in self.features)]))
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> MeanCounts:
-        found = MeanCounts()
-        classes = self.rule.target.classes
-        for batch in batches:
-            part_N = training_parts(self.rule, batch)
-            is_train_N = part_N >= 0
-            label_N = self.rule.target.labels(batch.column(self.rule.target.column))[is_train_N]
-            values = (
-                [(label_N == code).astype(np.float64) for code in range(len(classes))]
-                if len(classes) > 2
-                else [label_N.astype(np.float64)]
-            )
-            for feature in self.features:
-                level = as_texts(batch.column(feature.source), feature.type or "string")
-                columns = {
-                    "level": level.filter(pa.array(is_train_N)),
-                    "part": part_N[is_train_N],
-                    "rows": np.ones(len(label_N), dtype=np.int64),
-                    **{f"v{place}": value_N for place, value_N in enumerate(values)},
-                }
-                found.add(feature.name, pa.table(columns))
-        return found
-
-
-def training_parts(rule: SplitRule, batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """The part of each row (N,): its fold or a tenth drawn from its id; -1 outside the training rows."""
-    assigned = rule.assigned(batch)
-    if assigned.fold_N is not None:
-        part_N = assigned.fold_N.astype(np.int64)
-    else:
-        seed = (rule.seed + 1) % 2**31  # other tenths than those of the split
-        part_N = np.floor(places_of(seed, as_numpy(batch.column(ROW_ID))) * _PARTS).astype(np.int64)
-    return np.where(assigned.split_N == TRAIN, part_N, -1)
-
-
-def write_means(file: Path, counted: pa.Table) -> None:
-    """Without the levels that tell nothing, and with at most `_MOST_LEVELS`, the most frequent first."""
     total = counted.group_by("level").aggregate([("rows", "sum")])
     kept = total.filter(pc.greater_equal(total["rows_sum"], _FEWEST_ROWS)).sort_by(
         [("rows_sum", "descending"), ("level", "ascending")]
     )
     is_kept = pc.is_in(counted["level"], value_set=kept["level"].combine_chunks()[:_MOST_LEVELS])
-    # The rest counts only for the overall mean, as rows without a level.
     level = pc.if_else(is_kept, counted["level"], pa.scalar(None, pa.string()))
-    found = MeanCounts()
-    found.add("", counted.set_column(counted.schema.get_field_index("level"), "level", level))
-    file.parent.mkdir(parents=True, exist_ok=True)
+    found = _summed(counted.set_column(counted.schema.get_field_index("level"), "level", level))
+    (table / FOLDER).mkdir(parents=True, exist_ok=True)
     # In one order, so that equal tables give equal sums, whatever the tasks that counted.
-    pq.write_table(found.counted[""].sort_by([("level", "ascending"), ("part", "ascending")]), file)
+    pq.write_table(found.sort_by([("level", "ascending"), ("part", "ascending")]), _file(table, feature))
+
+
+def _file(table: Path, feature: str) -> Path:
+    return table / FOLDER / f"{feature}.parquet"
+
+
+class LevelMeans:
+    """The means of the levels in a file, for features `made` of one that has the levels.
+
+    Levels with a single row count as unknown.
+    """
+
+    def __init__(self, file: Path, feature: Feature, made: Sequence[str]) -> None:
+        self._feature = feature
+        self._made = made
+        counted = pq.read_table(file)
+        rows_X = as_numpy(counted["rows"]).astype(np.float64)
+        part_X = as_numpy(counted["part"])
+        values = [name for name in counted.column_names if name not in ("level", "part", "rows")]
+        value_XV = np.stack([as_numpy(counted[name]) for name in values], axis=1)
+        self._prior_V = value_XV.sum(axis=0) / rows_X.sum()
+        level_X = counted["level"].combine_chunks().dictionary_encode()
+        self._levels = level_X.dictionary
+        code_X = as_numpy(level_X.indices.fill_null(-1))
+        known_X = code_X >= 0
+        place_X = (code_X[known_X], part_X[known_X])
+        shape = (len(self._levels) + 1, 1 + part_X.max())  # the last for unknown levels
+        self._rows_LP = np.zeros(shape)
+        np.add.at(self._rows_LP, place_X, rows_X[known_X])
+        self._value_LPV = np.zeros((*shape, len(values)))
+        np.add.at(self._value_LPV, place_X, value_XV[known_X])
+        self._rows_L = self._rows_LP.sum(axis=1)
+        self._value_LV = self._value_LPV.sum(axis=1)
+
+    def columns(
+        self, column_of: Mapping[str, pa.Array] | pa.RecordBatch, part_N: NDArray[np.int64]
+    ) -> dict[str, NDArray[np.float32]]:
+        """The new features of rows with these columns; `part_N` is -1 for a row outside the training rows."""
+        return self._of(as_texts(column_of[self._feature.source], self._feature.type or "string"), part_N)
+
+    def by_level(self) -> tuple[list[str], dict[str, list[float]]]:
+        """The levels, and the values of each new feature: one for each level, the last for any other."""
+        texts = pa.concat_arrays([self._levels, pa.nulls(1, self._levels.type)])
+        found = self._of(texts, np.full(len(texts), -1))
+        return self._levels.to_pylist(), {name: values.tolist() for name, values in found.items()}
+
+    def _of(self, texts: pa.Array, part_N: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+        code_N = as_numpy(pc.index_in(texts, value_set=self._levels).fill_null(-1))
+        rows_N = self._rows_L[code_N]
+        value_NV = self._value_LV[code_N]
+        is_train_N = part_N >= 0
+        own = (code_N[is_train_N], part_N[is_train_N])
+        rows_N[is_train_N] -= self._rows_LP[own]
+        value_NV[is_train_N] -= self._value_LPV[own]
+        mean_NV = (value_NV + _PRIOR_ROWS * self._prior_V) / (rows_N + _PRIOR_ROWS)[:, None]
+        return dict(zip(self._made, mean_NV.astype(np.float32).T, strict=True))
+
+
+def load_means(table: Path, features: Sequence[Feature]) -> dict[str, LevelMeans]:
+    """The means in the folder of a table, by the name of the feature that has the levels."""
+    return {
+        own.name: LevelMeans(
+            _file(table, own.name), own, [made.name for made in features if made.means_of == own.name]
+        )
+        for own in whose_levels_have_means(features)
+    }

@@ -52,7 +52,7 @@ COLUMNS = ("size", "word", "zone", "when", "owns", "rate")
 
 
 def encoded(frame: Any) -> tuple[Rows, Encoder]:
-    encoder = Encoder(SCHEMA, {})
+    encoder = Encoder(SCHEMA)
     encoder.check(as_reader(frame).schema.names, "the data")
     parts = [encoder.rows(batch) for batch in batches(frame)]
     assert len(parts) == 1
@@ -138,7 +138,7 @@ def frames(draw: st.DrawFn) -> pa.Table:
 @given(frames())
 def test_any_frame_is_encoded_with_codes_and_finite_numbers_or_refused(table: pa.Table) -> None:
     try:
-        encoder = Encoder(SCHEMA, {})
+        encoder = Encoder(SCHEMA)
         rows = encoder.rows(table)
     except DataError as error:
         assert "Convert it." in str(error) and "\n" not in str(error)
@@ -166,15 +166,15 @@ def test_any_frame_is_encoded_with_codes_and_finite_numbers_or_refused(table: pa
 def test_a_type_that_holds_no_such_values_is_named(columns: dict[str, Any], words: str) -> None:
     table = pa.table({**{name: pa.nulls(1) for name in COLUMNS}, **columns})
     with pytest.raises(DataError) as caught:
-        Encoder(SCHEMA, {}).rows(table)
+        Encoder(SCHEMA).rows(table)
     assert str(caught.value).startswith(words)
 
 
 def test_absent_and_doubled_columns_are_named_with_the_nearest() -> None:
     with pytest.raises(DataError, match=r"needs column 'word', which .+ not have\. Did you mean 'Word'"):
-        Encoder(SCHEMA, {}).check([*COLUMNS[:1], "Word", *COLUMNS[2:]], "the data")
+        Encoder(SCHEMA).check([*COLUMNS[:1], "Word", *COLUMNS[2:]], "the data")
     with pytest.raises(DataError, match="duplicate column names: size"):
-        Encoder(SCHEMA, {}).check([*COLUMNS, "size"], "the data")
+        Encoder(SCHEMA).check([*COLUMNS, "size"], "the data")
 
 
 def test_what_is_no_table_is_refused() -> None:

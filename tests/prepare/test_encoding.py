@@ -19,7 +19,7 @@ from sparkgpu.core.table.rows import Rows, joined, read_rows
 from sparkgpu.core.table.source import find_source
 from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.encoding import Encoder, labels
-from sparkgpu.prepare.level_means import load_means
+from sparkgpu.prepare.target_means import load_means
 
 ROWS = 900
 RANDOM = np.random.default_rng(0)

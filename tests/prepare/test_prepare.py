@@ -76,14 +76,6 @@ def test_a_target_that_cannot_be_learned_is_refused(prepare, refused, values, ki
     assert words in refused(prepare, columns, "y", {"data.task": asked})
 
 
-def test_a_class_with_two_rows_is_said(prepare):
-    labels = ["a"] * 60 + ["b"] * 58 + ["c"] * 2
-    notes = prepare({"x": NUMBERS, "y": labels}, "y").schema.notes
-    assert notes == (
-        "class 'c' has only two rows, too few to learn it or to measure how well it is predicted",
-    )
-
-
 def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     start = datetime.datetime(1969, 12, 30, 6)
     number = [float(x) for x in NUMBERS]
@@ -323,7 +315,7 @@ def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare):
     ("values", "words"),
     [
         ([-1.0, float("nan"), 1e39, None], "120 rows have no number from 0 to 3.4e38. Correct or remove"),
-        ([0.0] * 4, "is zero in all 120 rows"),
+        ([0.0] * 4, "is zero in all 84 rows of split train"),
         ([datetime.date(2024, 1, 1)] * 4, "is of type date; a weight must be a number"),
     ],
 )

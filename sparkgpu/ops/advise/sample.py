@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from sparkgpu.lanes.launch import outside_environment
 from sparkgpu.prepare.column_values import labels_of
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.decisions import checked_target
-from sparkgpu.prepare.kernel import Look
+from sparkgpu.prepare.kernel import look
 from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.roles import ColumnStatistics, infer_task
 from sparkgpu.prepare.text import no_rows
@@ -74,11 +75,11 @@ def take_sample(source: Source, config: RunConfig, most_rows: int, folder: Path)
     pq.write_table(table, file)
     rows = LocalRows(source.model_copy(update={"location": str(file), "format": "parquet"}))
     target = checked_target(source.name, rows.types, config)
-    look = Look(schema=rows.schema, target=target, roles=config.data.roles)
-    found = merged(rows.map(look, list(rows.types))).statistics(rows.types)
+    work = partial(look, schema=rows.schema, target=target, roles=config.data.roles)
+    found = merged(rows.map(work, rows.types)).statistics(rows.types)
     counts = found[target].counts or {}
     task: Task = "regression"
-    if infer_task(found[target], len(counts), config.data.task) == "classes":
+    if infer_task(found[target], config.data.task) == "classes":
         task = "binary" if len(counts) == 2 else "multiclass"
         kept = [level for level, count in counts.items() if count >= _ROWS_OF_CLASS]
         if 2 <= len(kept) < len(counts):
