@@ -49,9 +49,11 @@ class FileColumns:
         lacking: dict[int, list[str]] = {}
         for name, files in self.absent.items():
             lacking.setdefault(files, []).append(repr(name))
+        of = f"of {len(self.schemas):,} files and null there"
         return [
-            f"{'columns' if names[1:] else 'column'} {listed(names)} {'are' if names[1:] else 'is'} absent in "
-            f"{files:,} of {len(self.schemas):,} files and null there"
+            f"column {names[0]} is absent in {files:,} {of}"
+            if len(names) == 1
+            else f"columns {listed(names)} are absent in {files:,} {of}"
             for files, names in lacking.items()
         ]
 

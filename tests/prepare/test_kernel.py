@@ -120,6 +120,34 @@ def test_what_texts_hold_is_decided_on_all_of_them(prepare, file):
     assert "400 values beyond 3.4e38 in 'beyond 32 bits' count as missing" in schema.notes
 
 
+def test_texts_of_numbers_and_timestamps_get_the_values_of_numbers_and_timestamps(prepare):
+    days = pd.Series(pd.date_range("2024-01-01", periods=ROWS, freq="31h"))
+    numbers = np.round(np.random.default_rng(0).normal(size=ROWS), 3)
+    columns = {
+        "price": [f"{value:.3f}" if i % 10 else "NA" for i, value in enumerate(numbers)],
+        "asked": [str(i % 7) for i in range(ROWS)],
+        "kept": [f"{i % 4}.5" for i in range(ROWS)],
+        "day": [f"{day:%Y-%m-%dT%H:%M:%SZ}" if i % 6 else "" for i, day in enumerate(days)],
+        "sum": [f"{i % 9},{i % 7}5" if i % 11 else "NA" for i in range(ROWS)],
+        "date": [f"{day:%d.%m.%Y}" for day in days],
+        "word": [f"{i % 9},{i % 7} x" for i in range(ROWS)],
+        "y": [f"{value:.3f}" if i else "NA" for i, value in enumerate(numbers)],
+    }
+    found = prepare(columns, "y", {"data.roles": {"asked": "numeric", "kept": "categorical"}})
+    texts, timestamps, wrong_number, wrong_date = found.schema.notes
+    assert texts == "'price', 'y' are texts that hold numbers and are read as such"
+    assert timestamps == "'day' is text that holds timestamps and is read as such"
+    assert "'sum' holds texts such as" in wrong_number and "write them with a decimal point" in wrong_number
+    assert "'date' holds texts such as" in wrong_date and "write them as 2024-12-31" in wrong_date
+    assert {"kept", "sum", "word"} == {name for name, kind in found.kinds.items() if kind == "categorical"}
+    table = found.table()
+    assert (found.schema.task, found.schema.rows_refused, table["row_id"].min()) == ("regression", 1, 1)
+    expected = pd.Series(numbers).where(np.arange(ROWS) % 10 > 0)[1:].astype(np.float32)
+    assert np.array_equal(table["price"], expected, equal_nan=True)
+    assert np.array_equal(table["day_hour"], days.dt.hour.where(np.arange(ROWS) % 6 > 0)[1:], equal_nan=True)
+    assert table["asked"].tolist() == [i % 7 for i in range(1, ROWS)]
+
+
 @pytest.mark.parametrize("by", ["arrow", pytest.param("held", marks=pytest.mark.spark)])
 def test_parts_of_a_table_give_what_the_whole_gives(prepare, same, file, by, monkeypatch):
     whole = prepare(file, "target", OPTIONS)

@@ -193,6 +193,46 @@ def test_numbers_that_differ_only_beyond_32_bits_are_left_out_with_what_is_true(
     assert near.table()["far"].nunique() == ROWS
 
 
+def test_numbers_that_32_bits_do_not_hold_count_as_missing_and_are_said(prepare):
+    large = np.where(np.arange(ROWS) % 40 == 0, 1e300, NUMBERS)
+    found = prepare(
+        {
+            "x": large,
+            "both": np.where(np.arange(ROWS) == 1, -np.inf, -large),
+            "text": [f"{value:.3e}" for value in large],
+            "single": pa.array(np.where(np.arange(ROWS) == 0, 3e38, NUMBERS), pa.float32()),
+            "y": LABELS,
+        },
+        "y",
+    )
+    assert found.schema.notes == (
+        "3 values beyond 3.4e38 in 'x' count as missing",
+        "1 infinite values in 'both' count as missing",
+        "3 values beyond 3.4e38 in 'both' count as missing",
+        "3 values beyond 3.4e38 in 'text' count as missing",
+        "'text' is text that holds numbers and is read as such",
+    )
+    table = found.table()
+    assert table["x"].isna().tolist() == [i % 40 == 0 for i in range(ROWS)] == table["text"].isna().tolist()
+    assert table["both"].isna().sum() == 4 and table["single"].isna().sum() == 0
+
+
+@pytest.mark.spark
+def test_the_saved_pipeline_reads_the_texts_and_what_it_cannot_read_is_missing(prepare, spark):
+    columns = {
+        "price": [f"{value:.3f}" for value in NUMBERS],
+        "day": [f"2024-0{i % 9 + 1}-1{i % 8}" for i in range(ROWS)],
+        "y": LABELS,
+    }
+    found = prepare(columns, "y", by="spark")
+    later = spark.createDataFrame(
+        [("1.5", "2024-02-03"), ("n/k", "?"), ("1e300", "")], "price string, day string"
+    )
+    vectors = found.vectors(later)
+    assert vectors[0][:3].tolist() == [1.5, 2.0, 3.0]
+    assert np.isnan(vectors[1]).all() and np.isnan(vectors[2]).all()
+
+
 NAMES = [
     "a.b", "a b", "a-b", "a/b", "it's", 'say "x"', "back`tick", "größe", "価格", "$$", "x", "X", "label",
     "split", "row_id", "features", "assembled_features", "weight", "fold", "f0", "f1_index", "prediction",
