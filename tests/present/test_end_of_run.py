@@ -15,6 +15,7 @@ from sparkgpu.runs.reporting import make_report
 MakeRun = Callable[..., RunPaths]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_short_report_needs_neither_profile_nor_explanations(run_directory: MakeRun) -> None:
     paths = run_directory()
     page, notes = make_report(paths, full=False)
@@ -38,6 +39,7 @@ def test_the_command_says_where_the_report_lies_to_people_and_to_programs(
             assert said == f"{page}\n"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_time_the_models_are_not_explained_and_the_report_says_so(run_directory: MakeRun) -> None:
     paths = run_directory()
     page, notes = make_report(paths, full=True, left_s=1.0)
@@ -50,6 +52,7 @@ def test_without_time_the_models_are_not_explained_and_the_report_says_so(run_di
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("undrawn")
 def test_explanations_that_fail_cost_only_their_section(run_directory: MakeRun) -> None:
     paths = run_directory()  # its trials hold no models
     page, notes = make_report(paths, full=True)

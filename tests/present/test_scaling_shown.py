@@ -22,7 +22,7 @@ BEGINS = {"trees-s7": 100.0, "trees-s8": 100.0, "neural-s7": 110.0, "neural-s8":
 
 
 @pytest.fixture(autouse=True)
-def _only(only_sections: Callable[..., None]) -> None:
+def _only(only_sections: Callable[..., None], undrawn: None) -> None:
     only_sections("machine", "repeat")
 
 
