@@ -110,14 +110,15 @@ ANY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("date_format", ["%d.%m.%Y", "%d.%m.%Y %H:%M", None])
-@pytest.mark.parametrize("decimal", [",", None])
+@pytest.mark.parametrize(
+    ("decimal", "date_format"), [(",", "%d.%m.%Y"), (None, "%d.%m.%Y %H:%M"), (",", None), (None, None)]
+)
 def test_types_do_not_depend_on_the_parts_in_which_a_table_is_read(decimal, date_format):
     parser = CsvParser(
         delimiter=";", names=("x", "z"), dialect=Dialect(decimal=decimal, date_format=date_format)
     )
     texts = [*ANY, "31.12.2024 23:59", "01.02.2024 7:05"]
-    for some in [*itertools.product(texts, texts), *itertools.combinations(texts[::2], 3)]:
+    for some in [*itertools.combinations(texts, 2), *itertools.combinations(texts[::2], 3)]:
         lines = [f"{text};0\n".encode() for text in some]
         types = unified(*map(parser.infer, lines))
         whole = parser.infer(b"".join(lines))
