@@ -41,8 +41,8 @@ import pyarrow.parquet as pq
 import xgboost
 from numpy.typing import NDArray
 
+from sparkgpu.core.rundir.metrics_json import Results, read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, read_results
 from sparkgpu.core.table.predictions import read_predictions
 from sparkgpu.core.table.rows import Rows, read_rows
 from sparkgpu.core.table.schema import TableSchema, read_schema

@@ -24,8 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sparkgpu.core.rundir.metrics_json import Results, read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, read_results
 
 SAME_WORK = (
     "trees.ntrees=200", "trees.max_depth=6", "trees.learn_rate=0.1", "trees.early_stopping_rounds=0",

@@ -25,8 +25,8 @@ from pathlib import Path
 from large import Watch, make_table
 
 from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import read_results
 
 DEVICE_S = "SPARKGPU_BENCHMARK_DEVICE_S"
 LANES = "SPARKGPU_BENCHMARK_LANES"

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkgpu.core.rundir.metrics_json import DataInfo, Results, write_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import DataInfo, Results, write_results
 from sparkgpu.core.table.schema import Feature, TableSchema
 from sparkgpu.core.table.writer import table_rows
 

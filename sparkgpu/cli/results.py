@@ -60,6 +60,6 @@ def schema(
 ) -> None:
     """Print a JSON Schema: of the configuration for editors, or of the results for programs."""
     from sparkgpu.core.config.toml import run_schema
-    from sparkgpu.core.rundir.results import metrics_schema
+    from sparkgpu.core.rundir.metrics_json import metrics_schema
 
     typer.echo(run_schema() if file == "run" else metrics_schema(), nl=False)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.model_keys import NeuralConfig
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import SparkgpuError

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sparkgpu.core.errors import ConfigError, DeviceError, TrialError
+from sparkgpu.core.rundir.metrics_json import finished_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.table.predictions import read_predictions
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import read_schema

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.files import read_json, write_json, write_text
-from sparkgpu.core.rundir.results import DoneTrial
+from sparkgpu.core.rundir.metrics_json import DoneTrial
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import OTHER_LEVEL, Feature, TableSchema
 from sparkgpu.predict.exported_columns import MeansOf, encoding, typed_words

@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparkgpu.core.errors import DataError
+from sparkgpu.core.rundir.metrics_json import finished_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.frames import as_reader, batches

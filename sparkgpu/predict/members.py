@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparkgpu.core.errors import ConfigError
-from sparkgpu.core.rundir.results import DecisionResult, ModelResult, Results
+from sparkgpu.core.rundir.metrics_json import DecisionResult, ModelResult, Results
 from sparkgpu.core.words import listed, nearest
 
 BEST = "best"

@@ -20,8 +20,8 @@ import pyarrow as pa
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.metrics_json import Results, finished_results, read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, finished_results, read_results
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.predict.fitted import FittedModel

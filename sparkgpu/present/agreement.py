@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import number_text
 from sparkgpu.present.curves import confusion
 from sparkgpu.present.failures import prediction_text, truth_text
-from sparkgpu.present.table import Cell, Table, cells, name_cell, number_cell, table_of, whole_cell
+from sparkgpu.present.table_model import Cell, Table, cells, name_cell, number_cell, table_of, whole_cell
 from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import FloatArray
 

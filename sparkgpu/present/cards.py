@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sparkgpu.core.rundir.metrics_json import ModelResult
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import ModelResult
 from sparkgpu.core.words import counted, metric_title, number_text
 from sparkgpu.present.sections import Inputs
-from sparkgpu.present.table import interval_cell
+from sparkgpu.present.table_model import interval_cell
 from sparkgpu.score.calibration import calibration_error
 
 _MOST_SEGMENTS = 5

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from sparkgpu.core.errors import ConfigError, SparkgpuError
+from sparkgpu.core.rundir.metrics_json import Results, finished_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, finished_results
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.words import clean, distinct, listed, metric_title, number_text
 from sparkgpu.present.entries import Entry, Split, contestants, entries, ranked

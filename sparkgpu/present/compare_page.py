@@ -26,8 +26,8 @@ from sparkgpu.present.entries import Entry
 from sparkgpu.present.figure import plot_style
 from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import page_of, render
-from sparkgpu.present.table import DASH, Cell, Table, interval_cell, number_cell, seconds_cell, table_of
-from sparkgpu.present.tables import Fact, signed, signed_interval, taken
+from sparkgpu.present.result_tables import Fact, signed, signed_interval, taken
+from sparkgpu.present.table_model import DASH, Cell, Table, interval_cell, number_cell, seconds_cell, table_of
 from sparkgpu.present.terminal.commands import plain_console, print_table, show_lines
 from sparkgpu.score.metrics import greater_is_better
 

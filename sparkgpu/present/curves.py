@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.metrics_json import DoneTrial, Results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import DoneTrial, Results
 from sparkgpu.score.predictions import Labels
 from sparkgpu.score.rows import FloatArray
 

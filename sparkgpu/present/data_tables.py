@@ -10,7 +10,8 @@ from markupsafe import Markup
 from sparkgpu.core.rundir.profile import ColumnProfile, TableProfile
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import clean, listed, number_text
-from sparkgpu.present.table import (
+from sparkgpu.present.result_tables import Fact
+from sparkgpu.present.table_model import (
     DASH,
     Cell,
     Table,
@@ -19,7 +20,6 @@ from sparkgpu.present.table import (
     table_of,
     whole_cell,
 )
-from sparkgpu.present.tables import Fact
 
 MOST_COLUMNS = 60
 """Of the table of all columns, those that belong to the target most; ``profile.json`` has all."""

@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Literal
 
 from sparkgpu.core.config.registry.engines import branch_of
-from sparkgpu.core.rundir.results import DoneTrial, MetricValues, ModelResult, Results
+from sparkgpu.core.rundir.metrics_json import DoneTrial, MetricValues, ModelResult, Results
 from sparkgpu.core.words import counted, number_text
 from sparkgpu.score.compare import Comparison, Interval
 from sparkgpu.score.metrics import score

@@ -14,7 +14,7 @@ import numpy as np
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import Feature, TableSchema
 from sparkgpu.core.words import short
-from sparkgpu.present.table import (
+from sparkgpu.present.table_model import (
     Cell,
     Table,
     interval_cell,

@@ -16,8 +16,8 @@ import numpy as np
 
 from sparkgpu.core.errors import ConfigError, TrialError
 from sparkgpu.core.rundir.curve import read_curve
+from sparkgpu.core.rundir.metrics_json import DoneTrial, Results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import DoneTrial, Results
 from sparkgpu.present.entries import Split, entries, ranked
 
 if TYPE_CHECKING:

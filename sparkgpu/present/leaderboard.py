@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparkgpu.core.rundir.results import DecisionResult, DoneTrial, ModelResult, Results
+from sparkgpu.core.rundir.metrics_json import DecisionResult, DoneTrial, ModelResult, Results
 from sparkgpu.core.words import counted, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import Split, entries, ranked
-from sparkgpu.present.table import (
+from sparkgpu.present.result_tables import signed, signed_interval
+from sparkgpu.present.table_model import (
     DASH,
     Cell,
     Table,
@@ -20,7 +21,6 @@ from sparkgpu.present.table import (
     seconds_cell,
     table_of,
 )
-from sparkgpu.present.tables import signed, signed_interval
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import best, greater_is_better
 

@@ -16,14 +16,14 @@ from markupsafe import Markup
 
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import UNREADABLE, read_record, write_bytes, write_text
+from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import read_results
 from sparkgpu.core.table.schema import read_schema
-from sparkgpu.present import cards, data_tables, style, tables, unfinished
+from sparkgpu.present import cards, data_tables, result_tables, style, unfinished
 from sparkgpu.present.figure import Picture, plot_style
 from sparkgpu.present.pictures.shared import MOST_ROWS
 from sparkgpu.present.sections import SECTIONS, Inputs, facts
-from sparkgpu.present.table import escape_markdown, html, markdown
+from sparkgpu.present.table_model import escape_markdown, html, markdown
 from sparkgpu.score.predictions import predictions_of_models
 
 SAVED = (
@@ -57,7 +57,7 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
             _draw(picture)  # now, while the models are explained in another process
         explained()
         made |= {section.id: section.content(run) for section in SECTIONS if section.explains}
-    write_text(paths.report / "metrics.csv", tables.metrics_csv(run.results))
+    write_text(paths.report / "metrics.csv", result_tables.metrics_csv(run.results))
     for model, card in cards.contents(run).items():
         write_text(cards.card_path(paths, model), templates("md").get_template("card.md.j2").render(card))
     about = run.results.run

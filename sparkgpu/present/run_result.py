@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkgpu.core.errors import EXIT_DONE, ConfigError, TrialError
+from sparkgpu.core.rundir.metrics_json import finished_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.words import capital, clean, metric_title, number_text
 from sparkgpu.present.frames import RunFrames, shown_path
 from sparkgpu.present.leaderboard import all_metrics
-from sparkgpu.present.table import markdown, plain_html
+from sparkgpu.present.table_model import markdown, plain_html
 from sparkgpu.present.verdict import verdict
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from contextlib import suppress
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import BenchRecord, BenchRow
 from sparkgpu.core.rundir.files import UNREADABLE, read_record
+from sparkgpu.core.rundir.metrics_json import DoneTrial, Results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.rundir.results import DoneTrial, Results
-from sparkgpu.present.table import (
+from sparkgpu.present.result_tables import strategy_text
+from sparkgpu.present.table_model import (
     DASH,
     Table,
     cells,
@@ -26,7 +27,6 @@ from sparkgpu.present.table import (
     three_digits,
     whole_cell,
 )
-from sparkgpu.present.tables import strategy_text
 
 _Span = tuple[float, float]
 

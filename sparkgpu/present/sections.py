@@ -20,9 +20,9 @@ from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.rundir.explanations import read_explanations
 from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.profile import TableProfile
-from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.table.rows import Rows, read_rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import (
@@ -34,11 +34,11 @@ from sparkgpu.core.words import (
     number_text,
     seconds_text,
 )
-from sparkgpu.present import data_tables, failures, leaderboard, scaling, tables
+from sparkgpu.present import data_tables, failures, leaderboard, result_tables, scaling
 from sparkgpu.present.agreement import agreement, disagreement, most_confused
 from sparkgpu.present.pictures import classes, columns, machine, regression, scores
 from sparkgpu.present.pictures.shared import best_few, with_predictions
-from sparkgpu.present.tables import Fact
+from sparkgpu.present.result_tables import Fact
 from sparkgpu.present.timeline import seconds_by_phase
 from sparkgpu.present.verdict import next_steps, verdict
 from sparkgpu.score.compare import Interval
@@ -111,7 +111,7 @@ def facts(run: Inputs) -> list[Fact]:
     found = (
         *data_tables.about_table(run.schema),
         machine,
-        *tables.taken(run.results, on_cluster=bool(master)),
+        *result_tables.taken(run.results, on_cluster=bool(master)),
     )  # fmt: skip
     return [fact for fact in found if fact.text]
 
@@ -128,17 +128,17 @@ def _result(run: Inputs) -> Content:
     return {
         "verdict": verdict(found),
         "caveats": [f"{capital(text)}." for text in caveats],
-        "failures": tables.failures(found),
+        "failures": result_tables.failures(found),
         "picture": scores.leaderboard(found, run.intervals),
         "leaderboard": leaderboard.leaderboard(found, run.intervals),
         "given": leaderboard.given(found),
         "steps": next_steps(found, folder=str(run.paths.root), settings=run.settings_besides),
         "results": leaderboard.all_metrics(found),
         "weight": run.schema.weight,
-        "comparison": tables.comparison(found),
+        "comparison": result_tables.comparison(found),
         "comparison_metric": metric_title(found.comparison.metric),
         "blend_of_one": blend_of_one(only) if only else "",
-        "blend_parts": tables.blend_parts(found),
+        "blend_parts": result_tables.blend_parts(found),
     }
 
 
@@ -158,7 +158,7 @@ def _quality(run: Inputs) -> Content | None:
         "confused": several and most_confused(test, schema, best_few(test, results)[0]),
         "decisions": leaderboard.decisions(results),
         "thresholds": classes.thresholds(test, schema, results),
-        "calibration": tables.calibration(results),
+        "calibration": result_tables.calibration(results),
         "agreement": alike and scores.agreement_map(alike),
         "alike": alike and len(alike.models) == 2 and f"{alike.what}: {alike.alike_MM[0, 1]:.3f}",
         "disagreement": disagreement(test, schema, results),
@@ -178,7 +178,7 @@ def _why(run: Inputs) -> Content | None:
     if found is None:
         return {"absent": f"The models are not explained. `sparkgpu report {run.paths.root.name}` does it."}
     names, models = ([model.name for model in of.models] for of in (run.results, found))
-    decimals = tables.decimals_of(found)
+    decimals = result_tables.decimals_of(found)
     sentences = [one.differs for one in found.importances if one.differs]
     shuffles = [one.shuffles for row in found.importances for one in row.models.values()]
     return {
@@ -186,8 +186,8 @@ def _why(run: Inputs) -> Content | None:
         "map": columns.importance_map(found, names),
         "dependence": columns.dependence(found, names, run.schema.target),
         "sentences": sentences[:_MOST_SENTENCES],
-        "importances": tables.importances(found.importances, models, decimals),
-        "leading": tables.importances(found.importances[:_LEADING], models, decimals),
+        "importances": result_tables.importances(found.importances, models, decimals),
+        "leading": result_tables.importances(found.importances[:_LEADING], models, decimals),
         "found": found,
         "shuffles": sorted({min(shuffles), max(shuffles)}) if shuffles else [],
         "metric": metric_title(found.metric),
@@ -248,9 +248,9 @@ def _training(run: Inputs) -> Content | None:
     if not found.trials:
         return None
     return {
-        "trials": tables.trials(found, found.comparison.metric),
+        "trials": result_tables.trials(found, found.comparison.metric),
         "notes": [(trial.name, note) for trial in found.done() for note in trial.notes],
-        "searches": tables.searches(found),
+        "searches": result_tables.searches(found),
         "curves": scores.learning(run.paths, found),
     }
 
@@ -262,12 +262,12 @@ def _machine(run: Inputs) -> Content:
     phases = seconds_by_phase(paths, found.phases_s)
     bench = scaling.measured(paths)
     return {
-        "prediction": advice and tables.prediction(advice, found),
+        "prediction": advice and result_tables.prediction(advice, found),
         "assumed": advice.assumptions if advice else (),
         "activity": machine.activity(paths, on_cluster=plan.master is not None),
-        "timings": tables.timings(phases),
+        "timings": result_tables.timings(phases),
         "phases": machine.timings(phases),
-        "lanes": tables.lanes(plan),
+        "lanes": result_tables.lanes(plan),
         "shares": scaling.shares(paths, plan, found),
         "busy": scaling.busy_sentence(paths, plan, found),
         "bench": bench and scaling.bench_table(bench.rows),

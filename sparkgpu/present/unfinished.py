@@ -24,8 +24,8 @@ from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.words import counted, metric_title, number_text
 from sparkgpu.present.data_tables import about_table, title_of
 from sparkgpu.present.entries import UNITS
-from sparkgpu.present.table import DASH, Cell, Table
-from sparkgpu.present.tables import Fact
+from sparkgpu.present.result_tables import Fact
+from sparkgpu.present.table_model import DASH, Cell, Table
 from sparkgpu.present.timeline import events_of
 from sparkgpu.present.verdict import NextStep, resume
 

@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sparkgpu.core.config.models import OWN
+from sparkgpu.core.config.model_keys import OWN
 from sparkgpu.core.config.registry.engines import branch_of
-from sparkgpu.core.rundir.results import PairResult, Results
+from sparkgpu.core.rundir.metrics_json import PairResult, Results
 from sparkgpu.core.words import capital, counted, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import contestants, entries
-from sparkgpu.present.tables import reason, signed
+from sparkgpu.present.result_tables import reason, signed
 from sparkgpu.score.metrics import best, greater_is_better
 
 MOST = 3

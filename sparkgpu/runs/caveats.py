@@ -17,9 +17,9 @@ from sparkgpu.core.host.telemetry import GpuSample, Sample, idle_percent, read_t
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.events import TRAINING, Event, EventReader
+from sparkgpu.core.rundir.metrics_json import DoneTrial
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.rundir.results import DoneTrial
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import counted, listed, metric_title, number_text
 from sparkgpu.runs.pooled import Pooled

@@ -16,9 +16,7 @@ from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.curve import read_curve, still_improving
 from sparkgpu.core.rundir.files import read_record
-from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.rundir.results import (
+from sparkgpu.core.rundir.metrics_json import (
     CalibrationResult,
     ComparisonResult,
     DoneTrial,
@@ -28,6 +26,8 @@ from sparkgpu.core.rundir.results import (
     SplitMetrics,
     Spread,
 )
+from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
 from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, compare_pairs, decide, gains, mix

@@ -18,10 +18,10 @@ from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.host.telemetry import Sample, read_telemetry
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_json
+from sparkgpu.core.rundir.metrics_json import CostInfo, DataInfo, Results, RunInfo, write_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import CostInfo, DataInfo, Results, RunInfo, write_results
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.lanes.lane_crew import Outcome
+from sparkgpu.lanes.worker_supervisor import Outcome
 from sparkgpu.runs.provenance import host, versions
 
 if TYPE_CHECKING:

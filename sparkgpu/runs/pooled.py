@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.core.plan.trials import TUNED
-from sparkgpu.core.rundir.results import CalibrationResult, DecisionResult, PairResult
+from sparkgpu.core.rundir.metrics_json import CalibrationResult, DecisionResult, PairResult
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score import blend, compare, decision, metrics
 from sparkgpu.score.calibration import brier_score, calibration_error, scaled, temperature

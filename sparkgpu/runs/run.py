@@ -28,16 +28,16 @@ from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.rundir.files import write_json, write_text
+from sparkgpu.core.rundir.metrics_json import Results, write_results
 from sparkgpu.core.rundir.paths import RunPaths, has_table
-from sparkgpu.core.rundir.results import Results, write_results
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source, find_source
-from sparkgpu.lanes.cluster.cluster_crew import ClusterCrew, cluster_crew
+from sparkgpu.lanes.cluster.driver_supervisor import DriverSupervisor, supervised_driver
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
-from sparkgpu.lanes.lane_crew import LaneCrew, lane_crew
+from sparkgpu.lanes.worker_supervisor import WorkerSupervisor, supervised_workers
 from sparkgpu.prepare.held_out import check_files, check_splits_of
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.background import import_for_the_end, save_networks
@@ -217,7 +217,9 @@ def _run_here(asked: _Asked) -> RunOutcome:
             with stopping(paths, asked.display), scratch_folder() as scratch:
                 # Variables that the batch script sets take precedence.
                 shared = {**network_environment(config.cluster), **environ}
-                workers = lane_crew(paths, plan, config, scratch=scratch, source=asked.source, environ=shared)
+                workers = supervised_workers(
+                    paths, plan, config, scratch=scratch, source=asked.source, environ=shared
+                )
                 trained = _train(asked, paths, workers)
             return asked.finished(paths, plan, trained)
 
@@ -228,11 +230,11 @@ def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
         asked.display.waiting(f"waiting for executors of {settings.master}")
         try:
             with stopping(paths, asked.display), scratch_folder() as scratch:
-                crew = cluster_crew(
+                supervisor = supervised_driver(
                     paths, settings, asked.config, scratch=scratch, source=asked.source,
                     dry_run=asked.dry_run, environ=asked.environ,
                 )  # fmt: skip
-                with crew as workers:
+                with supervisor as workers:
                     asked.show(asked.known(workers.plan))
                     if asked.dry_run:
                         return RunOutcome(exit_code=EXIT_DONE, paths=paths, results=None)
@@ -269,7 +271,7 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
 
 
 def _train(
-    asked: _Asked, paths: RunPaths, started: AbstractContextManager[LaneCrew | ClusterCrew]
+    asked: _Asked, paths: RunPaths, started: AbstractContextManager[WorkerSupervisor | DriverSupervisor]
 ) -> Trained:
     config, display = asked.config, asked.display
 

@@ -1,7 +1,7 @@
 """The metrics of one prediction, and the better direction of each.
 
 A run can be decided by a metric that is not among those of its task: a scorer of scikit-learn, by its name,
-or a function of another package (`sparkgpu.core.config.registry.metrics`).
+or a function of another package (`sparkgpu.core.config.registry.metrics_of_packages`).
 
 Limits: one split in memory. scikit-learn computes all except log loss (``rows.py``) and Spearman's rank
 correlation, which scikit-learn lacks and scipy has only without weights. A metric that the rows do not define
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sparkgpu.core.config.registry.metrics import METRICS
+from sparkgpu.core.config.registry.metrics_of_packages import METRICS
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.words import nearest
 from sparkgpu.score.rows import FloatArray, ScoredRows, Task, checked

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sparkgpu.core.rundir.metrics_json import DoneTrial, Results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import DoneTrial, Results
 from sparkgpu.core.table.predictions import read_predictions
 from sparkgpu.core.table.rows import Rows, read_rows
 from sparkgpu.core.table.schema import SplitName, TableSchema, Task

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.model_keys import NeuralConfig
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.plan.devices import check_strategy, choose_strategy, ways
 

@@ -10,8 +10,8 @@ import pytest
 
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.curve import CurvePoint, curve_as_csv, read_curve
+from sparkgpu.core.rundir.metrics_json import read_results, write_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import read_results, write_results
 from sparkgpu.present.leaderboard import metric_cells
 from sparkgpu.score.metrics import best
 

@@ -19,8 +19,8 @@ from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.toml import run_schema
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.host.devices import Machine
+from sparkgpu.core.rundir.metrics_json import metrics_schema
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import metrics_schema
 from sparkgpu.core.table.source import Source
 from sparkgpu.runs.folder import run_folder
 

@@ -91,7 +91,7 @@ def test_a_model_that_failed_is_not_tried_with_further_seeds_and_without_a_limit
 
 
 def strategy() -> Strategy:
-    from sparkgpu.core.config.models import NeuralConfig
+    from sparkgpu.core.config.model_keys import NeuralConfig
 
     device = torch.device("cpu")
     return Strategy(RankPlace(device=device, precision=choose_precision(NeuralConfig(), device, "CPU")))

@@ -10,7 +10,7 @@ import pytest
 from running import COMMAND, SMALL, finished, write_table
 
 import sparkgpu
-from sparkgpu.core.rundir.results import Results, read_results
+from sparkgpu.core.rundir.metrics_json import Results, read_results
 from sparkgpu.predict.export import export
 from sparkgpu.present.cards import card_path
 from sparkgpu.runs.folder import resumed_config

@@ -11,8 +11,8 @@ import pytest
 from running import COMMAND, finished, kept
 
 import sparkgpu
+from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import read_results
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.core.rundir.events import EventReader, EventWriter
-from sparkgpu.lanes.cluster import signs_of_life
+from sparkgpu.lanes.cluster import progress_events as signs_of_life
 
 
 def test_alive_is_written_to_all_while_one_of_those_asked_made_progress(

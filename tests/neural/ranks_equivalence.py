@@ -20,7 +20,7 @@ from planted import alone
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.model_keys import NeuralConfig
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.neural.nets.dropout import Place
 from sparkgpu.neural.nets.network import InputShape, build_net, find_network

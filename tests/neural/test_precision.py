@@ -14,7 +14,7 @@ from planted import alone, fit, made_trial, parameters, plant
 from ranks_equivalence import spread, train
 from torch import Tensor
 
-from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.model_keys import NeuralConfig
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.table.rows import read_rows

@@ -11,7 +11,7 @@ import pytest
 import torch
 from planted import fit, plant
 
-from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.model_keys import NeuralConfig
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import RowGroups, read_rows
 from sparkgpu.core.table.schema import TableSchema

@@ -22,9 +22,9 @@ from trained_run import people, prepared_run, train
 import sparkgpu
 from sparkgpu.core.host.reservations import scratch_folder
 from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.metrics_json import finished_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.table.schema import Task
 from sparkgpu.h2o.startup import assembly_jar
 from sparkgpu.predict.export import export

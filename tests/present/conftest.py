@@ -15,9 +15,16 @@ from made_table import feature, made_rows, write_part
 from sparkgpu.core.plan.plan import LanePlan, Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import write_json, write_text
+from sparkgpu.core.rundir.metrics_json import (
+    DataInfo,
+    DoneTrial,
+    FailedTrial,
+    Results,
+    RunInfo,
+    write_results,
+)
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import HostRecord
-from sparkgpu.core.rundir.results import DataInfo, DoneTrial, FailedTrial, Results, RunInfo, write_results
 from sparkgpu.core.table.schema import ROW_ID, DroppedColumn, Feature, TableSchema
 
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cat"), "regression": ()}

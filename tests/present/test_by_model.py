@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from made_run import MadeRun
 
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.table.schema import Task
 from sparkgpu.score.metrics import compute
 from sparkgpu.score.predictions import predictions_of_models

@@ -13,8 +13,8 @@ from made_table import write_made_results
 from page import Page
 
 from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.metrics_json import Results, read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results, read_results
 from sparkgpu.core.table.schema import Task
 from sparkgpu.predict.export import notes_on
 from sparkgpu.present.cards import card_path

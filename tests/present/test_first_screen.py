@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.rundir.metrics_json import FailedTrial, PairResult, Results, SplitMetrics, read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import FailedTrial, PairResult, Results, SplitMetrics, read_results
 from sparkgpu.present.entries import contestants, entries
 from sparkgpu.present.figure import plot_style
 from sparkgpu.present.leaderboard import given, leaderboard, spread_text
 from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import build
-from sparkgpu.present.table import Table
-from sparkgpu.present.tables import comparison
+from sparkgpu.present.result_tables import comparison
+from sparkgpu.present.table_model import Table
 from sparkgpu.present.verdict import NextStep, in_words, next_steps, verdict
 
 MakeRun = Callable[..., RunPaths]

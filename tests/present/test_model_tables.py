@@ -9,7 +9,7 @@ import pytest
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import NeuralConfig, TreesConfig
+from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError, DeviceError

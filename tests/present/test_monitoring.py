@@ -17,8 +17,8 @@ from sparkgpu.core.errors import ConfigError, DataError, NoticeToStop, TrialErro
 from sparkgpu.core.host.telemetry import Sample, append_sample
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_json, write_text
+from sparkgpu.core.rundir.metrics_json import write_results
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished
-from sparkgpu.core.rundir.results import write_results
 from sparkgpu.present.terminal.monitor import attach
 from sparkgpu.runs.folder import record_stop_reason
 

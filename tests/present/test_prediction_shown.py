@@ -8,8 +8,8 @@ import pytest
 
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.rundir.files import write_json
+from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import read_results
 from sparkgpu.present.report import build
 
 MakeRun = Callable[..., RunPaths]

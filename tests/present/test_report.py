@@ -12,8 +12,8 @@ from more_models import with_models
 from page import Page
 
 from sparkgpu.core.rundir.files import read_json, write_json
+from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import read_results
 from sparkgpu.core.words import number_text
 from sparkgpu.present.cards import card_path
 from sparkgpu.present.report import build

@@ -9,12 +9,12 @@ import pytest
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import BenchRecord, BenchRow
 from sparkgpu.core.rundir.files import read_record, write_json, write_text
+from sparkgpu.core.rundir.metrics_json import Results, read_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.rundir.results import Results, read_results
 from sparkgpu.present.report import build
+from sparkgpu.present.result_tables import timings
 from sparkgpu.present.scaling import busy_sentence, shares
-from sparkgpu.present.tables import timings
 from sparkgpu.present.timeline import seconds_by_phase
 
 MakeRun = Callable[..., RunPaths]

@@ -15,8 +15,8 @@ from rich.cells import cell_len
 from sparkgpu.core.plan.plan import LanePlan, Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.events import Event
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.present.terminal.display import Display, LiveDisplay, PlainDisplay, open_display
 from sparkgpu.present.terminal.progress import Progress

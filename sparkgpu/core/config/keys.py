@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from sparkgpu.core.config.models import OWN, Models, NeuralConfig, TreesConfig, TreesModel, model_name
+from sparkgpu.core.config.model_keys import OWN, Models, NeuralConfig, TreesConfig, TreesModel, model_name
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.config.values import (
     Count,
@@ -224,8 +224,8 @@ class CostConfig(Section):
 class RunConfig(Section):
     """One run. `repeats` None means one per lane, `preset` None means fast on CPU and balanced on GPU.
 
-    `models` are the models to train: trees and neural, and further ones (`sparkgpu.core.config.models`); with
-    only one there is no comparison and no blend. `time_limit` is for the whole run, in seconds or as
+    `models` are the models to train: trees and neural, and further ones (`sparkgpu.core.config.model_keys`);
+    with only one there is no comparison and no blend. `time_limit` is for the whole run, in seconds or as
     ``10m``: training ends early enough, and `repeats` None means as many as fit. With `calibrate`,
     probabilities are scaled by a temperature fitted on the validation rows (None: with more than two classes,
     whose models are compared by log loss). `metric` decides the search, the blend, the leader and the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkgpu.core.config.models import NeuralConfig, TreesConfig
+from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig
 from sparkgpu.core.config.values import CategoricalEncoding, GrowPolicy, NumberEmbedding, Schedule
 
 

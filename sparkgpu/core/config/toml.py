@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from sparkgpu.core.config.keys import SECRET, RunConfig
-from sparkgpu.core.config.models import OWN, NetworkModel, TreesConfig, TreesModel, with_models
+from sparkgpu.core.config.model_keys import OWN, NetworkModel, TreesConfig, TreesModel, with_models
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.words import nearest

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import OWN, NetworkModel, NeuralConfig, TreesConfig, TreesModel
+from sparkgpu.core.config.model_keys import OWN, NetworkModel, NeuralConfig, TreesConfig, TreesModel
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import Branch
 from sparkgpu.core.config.registry.networks import NETWORKS, Value

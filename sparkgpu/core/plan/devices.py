@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import NeuralConfig, TreesConfig
+from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.networks import NETWORKS
 from sparkgpu.core.config.registry.strategies import STRATEGIES

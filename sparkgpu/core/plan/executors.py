@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import TreesConfig
+from sparkgpu.core.config.model_keys import TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError

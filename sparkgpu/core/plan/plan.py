@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import AUTO_ENGINE
+from sparkgpu.core.config.model_keys import AUTO_ENGINE
 from sparkgpu.core.config.parameters import TreesParameters
 from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.core.config.registry.strategies import STRATEGIES

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sparkgpu.core.config.models import TreesConfig
+from sparkgpu.core.config.model_keys import TreesConfig
 from sparkgpu.core.config.parameters import TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.networks import Value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import NeuralConfig, TreesConfig
+from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES, Branch, branch_of
 from sparkgpu.core.config.registry.entries import Choice, Range, SearchSpace

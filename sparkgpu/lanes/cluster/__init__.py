@@ -1,1 +1,1 @@
-"""The same run as one Spark application: its driver, its executors, and the crew that follows them."""
+"""The same run as one Spark application: its driver, its executors, and the supervisor that follows them."""

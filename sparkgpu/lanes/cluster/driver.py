@@ -37,7 +37,7 @@ from sparkgpu.core.table.source import Source
 from sparkgpu.core.words import counted
 from sparkgpu.lanes.cluster import ranks
 from sparkgpu.lanes.cluster.executor_lanes import run_lanes
-from sparkgpu.lanes.cluster.signs_of_life import ExecutorWork, MadeProgress, signs_of_life
+from sparkgpu.lanes.cluster.progress_events import ExecutorWork, MadeProgress, signs_of_life
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads, in_background
 from sparkgpu.prepare.prepare import prepare_in_session
 from sparkgpu.trials.engine import Platform, Trial, make_engine

@@ -18,7 +18,7 @@ from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.core.plan.plan import Plan, heap_bytes
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.lanes.lane_crew import lane_crew
+from sparkgpu.lanes.worker_supervisor import supervised_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,10 +71,10 @@ def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
             }
         )
         plan = plan.model_copy(update={"lanes": tuple(lanes)})
-        with lane_crew(
+        with supervised_workers(
             paths, plan, config_io.load(file=paths.config), scratch=scratch, source=None, environ=os.environ,
             only=index,
-        ) as crew:  # fmt: skip
+        ) as supervisor:  # fmt: skip
             # The run's own process reads the same events, and shows them.
-            outcome = crew.follow(lambda lane, branch, event: None, lambda: None, iter(()))
+            outcome = supervisor.follow(lambda lane, branch, event: None, lambda: None, iter(()))
     return not outcome.failed

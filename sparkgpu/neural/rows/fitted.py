@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import psutil
 import torch
 
-from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.model_keys import NeuralConfig
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.table.rows import RowGroups, read_rows
 from sparkgpu.core.table.schema import TableSchema

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sparkgpu.core.config.models import NeuralConfig
+from sparkgpu.core.config.model_keys import NeuralConfig
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.processor import has_amx

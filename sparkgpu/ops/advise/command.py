@@ -81,7 +81,7 @@ def predicted_of(config: RunConfig, quiet: bool, out: Path | None) -> AdviceReco
 
 def _show(record: AdviceRecord, plan: Plan) -> None:
     from sparkgpu.core.words import gibibytes, number_text, seconds_text
-    from sparkgpu.present.table import number_cell, seconds_cell, table_of, three_digits
+    from sparkgpu.present.table_model import number_cell, seconds_cell, table_of, three_digits
     from sparkgpu.present.terminal.commands import show_lines, show_table
 
     on_gpu = f", {gibibytes(record.peak_device_bytes)} on each GPU" if record.peak_device_bytes else ""

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from sparkgpu.core.config.keys import ClusterConfig, RunConfig
 from sparkgpu.core.errors import DataError, TrialError
 from sparkgpu.core.plan.tree_defaults import TableSize
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.table.schema import Task
 from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.launch import outside_environment

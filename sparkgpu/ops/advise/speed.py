@@ -18,7 +18,7 @@ from statistics import fmean
 import numpy as np
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.models import TreesModel
+from sparkgpu.core.config.model_keys import TreesModel
 from sparkgpu.core.config.registry.engines import Branch
 from sparkgpu.core.plan.defaults import Resolved, row_flop
 from sparkgpu.core.plan.plan import Plan
@@ -26,9 +26,9 @@ from sparkgpu.core.plan.tree_defaults import TableSize, each_round_s
 from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.events import TRAINING, EventReader
 from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.metrics_json import DoneTrial
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.rundir.results import DoneTrial
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source
 from sparkgpu.ops.advise.sample import Sample, run_sample, take_sample

@@ -139,7 +139,7 @@ def _write(found: BenchRecord, folder: Path) -> None:
     from sparkgpu.core.rundir.files import write_json, write_text
     from sparkgpu.core.words import capital
     from sparkgpu.present.scaling import bench_table
-    from sparkgpu.present.table import markdown
+    from sparkgpu.present.table_model import markdown
 
     notes = (f"- {capital(note)}." for note in found.notes)
     lines = (f"# {found.title}", "", markdown(bench_table(found.rows)), "", *notes, "")

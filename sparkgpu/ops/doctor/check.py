@@ -10,7 +10,7 @@ from rich.text import Text
 
 from sparkgpu.core.rundir.files import Record, write_json, write_text
 from sparkgpu.core.words import clean
-from sparkgpu.present.table import markdown, table_of
+from sparkgpu.present.table_model import markdown, table_of
 
 Status = Literal["ok", "warning", "failure", "not tried"]
 _SIGNS: dict[Status, str] = {"ok": "ok", "warning": "WARNING", "failure": "FAILURE", "not tried": "–"}

@@ -22,9 +22,9 @@ from sparkgpu.core.errors import TrialError
 from sparkgpu.core.host.devices import Device
 from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.metrics_json import DoneTrial, read_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.rundir.results import DoneTrial, read_results
 from sparkgpu.core.words import counted, gibibytes, listed, seconds_text
 from sparkgpu.ops.doctor.check import Check, failure, not_tried, ok, warning
 

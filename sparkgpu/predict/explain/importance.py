@@ -14,7 +14,7 @@ import numpy as np
 
 from sparkgpu.core.config.registry.engines import branch_of
 from sparkgpu.core.rundir.explanations import ColumnImportance, Importance
-from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.words import counted, metric_title, number_text
 from sparkgpu.predict.explain.columns import Column, Places
 from sparkgpu.predict.explain.models import Models

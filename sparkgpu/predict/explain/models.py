@@ -12,8 +12,8 @@ import numpy as np
 
 from sparkgpu.core.errors import TrialError, described
 from sparkgpu.core.host.interpreter import importing
+from sparkgpu.core.rundir.metrics_json import DoneTrial, Results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import DoneTrial, Results
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.predict.explain.sample import Sample

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 
 from sparkgpu.core.rundir.explanations import ExplainedModel, Explanations
+from sparkgpu.core.rundir.metrics_json import finished_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import finished_results
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.predict.explain.columns import user_columns
 from sparkgpu.predict.explain.dependence import DRAWN_ROWS, MOST_ASKED, dependence_of

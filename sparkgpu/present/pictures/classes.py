@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import distinct, number_text, short
 from sparkgpu.present.curves import confusion, precision_recall, roc

@@ -14,8 +14,8 @@ from sparkgpu.core.rundir.profile import Associations
 from sparkgpu.core.words import metric_title, short
 from sparkgpu.present.figure import Picture, new_figure
 from sparkgpu.present.pictures.shared import below_legend, heat_map, legend_above, plain_numbers, shaded
+from sparkgpu.present.result_tables import decimals_of
 from sparkgpu.present.style import COLOURS, LINE, SOFT, TEXT, ModelStyle, styles
-from sparkgpu.present.tables import decimals_of
 
 _WITH_FIGURES = 16  # up to this many columns the cells have room for figures
 _CELL = 0.3  # inches

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 
-from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import counted, short
 from sparkgpu.present.figure import Picture, new_figure

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import Results
 from sparkgpu.core.words import capital, distinct, metric_title, number_text, short
 from sparkgpu.present.agreement import Agreement
 from sparkgpu.present.compare import Board, Compared

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from sparkgpu.core.rundir.results import Results
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.present.figure import new_figure
 from sparkgpu.present.style import SOFT, TEXT, ModelStyle, styles
 from sparkgpu.score.metrics import score

@@ -20,7 +20,7 @@ from sparkgpu.present.terminal.facts import print_facts
 if TYPE_CHECKING:
     from sparkgpu.predict.apply import Outcome, Score
     from sparkgpu.predict.fitted import FittedModel
-    from sparkgpu.present.table import Table
+    from sparkgpu.present.table_model import Table
 
 _PLAIN_WIDTH = 160  # for a file or a pipe, where rich would assume 80
 
@@ -54,7 +54,7 @@ def show_table(title: str, table: Table) -> None:
 
 def print_table(console: Console, table: Table) -> None:
     """Models that stand below each other have as many columns as fit; the last ones go first."""
-    from sparkgpu.present.table import rich_table
+    from sparkgpu.present.table_model import rich_table
 
     while table.best_of != "row" and len(table.columns) > 3 and _width(table) > console.width:
         table = table.only(range(len(table.columns) - 1))

@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # only for types: importing pydantic's models takes longer th
     from sparkgpu.core.host.telemetry import Sample
     from sparkgpu.core.plan.plan import Plan
     from sparkgpu.core.rundir.events import Event
+    from sparkgpu.core.rundir.metrics_json import Results
     from sparkgpu.core.rundir.paths import RunPaths
-    from sparkgpu.core.rundir.results import Results
     from sparkgpu.core.table.schema import TableSchema
 
 _PLAIN_WIDTH = 110  # for a log file, where rich would assume 80

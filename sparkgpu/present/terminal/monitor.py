@@ -19,8 +19,8 @@ from sparkgpu.core.host.telemetry import Sample, TelemetryReader
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.events import Event, EventReader
 from sparkgpu.core.rundir.files import read_json, read_record
+from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.results import read_results
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.words import seconds_text
 from sparkgpu.present.terminal.display import Display, open_display

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from sparkgpu.core.host.telemetry import Sample
     from sparkgpu.core.plan.plan import Plan
     from sparkgpu.core.rundir.events import Event
+    from sparkgpu.core.rundir.metrics_json import Results
     from sparkgpu.core.rundir.paths import RunPaths
-    from sparkgpu.core.rundir.results import Results
 
 _WIDTH = 84  # as many characters as a cell shows beside JupyterLab's side bar
 _TALL = 1_000

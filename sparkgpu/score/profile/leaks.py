@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from sparkgpu.core.rundir.metrics_json import MetricValues, read_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.profile import CheckResult
-from sparkgpu.core.rundir.results import MetricValues, read_results
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import listed, metric_title, number_text
 from sparkgpu.score.metrics import best, compute, primary, score

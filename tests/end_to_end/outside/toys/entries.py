@@ -1,7 +1,7 @@
 """The entries, with few imports, since every process of a run may read them."""
 
 from sparkgpu.core.config.registry.engines import EngineEntry
-from sparkgpu.core.config.registry.metrics import MetricEntry
+from sparkgpu.core.config.registry.metrics_of_packages import MetricEntry
 from sparkgpu.core.config.registry.networks import NetworkEntry
 from sparkgpu.core.config.registry.source_formats import FormatEntry
 

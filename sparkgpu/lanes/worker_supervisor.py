@@ -36,7 +36,7 @@ class Outcome:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-class LaneCrew:
+class WorkerSupervisor:
     """The workers of a run, while they run."""
 
     def __init__(self, paths: RunPaths, plan: Plan, workers: list[Worker]) -> None:
@@ -155,7 +155,7 @@ def _ending(status: int) -> str:
 
 
 @contextmanager
-def lane_crew(
+def supervised_workers(
     paths: RunPaths,
     plan: Plan,
     config: RunConfig,
@@ -164,7 +164,7 @@ def lane_crew(
     source: Source | None,
     environ: Mapping[str, str],
     only: int | None = None,
-) -> Iterator[LaneCrew]:
+) -> Iterator[WorkerSupervisor]:
     """Start the workers of every lane, or of lane `only`; they and their descendants end with the block.
 
     `source` is None if the table exists.
@@ -181,7 +181,7 @@ def lane_crew(
                 if all(worker.branch != branch for worker in started):
                     write_text(own.ended(branch), "")
             workers += started
-        yield LaneCrew(paths, plan, workers)
+        yield WorkerSupervisor(paths, plan, workers)
         # Give workers whose trials are over time to close Spark and H2O cleanly.
         wait_closed([worker.process for worker in workers], _CLOSING_S)
     finally:

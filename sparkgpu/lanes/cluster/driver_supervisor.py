@@ -29,8 +29,8 @@ from sparkgpu.core.rundir.files import read_json, write_json
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished
 from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.cluster.settings import ClusterSettings
-from sparkgpu.lanes.lane_crew import LaneCrew, Outcome, wait_closed
 from sparkgpu.lanes.launch import FAR, Worker, outside_environment
+from sparkgpu.lanes.worker_supervisor import Outcome, WorkerSupervisor, wait_closed
 
 _POLL_S = 0.1
 _CLOSING_S = 15.0
@@ -38,7 +38,7 @@ _MOST_STARTS = 2
 
 
 @dataclass(kw_only=True)
-class ClusterCrew:
+class DriverSupervisor:
     """The Spark application of a run; `plan` is its layout over the executors that it got.
 
     `wanted` is the file with what the driver asks of the cluster.
@@ -63,7 +63,7 @@ class ClusterCrew:
         on_table: Callable[[], None],
         beside: Iterator[None],
     ) -> Outcome:
-        """See `LaneCrew.follow`; calls `on_table` again after a second start, whose plan may differ."""
+        """As `WorkerSupervisor.follow`; `on_table` is called again after a second start, with its plan."""
         lost: list[str] = []
         while True:
             try:
@@ -131,7 +131,7 @@ class ClusterCrew:
             time.sleep(_POLL_S)
         self.plan = Plan.model_validate(read_json(self.paths.plan))
 
-    def _crew(self) -> LaneCrew:
+    def _crew(self) -> WorkerSupervisor:
         (driver,) = self.drivers
         vitals = Vitals(driver.pid)
         workers = [
@@ -148,7 +148,7 @@ class ClusterCrew:
             for branch in BRANCHES
             if prepares_table(self.paths, lane.index, branch) or self._left(self.plan.of(lane.index, branch))
         ]
-        return LaneCrew(self.paths, self.plan, workers)
+        return WorkerSupervisor(self.paths, self.plan, workers)
 
     def _left(self, trials: Iterable[TrialSpec]) -> list[str]:
         return [spec.name for spec in trials if not self.paths.trial(spec.name).done.exists()]
@@ -160,7 +160,7 @@ class ClusterCrew:
 
 
 @contextmanager
-def cluster_crew(
+def supervised_driver(
     paths: RunPaths,
     settings: ClusterSettings,
     config: RunConfig,
@@ -169,7 +169,7 @@ def cluster_crew(
     source: Source,
     dry_run: bool,
     environ: Mapping[str, str],
-) -> Iterator[ClusterCrew]:
+) -> Iterator[DriverSupervisor]:
     """Start the application of a run; all its processes on this machine end with the block.
 
     Executors must see the source where it lies. Raises what the driver refuses.
@@ -189,13 +189,13 @@ def cluster_crew(
         "--scratch", str(own), "--shared", str(shared), "--source", source.model_dump_json(),
         "--parent", str(os.getpid()), *(["--plan-only"] if dry_run else []),
     ]  # fmt: skip
-    crew = ClusterCrew(
+    supervisor = DriverSupervisor(
         paths=paths, master=settings.master, command=command, wanted=file,
         patience_s=config.hang_after_s * FAR or math.inf,
         environment={**outside_environment(environ), "TMPDIR": str(own), "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     try:
-        with crew.started():
-            yield crew
+        with supervisor.started():
+            yield supervisor
     finally:
         shutil.rmtree(shared, ignore_errors=True)

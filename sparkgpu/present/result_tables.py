@@ -15,9 +15,9 @@ from typing import NamedTuple
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.rundir.explanations import ColumnImportance, Explanations, Importance
-from sparkgpu.core.rundir.results import ModelResult, PairResult, Results, SplitMetrics, TrialResult
+from sparkgpu.core.rundir.metrics_json import ModelResult, PairResult, Results, SplitMetrics, TrialResult
 from sparkgpu.core.words import gibibytes, metric_title, number_text, seconds_text
-from sparkgpu.present.table import (
+from sparkgpu.present.table_model import (
     DASH,
     Cell,
     Table,
