@@ -108,7 +108,7 @@ def test_a_network_plans_for_the_trees_that_train_on_its_card_at_the_same_time(
     neural, trees = parameters_of(case, schema)
     if not on_gpu:
         trees = trees.model_copy(update={"tree_method": "hist"})
-    resolved = Resolved(config=config_io.load(), trees=trees, neural=neural, others={})
+    resolved = Resolved(config=config_io.load(), parameters={"trees": trees, "neural": neural})
     lane = lane_on("cuda:0" if on_gpu else "cpu").model_copy(update={"in_turn": in_turn})
     specs = tuple(
         TrialSpec(name=f"{model}-s7", model=model, engine=engine, seed=7, fold=None, lane=0, gang=(0,))
