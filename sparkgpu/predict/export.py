@@ -73,7 +73,7 @@ def notes_on(run_dir: str | Path, model: str, format: str) -> Iterator[str]:
     if format == "mojo" and by is not None:
         yield f"a MOJO gives probabilities at temperature 1; this run predicts at {by:.4f}."
     if decision := decision_of(results, name):
-        yield f"the file gives probabilities; this run decides for {decision.in_words(results.data.classes)}."
+        yield f"the file gives probabilities; this run decides for {decision.in_words()}."
 
 
 def _export_mlflow(paths: RunPaths, model: str, where: str, out: str | Path | None) -> Path:

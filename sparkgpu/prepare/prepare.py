@@ -75,7 +75,7 @@ def find_out(
         target = find_target(statistics[target_name], data.task)
         if config.metric is not None:
             check_asked(config.metric, target.task, len(target.classes))
-        decision = rule_of(config.decision.rule, config.decision.costs, target.classes)
+        decision = rule_of(config.decision, target.classes)
         roles, dropped = roles_of(statistics, config)
     with events.phase("splitting"):
         rule = _split_rule(rows, config, target)

@@ -63,7 +63,7 @@ def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
         "data": results.data,
         "schema": schema,
         "made_of": made_of,
-        "decides": model.decision.in_words(schema.classes) if model.decision else "",
+        "decides": model.decision.in_words() if model.decision else "",
         "metrics": metrics,
         "segments": [
             (one.name, f"{one.rows:,}", number_text(one.loss), number_text(one.loss_elsewhere))

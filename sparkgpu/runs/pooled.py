@@ -139,7 +139,8 @@ def decide(
     threshold = decision.chosen_threshold(rule, rows.label_N, found_NC, rows.weight_N)
     found = decision.effect(rule, threshold, test.label_N, pooled.test, test.weight_N, seed=seed)
     return DecisionResult(
-        rule=rule.rule, threshold=threshold, goal=decision.goal(rule, schema.classes),
+        rule=rule.rule, positive=None if threshold is None else schema.classes[rule.positive],
+        threshold=threshold, goal=decision.goal(rule, schema.classes),
         value=found.value, plain=found.plain,
         ci95=found.ci95,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Decisions from probabilities: by a threshold that validation rows chose, or by what errors cost.
 
-With two classes a rule chooses the threshold of the probability of class 1. With several, a matrix of costs
-decides for the class with the least expected cost, and nothing has to be chosen. N rows, C classes,
+With two classes a rule chooses the threshold of the probability of the positive class. With several, a matrix
+of costs decides for the class with the least expected cost, and nothing has to be chosen. N rows, C classes,
 T thresholds, P places between them, R replicates.
 """
 
@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparkgpu.core.config.keys import DecisionConfig
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.table.schema import DecisionRule
-from sparkgpu.core.words import listed
+from sparkgpu.core.words import listed, nearest
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.rows import FloatArray, IntArray
 
@@ -31,15 +32,20 @@ Counts = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 """True positives, false positives, false negatives and true negatives, by weight."""
 
 
-def rule_of(
-    rule: str | None, costs: Mapping[str, Mapping[str, float]], classes: tuple[str, ...]
-) -> DecisionRule | None:
+def rule_of(config: DecisionConfig, classes: tuple[str, ...]) -> DecisionRule | None:
     """The rule that a configuration asks for. Raises `ConfigError` if it does not fit the classes."""
-    if rule is None and not costs:
+    rule, costs, positive = config.rule, config.costs, config.positive
+    if config == DecisionConfig():
         return None
     if not classes:
         raise ConfigError("[decision] is for classes, and this target is a number. Leave it out.")
+    if rule is None and not costs:
+        raise ConfigError(f"decision.positive = {positive!r} alone decides nothing. Add decision.rule.")
     rule = (rule or "cost").replace(" ", "")
+    if rule == "cost" and positive is not None:
+        raise ConfigError(
+            "decision.positive has no meaning for costs, which name both classes. Leave it out."
+        )
     if rule == "cost":
         return DecisionRule(rule=rule, costs=_matrix(costs, classes))
     if costs:
@@ -53,7 +59,12 @@ def rule_of(
             f"decision.rule {rule!r}: choose from {', '.join(_PLAIN)}, recall>=0.8, precision>=0.9 "
             "(or another share), or cost with decision.costs."
         )
-    return DecisionRule(rule=rule, costs=())
+    if positive is not None and positive not in classes:
+        raise ConfigError(
+            f"decision.positive = {positive!r}: no such class.{nearest(positive, classes)} There are "
+            f"{listed(classes)}."
+        )
+    return DecisionRule(rule=rule, positive=1 if positive is None else classes.index(positive))
 
 
 def _matrix(
@@ -74,8 +85,9 @@ def _matrix(
 
 def decided(rule: DecisionRule | None, threshold: float | None, probability_NC: FloatArray) -> IntArray:
     """The class (N,) to decide for: the most probable one without a rule."""
-    if threshold is not None:
-        return (probability_NC[:, 1] >= threshold).astype(np.int64)
+    if threshold is not None and rule is not None:
+        is_positive_N = probability_NC[:, rule.positive] >= threshold
+        return np.where(is_positive_N, rule.positive, 1 - rule.positive)
     if rule is not None and rule.costs:
         return np.asarray((probability_NC @ np.array(rule.costs)).argmin(axis=1))
     return np.asarray(probability_NC.argmax(axis=1))
@@ -91,7 +103,8 @@ def chosen_threshold(
     """
     if probability_NC.shape[1] > 2:
         return None
-    threshold_T, counts = _by_threshold(label_N, probability_NC[:, 1], weight_N)
+    is_positive_N = np.asarray(label_N) == rule.positive
+    threshold_T, counts = _by_threshold(is_positive_N, probability_NC[:, rule.positive], weight_N)
     value_T = np.nan_to_num(_value(rule)(counts), nan=-np.inf)
     best_T = np.flatnonzero(value_T >= value_T.max() - 1e-12 * max(1.0, abs(float(value_T.max()))))
     return float(threshold_T[best_T[np.argmin(np.abs(threshold_T[best_T] - 0.5))]])
@@ -132,7 +145,8 @@ def effect(
             value=float(value), plain=float(plain), ci95=(value - plain - half, value - plain + half)
         )
     # Rows with the same label and decisions are alike: a sample of rows is a sample of eight counts.
-    cell_N = label_N * 4 + ways[0] * 2 + ways[1]
+    is_positive_N, *chosen = (found_N == rule.positive for found_N in (label_N, *ways))
+    cell_N = is_positive_N * 4 + chosen[0] * 2 + chosen[1]
     share_8, drawn_R8 = _resampled(np.bincount(cell_N, weights=weight_N, minlength=8), weight_N, seed)
     values = [_reached(rule, share_8[None]), _reached(rule, drawn_R8)]
     value, plain = (float(found[0]) for found in values[0])
@@ -151,10 +165,12 @@ def curve(
     Each is (3, T): the value and the ends of its 95 % interval, pointwise; NaN where there is none.
     """
     at_T = np.linspace(0.0, 1.0, _CURVE)
-    label_N = np.asarray(label_N, dtype=np.int64)
+    label_N = (np.asarray(label_N) == rule.positive).astype(np.int64)
     weight_N = np.ones(len(label_N)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
     places = _CURVE + 1
-    place_N = np.searchsorted(at_T, probability_NC[:, 1], side="right")  # so many thresholds are reached
+    place_N = np.searchsorted(
+        at_T, probability_NC[:, rule.positive], side="right"
+    )  # so many thresholds are reached
     weight_P2 = np.bincount(label_N * places + place_N, weights=weight_N, minlength=2 * places)
     share, drawn_R = _resampled(weight_P2, weight_N, seed)
     share_R2P = np.concatenate([share[None], drawn_R]).reshape(-1, 2, places)
@@ -185,12 +201,12 @@ def goal(rule: DecisionRule, classes: Sequence[str]) -> str:
     """What `Effect.value` is called."""
     name = re.split("[>=]", rule.rule)[0]
     if name in ("f1", "recall", "precision"):
-        return f"{'F1' if name == 'f1' else name} of {classes[1]}"
+        return f"{'F1' if name == 'f1' else name} of {classes[rule.positive]}"
     return "mean cost" if name == "cost" else name.replace("_", " ")
 
 
 def _by_threshold(label_N: Any, positive_N: FloatArray, weight_N: Any) -> tuple[FloatArray, Counts]:
-    """Thresholds (T,) from the highest down, and the counts of deciding for class 1 from each on."""
+    """Thresholds (T,) from the highest down, and the counts of deciding for positive from each on."""
     label_N = np.asarray(label_N, dtype=np.int64)
     weight_N = np.ones(len(label_N)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
     value_G, group_N = np.unique(-positive_N, return_inverse=True)

@@ -12,6 +12,7 @@ from made_run import MadeRun
 from made_table import write_made_results
 from page import Page
 
+from sparkgpu.core.config.keys import DecisionConfig
 from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.metrics_json import Results, read_results
 from sparkgpu.core.rundir.paths import RunPaths
@@ -30,7 +31,7 @@ COSTS = {
 
 def decided_run(root: Path, task: Task, rule: str) -> tuple[RunPaths, Results]:
     made, paths = MadeRun(task), RunPaths(root=root)
-    decision = rule_of(rule, COSTS[task] if rule == "cost" else {}, made.classes)
+    decision = rule_of(DecisionConfig(rule=rule, costs=COSTS[task] if rule == "cost" else {}), made.classes)
     found = made.evaluated(root, decision=decision)
     write_made_results(
         paths, made.schema, models=found.models, trials=found.trials, comparison=found.comparison
@@ -68,7 +69,7 @@ def test_the_page_shows_what_the_rule_gives_and_the_curve_over_the_threshold(
     assert (low, high) == pytest.approx(of_trees.ci95, abs=0.01)
     assert low <= float(cells["difference"].replace("−", "-")) <= high
     card = unescape(card_path(paths, "trees").read_text(encoding="utf-8"))
-    assert f"it decides for {of_trees.in_words(results.data.classes)}" in card
+    assert f"it decides for {of_trees.in_words()}" in card
     assert f"{goal}, as decided" in card
     markdown = (paths.report / "report.md").read_text(encoding="utf-8")
     assert "### Decisions" in markdown

@@ -139,10 +139,12 @@ class DecisionConfig(Section):
 
     With two classes `rule` chooses a threshold on the validation rows: ``f1``, ``accuracy``,
     ``balanced_accuracy``, ``recall>=0.8`` (with the highest precision), ``precision>=0.9`` (with the highest
-    recall), or ``cost``. `costs` are what decisions cost, by the true class, then by the class decided for.
+    recall), or ``cost``. Recall, precision and F1 are of the class `positive` (default: the second in order).
+     `costs` are what decisions cost, by the true class, then by the class decided for.
     """
 
     rule: str | None = None
+    positive: str | None = None
     costs: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 

@@ -7,7 +7,6 @@ A key without a value is not written (only a blend has `weights`). Keys that ear
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -98,21 +97,23 @@ class CalibrationResult(Part):
 class DecisionResult(Part):
     """Decisions by the rule of ``[decision]`` on the test rows, beside the most probable class.
 
-    The validation rows chose the `threshold` (None with more than two classes). `goal` says what `value` and
+    The validation rows chose the `threshold` of the probability of the class `positive` (None with more than
+    two classes). `goal` says what `value` and
     `plain` are; `ci95` is of their difference.
     """
 
     rule: str
+    positive: str | None
     threshold: float | None
     goal: str
     value: float | None
     plain: float | None
     ci95: tuple[float | None, float | None]
 
-    def in_words(self, classes: Sequence[str]) -> str:
+    def in_words(self) -> str:
         if self.threshold is None:
             return "the class with the least expected cost, by decision.costs"
-        return f"{classes[1]} from a probability of {self.threshold:.4f} on, by the rule {self.rule}"
+        return f"{self.positive} from a probability of {self.threshold:.4f} on, by the rule {self.rule}"
 
 
 class ModelResult(Part):

@@ -68,10 +68,12 @@ class DroppedColumn(Record):
 class DecisionRule(Record):
     """How classes are decided for: ``f1``, ``recall>=0.8`` and the like, or ``cost``.
 
-    `costs` are by true class, then by decision, in the order of the classes; empty for other rules.
+    `costs` are by true class, then by decision, in the order of the classes; empty for other rules. Recall,
+    precision, F1 and the threshold are of the class with the code `positive`.
     """
 
     rule: str
+    positive: int = 1
     costs: tuple[tuple[float, ...], ...] = ()
 
 

@@ -123,7 +123,9 @@ def thresholds(test: ModelPredictions, schema: TableSchema, results: Results) ->
         axes.plot(at_T, value_T, color=colour.light, label=name)
         axes.fill_between(at_T, low_T, high_T, color=colour.light, alpha=0.2, linewidth=0)
     axes.axvline(leader.decision.threshold, color=SOFT.light, linestyle="--", linewidth=1.0)
-    axes.set(xlabel=f"threshold of the probability of {short(schema.classes[1], 30)}", xlim=(0, 1))
+    axes.set(
+        xlabel=f"threshold of the probability of {short(str(leader.decision.positive), 30)}", xlim=(0, 1)
+    )
     legend_above(axes, columns=3)
     caption = (
         f"Thresholds of {leader.name} on the test rows, with pointwise 95 % intervals; dashed, "
