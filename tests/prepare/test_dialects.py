@@ -111,7 +111,12 @@ ANY = [
 
 
 @pytest.mark.parametrize(
-    ("decimal", "date_format"), [(",", "%d.%m.%Y"), (None, "%d.%m.%Y %H:%M"), (",", None), (None, None)]
+    ("decimal", "date_format"),
+    [
+        (",", "%d.%m.%Y"),
+        pytest.param(None, "%d.%m.%Y %H:%M", marks=pytest.mark.slow),
+        pytest.param(",", None, marks=pytest.mark.slow),
+    ],
 )
 def test_types_do_not_depend_on_the_parts_in_which_a_table_is_read(decimal, date_format):
     parser = CsvParser(
