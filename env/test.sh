@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks everything: style, floors between modules, then types and tests at the same time.
 # `--fast` leaves out the tests that start a JVM, ranks or whole runs: about a minute instead of a quarter hour.
-# Other arguments go to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`.
+# Other arguments go to pytest: `env/test.sh tests/score -k blend`, `env/test.sh --slow`. `--faults` alone injects
+# faults into real runs (tests/faults, an hour and a half).
 # Without any, and with `--fast`, two processes share the files of tests.
 
 set -uo pipefail

@@ -32,9 +32,14 @@ _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption(
+        "--faults", action="store_true", help="run the faults injected into runs, and only those"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--faults") and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        config.args = ["tests/faults"]
     gc.disable()  # until all is collected: what tests import is no garbage, and looking for some takes 2 s
     for words in ("distutils Version", "is_categorical_dtype", "is_datetime64tz_dtype"):
         config.addinivalue_line("filterwarnings", f"ignore:{words}:DeprecationWarning")  # pyspark's own
@@ -53,6 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=gpu_missing))
         if item.get_closest_marker("slow") and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: run it with --slow"))
+        if item.get_closest_marker("fault") and not config.getoption("--faults"):
+            item.add_marker(pytest.mark.skip(reason="a fault: run it with --faults"))
 
 
 def pytest_collection_finish() -> None:

@@ -27,7 +27,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.demo import DEMO_TARGET
 from sparkgpu.core.table.demo_table import write_demo
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[1]
 COMMAND = (sys.executable, "-m", "sparkgpu")
 SMALL = (
     "--set", "trees.ntrees=20", "--set", "neural.epochs=2", "--set", "neural.hidden=[32]",

@@ -1,0 +1,30 @@
+"""What the faults share: a small table, and the results of undisturbed runs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from injected import OPTIONS, Metrics
+from running import COMMAND, finished, write_table
+
+
+@pytest.fixture(scope="session")
+def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small table of scikit-learn with three classes."""
+    return write_table("wine", tmp_path_factory.mktemp("wine"))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(wine: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Metrics]:
+    """The metrics of a run with these options into which nothing was injected."""
+
+    @cache
+    def metrics(*options: str) -> Metrics:
+        folder = tmp_path_factory.mktemp("undisturbed")
+        command = [*COMMAND, "run", wine, *OPTIONS, *options]
+        return finished(command, folder / "out", folder).metrics
+
+    return metrics
