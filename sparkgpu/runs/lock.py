@@ -1,7 +1,8 @@
-"""One run at a time in a folder: the file ``running.json`` in it names the owner, who holds a lock on it.
+"""One run at a time in a folder: ``running.json`` in it names the owner, who locks and touches the file.
 
-The kernel frees the lock of a process that was killed. Limits: on a file system whose locks do not reach
-other machines, a run elsewhere is known to be alive only by its ``telemetry.csv``, which grows every second.
+The kernel frees the lock of a process that was killed. Where locks do not reach other machines, an owner
+elsewhere lives while the file's time changes, which takes no clock that both share. An owner that was silent
+for longer (suspended) and finds another in its place ends itself. Limit: such machines have different names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import fcntl
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,11 +21,13 @@ from typing import TextIO
 
 import psutil
 
-from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.errors import ConfigError, TrialError
 from sparkgpu.core.rundir.files import UNREADABLE, read_json
 from sparkgpu.core.rundir.paths import RunPaths
 
-_ALIVE_S = 15.0
+BEAT_S = 1.0
+SILENT_S = 15.0
+"""An owner elsewhere that does not touch its file for as long has ended."""
 
 
 @contextmanager
@@ -48,12 +52,31 @@ def hold(paths: RunPaths, started: float) -> Iterator[None]:
             "since": datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         }
         lock.truncate(0)
-        lock.write(json.dumps(owner))
+        lock.write(text := json.dumps(owner))
         lock.flush()
+        ended = threading.Event()
+        beat = threading.Thread(target=_beat, args=(paths, text, ended), name="heartbeat", daemon=True)
+        beat.start()
         try:
             yield
         finally:
+            ended.set()
+            beat.join(BEAT_S)  # a dead disk must not delay the end
             paths.running.unlink(missing_ok=True)
+
+
+def _beat(paths: RunPaths, owner: str, ended: threading.Event) -> None:
+    """Touch the file of this `owner` until the end. Ends the process if another owner stands in it."""
+    while not ended.wait(BEAT_S):
+        with suppress(OSError):  # of a full disk or a removed folder, others tell
+            if paths.running.read_text(encoding="utf-8", errors="replace") != owner:
+                words = (
+                    f"sparkgpu: --out {paths.root}: this run gave no sign of life for {SILENT_S:g} s, and "
+                    f"now another one uses its folder ({owner_of(paths)}).\n"
+                )
+                os.write(2, words.encode())
+                os._exit(TrialError.exit_code)  # touch nothing any more; the workers end with this process
+            os.utime(paths.running)
 
 
 def owner_of(paths: RunPaths) -> str:
@@ -67,19 +90,33 @@ def _take(lock: TextIO, paths: RunPaths) -> None:
     """Lock the file, in which the last owner still stands."""
     owner = owner_of(paths)
     may_live = bool(owner) and f" on {socket.gethostname()}, " not in owner
-    is_used = False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        is_used = not os.path.samestat(os.fstat(lock.fileno()), paths.running.stat())
+    except (BlockingIOError, FileNotFoundError):  # or its owner has just ended
         is_used = True
     except OSError:  # a file system without locks
-        may_live = bool(owner)
-    if is_used or (may_live and _grows(paths.telemetry)):
+        is_used, may_live = False, bool(owner)
+    if is_used or (may_live and _beats(paths.running)):
         raise ConfigError(
             f"--out {paths.root}: another run uses this folder ({owner or 'it has just begun'}). Wait for "
             "its end, or choose another folder; `sparkgpu monitor` shows it."
         )
 
 
-def _grows(file: Path) -> bool:
-    return file.exists() and time.time() - file.stat().st_mtime < _ALIVE_S
+def _beats(file: Path) -> bool:
+    """Whether its owner touches the file, or removes it at its end."""
+
+    def touched() -> int:
+        try:
+            with file.open("rb") as opened:  # so NFS asks its server
+                return os.fstat(opened.fileno()).st_mtime_ns
+        except FileNotFoundError:
+            return -1
+
+    before, deadline = touched(), time.monotonic() + SILENT_S
+    while time.monotonic() < deadline:
+        time.sleep(BEAT_S / 4)
+        if touched() != before:
+            return True
+    return False

@@ -8,13 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sparkgpu.core.errors import ConfigError
-from sparkgpu.core.host.telemetry import GpuSample, Sample, append_sample
+from sparkgpu.core.host.telemetry import GpuSample, Sample
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.runs import lock
 from sparkgpu.runs.finish import cost, taken_by
 from sparkgpu.runs.lock import hold
 
@@ -44,21 +47,61 @@ def test_a_folder_belongs_to_one_run_until_its_end_or_its_death(tmp_path: Path) 
     assert list(paths.root.iterdir()) == []
 
 
-@pytest.mark.parametrize(("age_s", "is_free"), [(1, False), (60, True)])
-def test_a_run_on_a_machine_whose_locks_are_not_seen_lives_as_long_as_its_samples_come(
-    tmp_path: Path, age_s: int, is_free: bool
+@contextmanager
+def elsewhere(paths: RunPaths) -> Iterator[subprocess.Popen[str]]:
+    """A run that holds the folder on a machine whose locks are not seen here: its lock is on another file."""
+    named = "import socket; socket.gethostname = lambda: 'elsewhere'\n"
+    command = [sys.executable, "-c", named + HOLDER, str(paths.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        text = paths.running.read_text()
+        paths.running.unlink()
+        paths.running.write_text(text)
+        try:
+            yield other
+        finally:
+            other.kill()
+
+
+def test_a_run_on_a_machine_whose_locks_are_not_seen_holds_its_folder_from_its_start(
+    tmp_path: Path, call: Callable[..., tuple[int, str, str]]
 ) -> None:
+    paths = RunPaths(root=tmp_path / "run")
+    (tmp_path / "wine.csv").write_text("a,b\n1,2\n")
+    with elsewhere(paths) as other:
+        paths.config.write_text('[data]\nsource = "wine.csv"\ntarget = "b"\n')
+        for asked in (["wine.csv", "--target", "b"], ["--resume"]):
+            code, _, said = call("run", *asked, "--out", paths.root)
+            assert code == 2 and f"(process {other.pid} of " in said and "on elsewhere, since 1970" in said
+        assert other.poll() is None
+    assert {file.name for file in paths.root.iterdir()} == {"running.json", "run.toml"}
+
+
+def test_a_run_elsewhere_that_is_silent_loses_its_folder_and_ends_if_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "SILENT_S", 0.5)
     paths = RunPaths(root=tmp_path)
-    owner = {"process": 7, "user": "ada", "host": "elsewhere", "since": "today"}
-    paths.running.write_text(json.dumps(owner))
-    append_sample(paths.telemetry, Sample(at=0.0, elapsed_s=1.0))
-    then = paths.telemetry.stat().st_mtime - age_s
-    os.utime(paths.telemetry, (then, then))
-    if is_free:
+    with elsewhere(paths) as other:
+        other.send_signal(signal.SIGSTOP)
         with hold(paths, 0.0):
-            return
-    with pytest.raises(ConfigError, match="process 7 of ada on elsewhere, since today"), hold(paths, 0.0):
-        pass
+            other.send_signal(signal.SIGCONT)
+            _, said = other.communicate(timeout=20)
+            assert json.loads(paths.running.read_text())["process"] == os.getpid()
+    assert other.returncode == 5 and "this run gave no sign of life" in said
+    assert f"another one uses its folder (process {os.getpid()} of " in said
+
+
+def test_a_run_that_was_killed_elsewhere_frees_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "SILENT_S", 0.5)
+    paths = RunPaths(root=tmp_path)
+    with elsewhere(paths) as other:
+        other.kill()
+        with hold(paths, 0.0):
+            pass
+    assert list(paths.root.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
