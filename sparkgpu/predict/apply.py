@@ -154,6 +154,7 @@ def predict_source(
         seconds=seconds,
         notes=(
             *model.notes,
+            *found.notes,
             *encoder.findings.sentences(),
             *(scored.notes() if scored is not None else ()),
             *_trained_on(schema, found, rows),

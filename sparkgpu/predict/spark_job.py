@@ -49,6 +49,8 @@ def _predict_table(session: SparkSession, options: argparse.Namespace) -> None:
     find_source(options.source)  # before the seconds of loading
     model = load(options.run_dir, options.model)
     found = find_source(options.source, model.schema.dialect)
+    for note in found.notes:
+        print(f"sparkgpu: {clean(note)}", file=sys.stderr)
     predicted = model.transform(open_table(session, found))
     try:
         with refusing_unreadable(found):

@@ -119,7 +119,7 @@ def find_out(
         classes=target.classes,
         features=features,
         dropped=tuple(dropped),
-        notes=(*notes, *rows.notes, *held_out),
+        notes=(*notes, *rows.notes, *source.notes, *held_out),
         weighted=bool(data.weight or balance),
         weight=data.weight,
         class_weights=balance,

@@ -24,7 +24,7 @@ from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import SplitName
-from sparkgpu.core.table.source import Source, table_files
+from sparkgpu.core.table.source import COMPRESSED, Source, table_files
 from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.columns import ROW_ID, is_number, own_columns, quoted
 from sparkgpu.prepare.file_columns import file_columns
@@ -208,7 +208,12 @@ def _reader(session: SparkSession, source: Source) -> DataFrameReader:
     folder = Path(source.location)
     parts = (part for file in table_files(folder) for part in file.relative_to(folder).parts[:-1])
     is_plain = folder.is_dir() and not any("=" in part for part in parts)
-    return session.read.option("recursiveFileLookup", str(is_plain).lower())
+    reader = session.read.option("recursiveFileLookup", str(is_plain).lower())
+    if source.passed_over:
+        names = f"*{{{','.join(FORMATS.find(source.format or '').endings)}}}{{,{','.join(COMPRESSED)}}}"
+        names = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", names)
+        reader = reader.option("pathGlobFilter", names)
+    return reader
 
 
 def _lines(session: SparkSession, source: Source) -> DataFrame:

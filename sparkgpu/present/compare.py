@@ -71,6 +71,11 @@ class Compared:
             return False
         return np.array_equal(a.row_id_N, b.row_id_N) and np.array_equal(a.label_N, b.label_N)
 
+    def is_ranked_with(self, other: Compared) -> bool:
+        """Whether one metric decided both, on the same test rows."""
+        same_metric = self.results.comparison.metric == other.results.comparison.metric
+        return same_metric and self.has_rows_of(other, "test")
+
     def predictions(self, metric: str) -> ModelPredictions | None:
         """Those of the test rows, for intervals of `metric`; None without them."""
         if self.schema is None or self.labels("test") is None:
@@ -111,10 +116,10 @@ def short_names(folders: Sequence[Path]) -> list[str]:
 
 
 def boards_of(runs: Sequence[Compared]) -> list[tuple[Compared, ...]]:
-    """The runs in groups that were scored on the same rows of the same table, in the order given."""
+    """The runs in groups of one metric, scored on the same rows of the same table, in the order given."""
     groups: list[list[Compared]] = []
     for run in runs:
-        own = next((group for group in groups if run.has_rows_of(group[0], "test")), None)
+        own = next((group for group in groups if run.is_ranked_with(group[0])), None)
         if own is None:
             groups.append([run])
         else:
@@ -139,6 +144,12 @@ def why_apart(boards: Sequence[Sequence[Compared]]) -> str | None:
     tables = {run.table for board in boards for run in board}
     if len(tables) > 1:
         return f"No leaderboard ranks all of them: the runs are of {len(tables)} different tables."
+    metrics = {metric_title(run.results.comparison.metric) for board in boards for run in board}
+    if len(metrics) > 1:
+        return (
+            f"No leaderboard ranks all of them: different metrics decided them, {listed(sorted(metrics))}. "
+            "Give the runs one --metric."
+        )
     return (
         "No leaderboard ranks all of them: the runs are of one table, but they drew different test rows. The "
         "same seed and [split] give the same rows."

@@ -100,6 +100,8 @@ def _check_columns(config: RunConfig, source: Source, display: Display) -> None:
     from sparkgpu.prepare.to_parquet import types_at_first_sight
 
     data = config.data
+    for note in source.notes:
+        display.warning(note)
     if (
         source == DEMO_SOURCE
         and not source.held_out

@@ -153,6 +153,14 @@ def test_a_dry_run_refuses_test_rows_that_do_not_belong_to_the_table(
     assert code in (2, 4) and words in err
 
 
+def test_a_dry_run_names_the_files_of_a_folder_that_are_no_data(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "0.csv").write_text("a,b\n1,x\n")
+    (tmp_path / "t" / "README.md").write_text("words")
+    code, out, _ = call("run", str(tmp_path / "t"), "--target", "b", "--cpu-lanes", "1", "--dry-run")
+    assert code == 0 and "trees-s7" in out and "README.md" in out
+
+
 @pytest.mark.parametrize(
     ("key", "named"),
     [

@@ -146,17 +146,19 @@ def test_rows_of_a_class_that_training_never_saw_are_named_and_not_scored(
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_text_files_give_what_the_parquet_file_gives(
+def test_folders_of_text_files_give_what_the_parquet_file_gives(
     run: Running, source: Path, tmp_path: Path, kind: str
 ) -> None:
     rows = pd.read_parquet(source).head(700)
-    path = tmp_path / f"rows.{kind}"
+    path = tmp_path / "rows" / f"0.{kind}"
+    path.parent.mkdir()
+    (path.parent / "README.md").write_text("no rows", encoding="utf-8")
     if kind == "csv":
         rows.to_csv(path, index=False)
     else:
         rows.to_json(path, orient="records", lines=True, date_format="iso")
-    found, _ = predicted(run, path, "--model", "blend", "--quiet")
-    assert found is not None
+    found, text = predicted(run, path.parent, "--model", "blend")
+    assert found is not None and "README.md" in text
     expected = sparkgpu.load(run.paths.root, "blend").predict_proba(rows)
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-12)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkgpu.core.table.source import find_source
+from sparkgpu.core.table.source import find_source, table_files
 from sparkgpu.prepare.text_files import TextFiles
 
 
@@ -50,9 +50,11 @@ def test_a_catalog_table_and_a_remote_address_need_no_file():
         ({"flights.csv": b"1"}, "flihgts.csv", "there is no such file. Did you mean 'flights.csv'?"),
         ({}, "nowhere/a.csv", "There is no folder"),
         ({"a.csv": b""}, "a.csv", "the file is empty"),
-        ({"t/_SUCCESS": b"1", "t/.part.crc": b"1"}, "t", "holds no files"),
+        ({"t/_SUCCESS": b"1", "t/.part.crc": b"1"}, "t", "it holds no files"),
         ({"t/part-0.csv": b""}, "t", "every file in the folder is empty"),
         ({"t/0.csv": b"1", "t/1.parquet": b"1"}, "t", "mixes csv, parquet files"),
+        ({"t/0.csv": b"1", "t/1.csv.zip": b"1"}, "t", "its format is unknown (.zip)"),
+        ({"t/README.md": b"1", "t/0": b"1"}, "t", "none of its files is of a known format (0, README.md)"),
         (
             {"t/1.parquet": b"1", "t/2.parquet": b""},
             "t",
@@ -70,6 +72,17 @@ def test_empty_and_hidden_files_of_a_folder_do_not_count(file):
     for name in ("t/_SUCCESS", "t/.part.crc", "t/_x=1/part-2.csv"):
         file(name)
     assert find_source(str(file("t/part-0.csv", b"").parent)).format == "csv"
+
+
+@pytest.mark.parametrize("name", ["0.parquet", "0.PQ", "0.csv", "0.csv.gz", "0.jsonl", "0.orc"])
+def test_a_folder_is_read_by_its_data_files_and_a_note_names_the_others(file, tmp_path, name):
+    for other in ("README.md", "LICENSE", "notes/columns.txt", "_SUCCESS", ".0.crc"):
+        file(f"t/{other}", b"words")
+    data = file(f"t/{name}")
+    source = find_source(str(tmp_path / "t"))
+    assert table_files(tmp_path / "t") == [data]
+    (note,) = source.notes
+    assert note.startswith(f"passed over LICENSE, README.md, notes/columns.txt in {tmp_path / 't'}: ")
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ def rows(number: int, start: int = 0) -> pd.DataFrame:
 def file(tmp_path):
     def write(frame: pd.DataFrame, name: str) -> str:
         path = tmp_path / name
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             frame.to_parquet(path, index=False)
-        elif path.suffix == ".csv":
+        elif path.suffix.lower() == ".csv":
             frame.to_csv(path, index=False)
         else:
             frame.to_json(path, orient="records", lines=True)
@@ -47,6 +47,20 @@ def test_all_rows_of_the_files_are_tested_and_validated_and_no_others(prepare, f
     days = {name: sorted(part.day) for name, part in stored.groupby("split")}
     assert days == {"train": [*range(60)], "valid": [*range(200, 210)], "test": [*range(100, 120)]}
     assert list(stored[stored.split == "valid"].index) == [*range(60, 70)]
+
+
+@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_folders_are_read_by_their_data_files_whatever_lies_beside_them(prepare, file, tmp_path, by, ending):
+    for name, begin in (("train", 0), ("test", 100)):
+        (tmp_path / name / "a").mkdir(parents=True)
+        for part in range(2):
+            file(rows(30, begin + 30 * part), f"{name}/a/{part}.{ending.upper()}")
+        (tmp_path / name / "README.md").write_text("day,y\nnot a row")
+    found = prepare(tmp_path / "train", "y", {"data.test": str(tmp_path / "test")}, by=by)
+    assert found.schema.rows == 120 and found.schema.splits["test"] == 60
+    passed_over = [note for note in found.schema.notes if "README.md" in note]
+    assert len(passed_over) == 2 and "test" in passed_over[1]
 
 
 @pytest.mark.parametrize("options", [{}, {"split.kind": "time", "split.column": "day"}, {"split.folds": 3}])

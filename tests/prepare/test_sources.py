@@ -130,6 +130,8 @@ def test_types_are_those_of_all_rows_however_spark_cuts_the_files(spark, read, c
 def test_folders_named_by_a_column_keep_that_column(read, tmp_path, write):
     for year, begin, end in ((2023, 0, 20), (2024, 20, 60)):
         write(tmp_path / "t" / f"year={year}" / f"x.{write.__name__[6:]}", FRAME.iloc[begin:end])
+    for folder in (tmp_path / "t", tmp_path / "t" / "year=2023"):
+        (folder / "README.md").write_text("not a row", encoding="utf-8")
     source = find_source(str(tmp_path / "t"))
     assert source.is_opened_by_spark
     found = read(source)

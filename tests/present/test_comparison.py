@@ -126,6 +126,8 @@ def test_other_targets_tables_and_test_rows_are_not_ranked_together(
         (split.root,
          "the runs are of one table, but they drew different test rows. The same seed and [split] give the "
          "same rows."),
+        (copied(paths, tmp_path / "metric", comparison={"metric": "f1"}).root,
+         "different metrics decided them, F1, ROC AUC. Give the runs one --metric."),
         (bare, "the folder of bare lacks its table, so the test rows cannot be checked."),
     ):  # fmt: skip
         assert told([paths.root, other]) == f"No leaderboard ranks all of them: {why}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from sparkgpu.core.config.registry.source_formats import FORMATS
@@ -25,13 +26,14 @@ class Source(Record):
 
     `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
     The user's own validation and test rows, if they lie elsewhere, are `valid` and `test`. Text tables are
-    written in its `dialect`.
+    written in its `dialect`. `passed_over` are the files of its folder that are no data.
     """
 
     name: str
     location: str
     format: str | None
     dialect: Dialect = Dialect()
+    passed_over: tuple[str, ...] = ()
     valid: Source | None = None
     test: Source | None = None
 
@@ -54,6 +56,15 @@ class Source(Record):
     def tables(self) -> tuple[Source, ...]:
         """This table and those of `held_out`, in the order of their row ids."""
         return (self, *self.held_out.values())
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the files beside those of the tables."""
+        return [
+            f"passed over {listed(table.passed_over)} in {table.name}: no data by their endings"
+            for table in self.tables
+            if table.passed_over
+        ]
 
     @property
     def needs_catalog(self) -> bool:
@@ -99,7 +110,11 @@ def _located(text: str) -> Source:
         return Source(name=text, location=text, format=_format(text, Path(text.rstrip("/"))))
     path = Path(text.removeprefix("file://")).expanduser()
     if path.is_dir():
-        return Source(name=text, location=str(path.resolve()), format=_folder_format(text, path))
+        data = table_files(path)
+        others = sorted({*_visible_files(path)}.difference(data))
+        beside = tuple(str(file.relative_to(path)) for file in others)
+        format = _folder_format(text, data, beside)
+        return Source(name=text, location=str(path.resolve()), format=format, passed_over=beside)
     if not path.exists():
         parent = path.parent
         names = [item.name for item in parent.iterdir()] if parent.is_dir() else []
@@ -131,7 +146,17 @@ def _is_hidden(name: str) -> bool:
 
 
 def table_files(folder: Path) -> list[Path]:
-    """The files of a table in a folder that Spark reads, sorted by name."""
+    """The files of a table in a folder, sorted by name: visible ones with the ending of a format."""
+    endings = {ending for entry in FORMATS.all() for ending in entry.endings}
+    return [
+        path
+        for path in _visible_files(folder)
+        if not endings.isdisjoint(suffix.lower() for suffix in path.suffixes)
+    ]
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    """All files in a folder that are not hidden, sorted by name."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -139,10 +164,12 @@ def table_files(folder: Path) -> list[Path]:
     )
 
 
-def _folder_format(text: str, folder: Path) -> str:
-    files = table_files(folder)
+def _folder_format(text: str, files: Sequence[Path], beside: Sequence[str]) -> str:
     if not files:
-        raise DataError(f"{text}: the folder holds no files. Give a folder of {_READABLE}.")
+        found = (
+            f"none of its files is of a known format ({listed(beside)})" if beside else "it holds no files"
+        )
+        raise DataError(f"{text}: {found}. Give a folder of {_READABLE}.")
     if not any(path.stat().st_size for path in files):
         raise DataError(f"{text}: every file in the folder is empty (0 bytes). Give a table with rows.")
     formats = Counter(_format(str(path), path) for path in files)
