@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import gc
+import os
 import signal
 import sys
 import threading
@@ -22,9 +22,9 @@ from sparkgpu.core.errors import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
     ConfigError,
-    DeviceError,
     NoticeToStop,
     SparkgpuError,
+    fault_of_machine,
 )
 from sparkgpu.core.host.interpreter import complete_environment
 from sparkgpu.core.words import clean
@@ -64,6 +64,9 @@ for _command in (run, predict, export, compare, report, monitor, doctor, advise,
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of ``sparkgpu``, ``python -m sparkgpu`` and ``jobs/train.py``; never returns."""
     complete_environment()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started it
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     if threading.current_thread() is threading.main_thread():
         # A batch system ends a job with SIGTERM. Treat it like Ctrl-C, so that the lanes end, too.
         signal.signal(signal.SIGTERM, _interrupt)
@@ -89,12 +92,11 @@ def main(arguments: list[str] | None = None) -> None:
             end = "" if message.endswith((".", "?")) else "."
             _say(f"{message}{end} Run `sparkgpu --help` to see what you can use.")
         sys.exit(ConfigError.exit_code)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        if (fault := fault_of_machine(error)) is None:
             raise
-        where = f" for {error.filename}" if error.filename else ""
-        _say(f"the disk is full{where}. Free some space, or choose a folder on another disk with --out.")
-        sys.exit(DeviceError.exit_code)
+        _say(str(fault))
+        sys.exit(fault.exit_code)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

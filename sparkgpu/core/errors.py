@@ -7,6 +7,7 @@ on the terminal.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 EXIT_DONE = 0
@@ -68,10 +69,54 @@ def error_of_kind(kind: str, message: str) -> SparkgpuError:
     return _BY_KIND.get(kind, TrialError)(message)
 
 
+_FAULTS_OF_THE_MACHINE: tuple[tuple[type[SparkgpuError], str, str], ...] = (
+    (
+        DeviceError, "no space left|disk quota exceeded",
+        "the disk is full{where}. Free some space, or choose folders on another disk with --out and TMPDIR.",
+    ),
+    (
+        DeviceError, "read-only file system|permission denied|input/output error|stale file handle",
+        "{words}{where}. Mend it, or choose other folders with --out and TMPDIR.",
+    ),
+    (
+        DeviceError, "file too large",
+        "{words}{where}: it is beyond the limit of this shell. Raise that with `ulimit -f`.",
+    ),
+    (
+        DeviceError, "too many open files",
+        "{words}{where}: it is beyond the limit of this shell. Raise that with `ulimit -n 4096`.",
+    ),
+    (
+        DeviceError, "resource temporarily unavailable|can't start new thread|unable to create native thread",
+        "no further process or thread can start. Raise the limit with `ulimit -u`, or that of the container.",
+    ),
+    (
+        DeviceError, "address already in use|bindexception",
+        "another program took a port that this run had just found free. Start the run again.",
+    ),
+    (
+        TrialError,
+        r"(?!.*cuda).*(\bmemoryerror|java\.lang\.outofmemory|can(no|')t allocate memory|bad_alloc)",
+        "the memory is exhausted. End other programs, ask for fewer lanes, or use another machine.",
+    ),
+)  # fmt: skip
+"""By the words of the error, which Python, Java and native libraries take from the same C library."""
+
+
+def fault_of_machine(error: BaseException) -> SparkgpuError | None:
+    """The refusal that says so, if an error means a disk, memory or a limit rather than a defect of ours."""
+    file = getattr(error, "filename", None)
+    for kind, words, sentence in _FAULTS_OF_THE_MACHINE:
+        if found := re.search(words, f"{type(error).__name__}: {error}", re.IGNORECASE | re.DOTALL):
+            return kind(sentence.format(words=found[0].lower(), where=f" ({file})" if file else ""))
+    return None
+
+
 def described(error: BaseException) -> dict[str, str]:
     """An error in the form of ``error.json``: its kind, and one line for the user."""
-    if isinstance(error, SparkgpuError):
-        return {"kind": error.kind, "message": str(error)}
+    found = error if isinstance(error, SparkgpuError) else fault_of_machine(error)
+    if found is not None:
+        return {"kind": found.kind, "message": str(found)}
     lines = [line.strip() for line in str(error).strip().splitlines()]
     what = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
     return {"kind": "trial", "message": f"{type(error).__name__}: {what or 'no message'}"}

@@ -94,7 +94,7 @@ def _settings(scratch: Path, threads: int, port_base: int, catalog: bool) -> dic
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.port": str(port_base + 3),
         "spark.blockManager.port": str(port_base + 4),
-        "spark.port.maxRetries": "0",
+        "spark.port.maxRetries": "2",  # still in the lane's block, if another program was quicker
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.authenticate": "true",

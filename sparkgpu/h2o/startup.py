@@ -24,6 +24,7 @@ from typing import NamedTuple
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.java import find_java
 from sparkgpu.core.host.processes import die_with_parent, reap
+from sparkgpu.core.rundir.files import write_bytes
 
 _START_TIMEOUT_S = 120.0
 _LOOK_S = 0.01
@@ -185,8 +186,15 @@ def jvm(
     started it. The JVM prints to this process's output. Raises `DeviceError` if Java is missing, or if the
     JVM ends early or does not start in time.
     """
+    from py4j.protocol import Py4JJavaError
+
     java_home = find_java(os.environ)
     settings.scratch.mkdir(parents=True, exist_ok=True)
+    if os.statvfs(settings.scratch).f_flag & os.ST_NOEXEC:
+        raise DeviceError(
+            f"{settings.scratch}: its disk is mounted noexec, and Spark and H2O load libraries from there. "
+            "Set TMPDIR to a folder on another disk."
+        )
     info = settings.scratch / f"gateway-{os.getpid()}"
     process = subprocess.Popen(
         jvm_command(java_home, settings, "org.apache.spark.api.python.PythonGatewayServer"),
@@ -203,6 +211,8 @@ def jvm(
     try:
         meanwhile()
         yield _gateway(process, info, java_home)
+    except Py4JJavaError as error:
+        raise RuntimeError(str(error)) from error  # the JVM, which ends now, has its text
     finally:
         assert process.stdin is not None
         process.stdin.close()  # which ends it
@@ -223,11 +233,19 @@ def _gateway(process: subprocess.Popen[bytes], info: Path, java_home: Path) -> G
             )
         if time.monotonic() > deadline:
             raise DeviceError(f"the Java in {java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s.")
+        _check_room(info.parent)
         time.sleep(_LOOK_S)
     data = info.read_bytes()  # complete, since Spark writes it under another name and renames it
     info.unlink()
     port, length = struct.unpack_from("!ii", data)
     return Gateway(port, data[8 : 8 + length].decode())
+
+
+def _check_room(folder: Path) -> None:
+    """Raise OSError if no file can be written: then Spark tells nobody where it listens, and lives on."""
+    probe = folder / f"room-{os.getpid()}"
+    write_bytes(probe, b" ")
+    probe.unlink()
 
 
 def _follow_parent() -> None:

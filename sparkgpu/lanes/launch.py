@@ -249,6 +249,7 @@ def lane_environment(
 def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without the variables that an outer Spark, Slurm step or notebook set for itself."""
     inherited = {key: value for key, value in environ.items() if key not in _NOT_INHERITED}
+    inherited["LC_ALL"] = "C.UTF-8"  # the letters that Java knows in paths, and the language of errors
     if "PYTHONPATH" in environ:
         inherited["PYTHONPATH"] = _without_spark(environ["PYTHONPATH"], environ.get("SPARK_HOME"))
     return inherited

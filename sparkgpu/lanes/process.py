@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -91,7 +92,8 @@ def give_up(error: BaseException, files: Iterable[Path]) -> NoReturn:
     """Write the reason for the parent to `files` and end this process; its JVM ends with it."""
     traceback.print_exception(error)
     for file in files:
-        write_json(file, described(error))
+        with suppress(OSError):  # of a disk that is full or gone; the parent sees that, too
+            write_json(file, described(error))
     end(1)
 
 

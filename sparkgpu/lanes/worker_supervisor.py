@@ -63,12 +63,13 @@ class WorkerSupervisor:
 
         Calls `on_table` once the table exists; `beside` does a piece of other work between two looks. Workers
         may still be closing Spark when this returns. Raises the error with which the preparation of the table
-        ended.
+        ended, or FileNotFoundError if the run's folder is gone.
         """
         running = list(self._workers)
         table_seen = False
         while any(self._undone(worker) for worker in running):
             ended = [worker for worker in running if worker.process.poll() is not None]
+            self._paths.plan.stat()  # nothing may be written where somebody removed the run's folder
             for worker in running:  # after the check for ended workers, so that their last events are read
                 for event in worker.reader.new():
                     worker.take(event)

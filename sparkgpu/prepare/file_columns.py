@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 
-from sparkgpu.core.errors import DataError
+from sparkgpu.core.errors import DataError, fault_of_machine
 from sparkgpu.core.table.source import Source, table_files
 from sparkgpu.core.words import listed
 from sparkgpu.prepare.columns import is_nanosecond, spark_type
@@ -121,7 +121,7 @@ def refusing_damaged(source: Source) -> Iterator[None]:
     except PermissionError as error:
         raise DataError(f"{start}you have no permission to read it. Ask its owner.") from error
     except (OSError, pa.ArrowException) as error:
-        if isinstance(error, MemoryError):
+        if fault_of_machine(error) is not None:
             raise
         raise DataError(
             f"{start}it is damaged, cut short, or in another format. Check the file, or write it again."

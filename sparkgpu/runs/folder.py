@@ -25,6 +25,7 @@ from sparkgpu.core.errors import (
     DeviceError,
     NoticeToStop,
     SparkgpuError,
+    fault_of_machine,
 )
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.plan.plan import Plan
@@ -55,14 +56,42 @@ def run_folder(
     if not resume:
         out = _new_folder(out, "demo" if source.location == DEMO else source.name, started)
     assert out is not None
-    with hold(RunPaths(root=out), started):
-        paths = RunPaths(root=out.resolve())
-        if resume:
-            clear_unfinished(paths)
-        write_text(paths.config_schema, run_schema())
-        write_text(paths.config, config_io.dump(config))
-        write_json(paths.env, environment(machine))
-        yield paths
+    paths = RunPaths(root=out.resolve())
+    try:
+        with hold(RunPaths(root=out), started):
+            if resume:
+                clear_unfinished(paths)
+            write_text(paths.config_schema, run_schema())
+            write_text(paths.config, config_io.dump(config))
+            write_json(paths.env, environment(machine))
+            yield paths
+    except Exception as error:
+        if (fault := _fault(error, paths, is_new=not resume)) is None:
+            raise
+        raise fault from error
+
+
+def _fault(error: Exception, paths: RunPaths, *, is_new: bool) -> SparkgpuError | None:
+    """What to tell of an error that a disk or a limit caused; a folder without anything of use is removed."""
+    if isinstance(error, SparkgpuError):
+        return None
+    if isinstance(error, FileNotFoundError) and not paths.config.exists():
+        shutil.rmtree(paths.root, ignore_errors=True)  # what was written since
+        return DeviceError(
+            f"--out {paths.root}: somebody removed the folder while the run used it. Start the run again."
+        )
+    if isinstance(error, OSError):
+        error.filename = error.filename or str(paths.root)
+    fault = fault_of_machine(error)
+    if fault and paths.schema.exists():
+        return type(fault)(f"{fault} Then {_goes_on(paths)}.")
+    if fault and is_new:
+        shutil.rmtree(paths.root, ignore_errors=True)
+    return fault
+
+
+def _goes_on(paths: RunPaths) -> str:
+    return f"`sparkgpu run --resume --out {shlex.quote(str(paths.root))}` goes on from here"
 
 
 def check_folder(out: Path | None) -> None:
@@ -100,9 +129,7 @@ def stopping(paths: RunPaths, display: Display) -> Iterator[None]:
         except KeyboardInterrupt:
             display.close()
             if paths.schema.exists():
-                display.error(
-                    f"`sparkgpu run --resume --out {shlex.quote(str(paths.root))}` goes on from here"
-                )
+                display.error(_goes_on(paths))
             elif kept := _keep_log(paths):
                 display.error(f"there was no table yet, so the run's folder was removed; its log is {kept}")
             raise

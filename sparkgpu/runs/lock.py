@@ -51,18 +51,22 @@ def hold(paths: RunPaths, started: float) -> Iterator[None]:
             "host": socket.gethostname(),
             "since": datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         }
-        lock.truncate(0)
-        lock.write(text := json.dumps(owner))
-        lock.flush()
         ended = threading.Event()
-        beat = threading.Thread(target=_beat, args=(paths, text, ended), name="heartbeat", daemon=True)
-        beat.start()
+        beat = threading.Thread(
+            target=_beat, args=(paths, text := json.dumps(owner), ended), name="heartbeat", daemon=True
+        )
         try:
+            lock.truncate(0)
+            lock.write(text)
+            lock.flush()
+            beat.start()
             yield
         finally:
             ended.set()
-            beat.join(BEAT_S)  # a dead disk must not delay the end
-            paths.running.unlink(missing_ok=True)
+            if beat.ident is not None:
+                beat.join(BEAT_S)  # a dead disk must not delay the end
+            with suppress(OSError):  # a disk that is read-only by now keeps it, without the lock
+                paths.running.unlink()
 
 
 def _beat(paths: RunPaths, owner: str, ended: threading.Event) -> None:

@@ -172,7 +172,10 @@ class _Asked:
                 trained = replace(trained, found=trained.found.with_caveat(self.advice))
             results = finish(paths, plan, trained, self.started, self.machine)
             self.display.finish(results, paths)
-            self._report(paths, results)
+            try:
+                self._report(paths, results)
+            finally:
+                paths.config.stat()  # raises if somebody removed the folder
         failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
         return RunOutcome(exit_code=failed, paths=paths, results=results)
 

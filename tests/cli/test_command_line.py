@@ -193,7 +193,8 @@ def test_a_full_disk_is_one_line(table: str) -> None:
         )  # fmt: skip
     assert found.returncode == 3
     assert found.stderr == (
-        "sparkgpu: the disk is full. Free some space, or choose a folder on another disk with --out.\n"
+        "sparkgpu: the disk is full (standard output). Free some space, or choose folders on another disk "
+        "with --out and TMPDIR.\n"
     )
 
 

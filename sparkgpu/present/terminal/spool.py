@@ -67,6 +67,7 @@ class Spool(io.TextIOBase):
                     is_over = True
                 except OSError as error:
                     is_over, self._error = True, error
+                    error.filename = "standard output"
 
 
 def say(text: str, stream: IO[str]) -> None:
