@@ -118,5 +118,7 @@ def described(error: BaseException) -> dict[str, str]:
     if found is not None:
         return {"kind": found.kind, "message": str(found)}
     lines = [line.strip() for line in str(error).strip().splitlines()]
+    if lines[1:] and lines[1].startswith(": "):  # of Java, below the call from Python
+        return {"kind": "trial", "message": lines[1].removeprefix(": ")}
     what = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
     return {"kind": "trial", "message": f"{type(error).__name__}: {what or 'no message'}"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -29,6 +30,7 @@ from sparkgpu.core.rundir.files import write_bytes
 _START_TIMEOUT_S = 120.0
 _LOOK_S = 0.01
 _END_S = 5.0
+_LEAST_FILES = 350  # most of them jars
 _JDBC_DRIVERS = ("derby-", "hive-jdbc-")
 _LIBRARIES_OF_JAVA = ("/usr/java/packages/lib", "/usr/lib64", "/lib64", "/lib", "/usr/lib")
 NATIVE_LIBRARY = "libxgboost4j_gpu.so"
@@ -190,6 +192,11 @@ def jvm(
 
     java_home = find_java(os.environ)
     settings.scratch.mkdir(parents=True, exist_ok=True)
+    if (files := resource.getrlimit(resource.RLIMIT_NOFILE)[1]) < _LEAST_FILES:
+        raise DeviceError(
+            f"this shell allows {files} open files, and Spark and H2O need {_LEAST_FILES}. Raise its limit, "
+            "which `ulimit -Hn` shows."
+        )
     if os.statvfs(settings.scratch).f_flag & os.ST_NOEXEC:
         raise DeviceError(
             f"{settings.scratch}: its disk is mounted noexec, and Spark and H2O load libraries from there. "

@@ -24,7 +24,7 @@ import psutil
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.registry.engines import BRANCHES, Branch
-from sparkgpu.core.errors import TrialError
+from sparkgpu.core.errors import TrialError, fault_of_machine
 from sparkgpu.core.host.processes import end_groups, family
 from sparkgpu.core.host.watchdog import Vitals, dump_stacks
 from sparkgpu.core.plan.plan import LanePlan, Plan, prepares_table
@@ -206,7 +206,8 @@ def _start(
                 start_new_session=True,  # Ctrl-C reaches only the parent; the whole group can be ended
             )
     except OSError as error:
-        raise TrialError(f"lane {lane.index}: its {branch} worker cannot be started ({error}).") from error
+        fault = f"lane {lane.index}: its {branch} worker cannot be started ({error})."
+        raise fault_of_machine(error) or TrialError(fault) from error
 
 
 def lane_environment(

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkgpu.core.config.registry.source_formats import FORMATS
-from sparkgpu.core.errors import DataError
+from sparkgpu.core.errors import DataError, fault_of_machine
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import COMPRESSED, Source, table_files
@@ -346,6 +346,8 @@ def refusing_unreadable(source: Source) -> Iterator[None]:
             rf"{DataError.__module__}\.{DataError.__name__}: (.+)", text
         ):  # of a Python worker
             raise DataError(own[1]) from None
+        if fault_of_machine(error) and "ermission denied" not in text:
+            raise
         for pattern, sentence in _MEANINGS:
             if match := re.search(pattern, text, re.IGNORECASE | re.MULTILINE):
                 stored = source.format or "a table"
