@@ -100,7 +100,7 @@ def run(
     if mlflow is not None:
         from sparkgpu.predict.mlflow_model import check_mlflow, log_run
 
-        check_mlflow()
+        check_mlflow(mlflow)
     options = keyed(
         source=source, valid=valid, test=test,
         target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,

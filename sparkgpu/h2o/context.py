@@ -58,11 +58,15 @@ def start_cloud(
     """
     # A node's REST interface listens on all interfaces, unless all nodes are on this machine.
     listening = "-web_ip 127.0.0.1 " if loopback else ""
+    # Sparkling Water would leave Spark's whole Hadoop configuration, keys of object stores too, in a file on
+    # each executor. H2O reads nothing from there.
+    (hadoop := scratch / "h2o-hadoop.xml").write_text("<configuration/>", encoding="ascii")
     conf = (
         _guarded(name, scratch)
         .setNumH2OWorkers(num_nodes)
         .setNthreads(threads)
         .setLogLevel("INFO")  # logs go to each executor's own working folder
+        .setHdfsConf(str(hadoop))
         .setInternalSecureConnectionsEnabled()
         # The driver gives up a cloud that lost a node, with its application; Sparkling Water would end the
         # JVM.

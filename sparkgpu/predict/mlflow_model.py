@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from sparkgpu.core.config.keys import PASSWORD_IN_URL
 from sparkgpu.core.config.registry.engines import ENGINES
-from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.metrics_json import Results, finished_results, read_results
 from sparkgpu.core.rundir.paths import RunPaths
@@ -46,8 +47,13 @@ _SECONDS_PER_DAY = 86_400
 _TOLERANCE = 1e-6
 
 
-def check_mlflow() -> None:
-    """Raise `DeviceError` if MLflow is not installed."""
+def check_mlflow(uri: str = "") -> None:
+    """Raise `DeviceError` if MLflow is not installed, `ConfigError` if the address holds a password."""
+    if PASSWORD_IN_URL.search(uri):
+        raise ConfigError(
+            "--mlflow holds a password in its address, which logs would show. Leave it out, and set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
+        )
     if find_spec("mlflow") is None:
         raise DeviceError("MLflow is not installed. Run `pip install 'sparkgpu[mlflow]'`.")
 

@@ -84,11 +84,10 @@ class Compared:
         return replace(found, metric=metric)
 
     def settings(self) -> dict[str, str]:
-        """``run.toml`` by dotted keys, as text; empty if the file is gone."""
-        if not self.paths.config.is_file():
-            return {}
-        with self.paths.config.open("rb") as file:
+        """``run.toml`` by dotted keys, as text; empty if the file is gone, or for its owner's eyes only."""
+        with suppress(FileNotFoundError, PermissionError), self.paths.config.open("rb") as file:
             return dict(_flat(tomllib.load(file)))
+        return {}
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[Compared, ...]:

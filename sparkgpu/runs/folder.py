@@ -62,7 +62,7 @@ def run_folder(
             if resume:
                 clear_unfinished(paths)
             write_text(paths.config_schema, run_schema())
-            write_text(paths.config, config_io.dump(config))
+            write_text(paths.config, config_io.dump(config), mode=0o600)
             write_json(paths.env, environment(machine))
             yield paths
     except Exception as error:

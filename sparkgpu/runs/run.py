@@ -284,7 +284,7 @@ def _train(
         schema = read_schema(paths)
         display.table(schema)
         resolved = workers.plan.resolved(config, TableSize.of(schema))
-        write_text(paths.config, config_io.dump(resolved.config))
+        write_text(paths.config, config_io.dump(resolved.config), mode=0o600)
 
     with (
         started as workers,

@@ -61,6 +61,9 @@ def table(tmp_path: Path) -> str:
         ("run --cpu-lanes 9999", 3, "--cpu-lanes 9999: .* cores are usable here .* ask for at most .*"),
         ("run flower.parquet --target b", 4, ".*: there is no such file. Did you mean 'flowers.parquet'.*"),
         ("run absent/table.csv", 4, "absent/table.csv: .* There is no folder absent either. .*"),
+        ("run s3a://ada:x@lake/a.parquet", 2, "SOURCE holds a password in its address, .*"),
+        ("run s3a://KEY:a/b+c@lake/a.parquet", 2, "SOURCE holds a password in its address, .*"),
+        ("run --mlflow https://ada:x@flow.example.org", 2, "--mlflow holds a password in its address, .*"),
         ("run archive.zip", 4, r"archive.zip: its format is unknown \(.zip\). Give Parquet, CSV .*"),
     ],
 )

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
-from collections.abc import Iterator
+import stat
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+import tomli_w
 from running import COMMAND, Running, finished, started, until, write_adult, write_table
 from standalone import Cluster, spark_environment, standalone
 
 from sparkgpu.core.rundir.events import EventReader
-from sparkgpu.core.rundir.files import read_json
+from sparkgpu.core.rundir.files import read_json, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
+CANARY = "canary-Zx93kq"
+SECRETS = {
+    "spark.hadoop.fs.s3a.secret.key": "S3_SECRET",
+    "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net": "LAKE",
+    "spark.executorEnv.HF_TOKEN": "TOKEN",
+    "spark.ssl.keyPassword": "KEY",
+}
 NETWORK = (
     "--set", "neural.epochs=3", "--set", "neural.architecture=mlp", "--set", "neural.hidden=[32]",
 )  # fmt: skip
@@ -28,11 +39,13 @@ NETWORK = (
 
 @dataclass(kw_only=True)
 class Whole:
-    """A run over both workers, and the folders of its executors."""
+    """A run over both workers, its executors' folders, and all command lines of this machine meanwhile."""
 
     run: Running
+    table: Path
     cluster: Cluster
     executors: set[Path]
+    commands: set[str]
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +53,23 @@ def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Trees and a network on a real table that is large enough for two H2O nodes."""
     folder, before = tmp_path_factory.mktemp("whole"), cluster.applications()
     table, target, _ = write_adult(folder)
-    run = finished(
-        cluster.submit(
-            table, "--target", target, *NETWORK, "--set", "neural.epochs=1", "--set", "trees.ntrees=20",
-            "--set", "cluster.executors=2", "--set", "report.level=short",
-        ),
-        folder / "out", folder, within_s=400, environ=spark_environment(),
+    secrets = {key: f"${{{name}}}" for key, name in SECRETS.items()}
+    log = {"spark.eventLog.enabled": True, "spark.eventLog.dir": (folder / "events").as_uri()}
+    (folder / "events").mkdir()
+    (folder / "asked.toml").write_text(tomli_w.dumps({"cluster": {"spark": secrets | log}}))
+    command = cluster.submit(
+        table, "--target", target, *NETWORK, "--set", "neural.epochs=1", "--set", "trees.ntrees=20",
+        "--set", "cluster.executors=2", "--set", "report.level=short", "--config", folder / "asked.toml",
     )  # fmt: skip
-    return Whole(run=run, cluster=cluster, executors=cluster.applications() - before)
+    environ = spark_environment() | {name: CANARY + name for name in SECRETS.values()}
+    commands: set[str] = set()
+    with started(command, folder / "out", folder, environ) as run:
+        while run.process.poll() is None:
+            commands |= {" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])}
+            time.sleep(0.2)
+        assert run.wait(1) == 0, run.stdout + run.stderr
+    executors = cluster.applications() - before
+    return Whole(run=run, table=table, cluster=cluster, executors=executors, commands=commands)
 
 
 def test_every_worker_held_an_h2o_node_with_rows_and_a_rank(whole: Whole) -> None:
@@ -71,6 +93,34 @@ def test_every_worker_held_an_h2o_node_with_rows_and_a_rank(whole: Whole) -> Non
     assert len(whole.run.metrics["comparison"]["pairs"]) == 3
     kinds = [event.kind for event in EventReader(whole.run.paths.lane(0).events("trees")).new()]
     assert "alive" in kinds
+
+
+def test_a_secret_is_in_no_file_log_event_page_or_command_line(
+    whole: Whole, tmp_path: Path, call: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = whole.run.paths.root
+    assert stat.S_IMODE((out / "run.toml").stat().st_mode) == 0o600
+    assert '"${S3_SECRET}"' in (out / "run.toml").read_text()
+    for name in SECRETS.values():
+        monkeypatch.setenv(name, CANARY + name)
+    other = shutil.copytree(out, tmp_path / "other")
+    metrics = read_json(other / "metrics.json")
+    write_json(other / "metrics.json", {**metrics, "run": {**metrics["run"], "name": "other"}})
+    said = [
+        call("compare", out, other, "--out", tmp_path / "compare.html"),
+        call("predict", out, whole.table, "--out", tmp_path / "predicted.csv"),
+        call("report", other),
+    ]
+    assert [code for code, _, _ in said] == [0, 0, 0], said
+    assert any("PythonGatewayServer" in line for line in whole.commands)
+    assert any("CoarseGrainedExecutorBackend" in line for line in whole.commands)
+    assert [line for line in whole.commands if CANARY in line] == []
+    assert CANARY not in str(said)
+    written = [file for root in (out.parent, tmp_path, whole.cluster.folder) for file in root.rglob("*")]
+    assert {"compare.html", "predicted.csv", "lane.log", "worker-0.log"} <= {file.name for file in written}
+    assert list((out.parent / "events").iterdir())
+    for file in written:
+        assert not file.is_file() or CANARY.encode() not in file.read_bytes(), file
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sparkgpu.core.config import toml as config_io
@@ -52,6 +54,35 @@ def test_a_secret_is_a_reference_to_the_environment_and_stands_in_no_file_or_mes
     assert found is not None and found.spark[SECRET] == "hunter2"
     with pytest.raises(ConfigError, match="the environment has no S3_SECRET"):
         cluster_settings(asked.cluster, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_refused"),
+    [
+        ("hadoop.fs.s3a.access.key", "x", True),
+        ("hadoop.fs.cos.accessKey", "x", True),
+        ("hadoop.fs.azure.account.key.lake.dfs.core.windows.net", "x", True),
+        ("hadoop.fs.azure.sas.box.lake.blob.core.windows.net", "x", True),
+        ("executorEnv.HF_TOKEN", "x", True),
+        ("ssl.keyPassword", "x", True),
+        ("executor.extraJavaOptions", "-Xss4m -Djavax.net.ssl.trustStorePassword=x", True),
+        ("jars.repositories", "https://ada:x@jars.example.org/maven", True),
+        ("hadoop.fs.s3a.aws.credentials.provider", "org.example.Provider", False),
+        ("kerberos.keytab", "/home/ada/ada.keytab", False),
+        ("ssl.keyStore", "/etc/keys/token.jks", False),
+        ("hadoop.fs.defaultFS", "hdfs://head:8020/ada@home", False),
+        ("hadoop.fs.s3a.secret.key", "${S3_SECRET}", False),
+    ],
+)
+def test_what_holds_a_secret_is_known_by_its_name_or_its_value(
+    key: str, value: str, is_refused: bool
+) -> None:
+    assignment = f"cluster.spark={{'{key}' = '{value}'}}"
+    if not is_refused:
+        assert config_io.load(assignments=[assignment]).cluster.spark == {f"spark.{key}": value}
+        return
+    with pytest.raises(ConfigError, match=re.escape(f"spark.{key} holds a secret")):
+        config_io.load(assignments=[assignment])
 
 
 def test_executors_elsewhere_are_given_an_address_that_they_can_reach() -> None:

@@ -51,7 +51,14 @@ def _time_limit(value: Any) -> Any:
 SECRET = "secret"
 """The type of a fault whose value no message may show."""
 
-_SECRET = re.compile(r"secret|password|token|credential|[._-]key([._-]|$)", re.IGNORECASE)
+SECRET_NAME = r"(?i)^(?!.*provider).*(secret|passw|token|credential|key([._-]|$)|[._-]sas([._-]|$))"
+"""A pattern for Python and Java: the name of a setting with a secret, not with the class that provides it."""
+
+PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:(?!\d+/)[^@\s]*@")
+"""Finds user information in an address; ``hdfs://head:8020/a@b`` has none."""
+
+# A value may set a property of Java: -Dx.password=...
+_SECRET_VALUE = re.compile(rf"(secret|passw|token)\w*=|{PASSWORD_IN_URL.pattern}", re.IGNORECASE)
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -75,11 +82,13 @@ def _spark_settings(value: Any) -> Any:
     named = [(name.removeprefix("spark."), item) for name, item in dotted(value).items()]
     if not all(isinstance(item, (str, bool, int, float)) for _, item in named):
         raise ValueError("each Spark setting must be a text, a number, true or false")
-    plain = (name for name, item in named if not _REFERENCE.fullmatch(str(item)))
-    if secrets := list(filter(_SECRET.search, plain)):
+    plain = [(name, str(item)) for name, item in named if not _REFERENCE.fullmatch(str(item))]
+    if secrets := [
+        name for name, item in plain if re.search(SECRET_NAME, name) or _SECRET_VALUE.search(item)
+    ]:
         variable = re.sub(r"\W+", "_", secrets[0]).upper()
         message = (
-            "cluster.spark: spark.{key} is a secret, which run.toml would keep in clear text. Set an "
+            "cluster.spark: spark.{key} holds a secret, which run.toml would keep in clear text. Set an "
             "environment variable, and write {reference} for its value."
         )
         raise PydanticCustomError(SECRET, message, {"key": secrets[0], "reference": f'"${{{variable}}}"'})

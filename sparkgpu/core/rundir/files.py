@@ -39,16 +39,17 @@ UNREADABLE = (OSError, ValueError, KeyError)
 """What reading a file that is gone, cut or of another version may raise."""
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` so that a reader sees the whole file or no file."""
-    write_bytes(path, text.encode())
+def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Write `text` so that a reader sees the whole file or no file. The umask is taken from `mode`."""
+    write_bytes(path, text.encode(), mode=mode)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """As `write_text`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        temporary.touch(mode)
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparkgpu.core.config.keys import PASSWORD_IN_URL
 from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.rundir.files import Record
@@ -101,7 +102,7 @@ def _located(text: str) -> Source:
         if not name:
             raise DataError("table: names no table; write table:NAME, such as table:sales.orders.")
         return Source(name=text, location=name, format=None)
-    if re.match(r"[a-z0-9]+://[^/@]*:[^/@]*@", text):
+    if PASSWORD_IN_URL.search(text):
         raise ConfigError(
             "SOURCE holds a password in its address, which logs and reports would show. Leave it out, and "
             "give it to Spark by the environment (docs/cluster.md)."

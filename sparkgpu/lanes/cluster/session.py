@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkgpu.core.config.keys import SECRET_NAME
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.plan.executors import Executor
 from sparkgpu.core.words import counted
 from sparkgpu.h2o.session import SQL_SETTINGS, session_in
-from sparkgpu.h2o.startup import FASTER_ARROW, NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
+from sparkgpu.h2o.startup import FASTER_ARROW, FRONT_JAR, NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
 from sparkgpu.prepare.pyspark_internals import scala_context
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _SETTLED_S = 2.0  # without another executor
 _WAIT_S = 60.0
 _ANSWER_S = 10.0
 _LOOK_EVERY_S = 0.2
+_CLASS_PATH = "spark.executor.extraClassPath"
 _EXPORTS = "--add-exports=java.base/sun.net.www.protocol.http=ALL-UNNAMED"
 _MEMORY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
@@ -90,12 +92,14 @@ def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
     missing = (needed for needed in (_EXPORTS, NO_H2O_BENCHMARK, *FASTER_ARROW) if needed not in options)
     return {
         "spark.ui.enabled": "false",
+        "spark.redaction.regex": SECRET_NAME,  # what Spark hides in its event log and its pages
         "spark.local.dir": str(scratch),
         # Every machine uses the same install. So no executor fetches 240 MB, and driver and executors load
         # Sparkling Water the same way; otherwise they could not read each other's tasks.
-        "spark.executor.extraClassPath": str(assembly_jar()),
         **spark,
         **SQL_SETTINGS,
+        # Our own classes first, as in the driver: they shut doors of H2O's.
+        _CLASS_PATH: f"{FRONT_JAR}:{spark.get(_CLASS_PATH, assembly_jar())}",
         "spark.ui.showConsoleProgress": "false",
         # The H2O cloud and the network's ranks live in executors, so none may come, go or run twice.
         "spark.dynamicAllocation.enabled": "false",

@@ -69,7 +69,7 @@ def write_scripts(config: RunConfig, shape: NodeShape, folder: Path) -> list[Pat
                 )
         write_text(folder / config_io.SCHEMA_FILE, run_schema())
         for file, text in texts.items():
-            write_text(file, text)
+            write_text(file, text, mode=0o600 if file.suffix == ".toml" else 0o666)
         return [file for file in texts if file.suffix == ".sbatch"]
     except OSError as error:
         raise ConfigError(f"--out {folder}: cannot be written ({error.strerror}). Choose another.") from None
