@@ -41,6 +41,7 @@ OPTIONS = (
 
 PHASES: dict[str, tuple[str, ...]] = {
     "start": ("starting Spark", "waiting for the table"),
+    "reading": ("reading the table",),
     "preparation": ("reading the source", "splitting", "fitting the feature pipeline", "writing the table"),
     "training": ("training",),
     "prediction": ("predicting",),
@@ -74,7 +75,7 @@ class Case:
     def processes(self, role: str, among: Iterable[int] = ()) -> list[psutil.Process]:
         """The living processes of a role; those of executors are below `among`, the workers of a cluster."""
         found = [self.run.process.pid, *among]
-        if role == "parent":
+        if role == "run":
             return [psutil.Process(found[0])]
         wanted, living = re.compile(ROLES[role]), []
         for process in {child for pid in found for child in _below(pid)}:
@@ -83,16 +84,16 @@ class Case:
                     living.append(process)
         return sorted(living, key=lambda process: process.create_time())
 
-    def process(self, role: str, among: Iterable[int] = (), within_s: float = 60.0) -> psutil.Process:
-        """The first process of a role, once there is one."""
+    def process(self, role: str, among: Iterable[int] = (), *, newest: bool = False) -> psutil.Process:
+        """The first process of a role, or the newest, once there is one."""
         found: list[psutil.Process] = []
 
         def there() -> bool:
             found[:] = self.processes(role, among)
             return bool(found)
 
-        until(there, f"a process: {role}", within_s, self.run.process)
-        return found[0]
+        until(there, f"a process: {role}", 60, self.run.process)
+        return found[-1 if newest else 0]
 
     def reach(self, phase: str, branch: Branch = "trees", within_s: float = 150.0) -> None:
         """Wait until the run's only lane begins a phase."""
@@ -104,7 +105,9 @@ class Case:
         }
         has_begun = begun.get(
             phase,
-            lambda: any(event.kind == "phase" and event.text in PHASES[phase] for event in reader.new()),
+            lambda: any(
+                event.kind == "phase" and event.text in PHASES.get(phase, (phase,)) for event in reader.new()
+            ),
         )
         until(has_begun, f"{branch}: {phase}", within_s, self.run.process)
 
@@ -123,17 +126,18 @@ class Case:
         self.inject(lambda: process.send_signal(number))
 
     def ends(
-        self, outcome: Outcome, *, code: int, said: str = "", whole: Metrics | None = None,
+        self, outcome: Outcome, *, code: int, said: str = "", whole: Callable[[], Metrics] | None = None,
         within_s: float = BOUND_S,
     ) -> None:  # fmt: skip
         """Check the promised end and exit code; a resumed run must give the numbers of `whole`.
 
-        `said` is a pattern, looked for in both outputs.
+        `said` is a pattern, looked for in both outputs and the notes on trials.
         """
         run = self.run
         status = run.wait(max(1.0, within_s - (time.monotonic() - self.since)))
         self.line |= {"seconds": round(time.monotonic() - self.since, 1), "code": status}
-        printed = f"status {status}\n{run.stdout}\n{run.stderr}"
+        notes = [trial["notes"] for trial in run.metrics["trials"]] if run.paths.metrics.exists() else []
+        printed = f"status {status}\n{run.stdout}\n{run.stderr}\n{notes}"
         assert status == code, printed
         assert "Traceback" not in printed, printed
         assert re.search(said, printed), f"not said: {said}\n{printed}"
@@ -145,7 +149,7 @@ class Case:
             assert lines and all(line.startswith("sparkgpu: ") for line in lines), printed
         else:
             assert whole is not None
-            self.resumes_to(whole)
+            self.resumes_to(whole())
         self.line["outcome"] = outcome
 
     def resumes_to(self, whole: Metrics) -> None:

@@ -1,26 +1,134 @@
-"""Processes of a run are killed, asked to end, and stopped."""
+"""Each kind of process of a run is killed, asked to end, and stopped."""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
+import pyarrow.parquet as pq
 import pytest
-from injected import CASE_S, Metrics, injected
+from injected import CASE_S, ROLES, Metrics, Outcome, injected
 
-from sparkgpu.core.config.registry.engines import Branch
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(CASE_S)]
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(CASE_S)]
+Whole = Callable[..., Metrics]
+
+SOON = ("--set", "neural.rank_timeout_s=5")  # a stopped network is missed after 25 s
+GANG = (*SOON, "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1")
+HUNG = "hung: nothing done for"
+AGAIN = "started again from the last checkpoint: rank"
+
+WORKER: dict[str, dict[signal.Signals, tuple[Outcome, int, str]]] = {
+    "tree worker": {
+        SIGKILL: ("resumable", 5, "the trees worker was killed by signal 9"),
+        SIGTERM: ("finished", 0, ""),
+        SIGSTOP: ("finished", 0, f"trees: {HUNG}"),
+    },
+    "neural worker": {
+        SIGKILL: ("resumable", 5, "the neural worker was killed by signal 9"),
+        SIGTERM: ("finished", 0, ""),
+        SIGSTOP: ("finished", 0, f"neural: {HUNG}"),
+    },
+    "JVM": {
+        SIGKILL: ("resumable", 5, "JVM"),
+        SIGTERM: ("resumable", 5, "JVM"),
+        SIGSTOP: ("finished", 0, f"trees: {HUNG}"),
+    },
+}
 
 
-@pytest.mark.fault
-@pytest.mark.parametrize(("branch", "phase"), [("trees", "training"), ("neural", "training")])
-def test_a_killed_worker_costs_its_trial_which_a_resumed_run_makes_up(
-    branch: Branch, phase: str, wine: Path, undisturbed: Callable[..., Metrics], tmp_path: Path
+@pytest.mark.parametrize("phase", ["preparation", "training", "prediction"])
+@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP])
+@pytest.mark.parametrize("role", WORKER)
+def test_a_worker_or_its_jvm(
+    role: str, number: signal.Signals, phase: str, wine: Path, undisturbed: Whole, tmp_path: Path
 ) -> None:
-    role = "tree worker" if branch == "trees" else "neural worker"
-    with injected(f"SIGKILL of the {role}", phase, wine, tmp_path) as case:
-        case.reach(phase, branch)
-        case.send(signal.SIGKILL, case.process(role))
-        case.ends("resumable", code=5, said="was killed by signal 9", whole=undisturbed())
+    outcome, code, said = WORKER[role][number]
+    begins = "start" if (role, phase) == ("neural worker", "preparation") else phase
+    with injected(f"{number.name} of the {role}", begins, wine, tmp_path, *SOON) as case:
+        case.reach(begins, "neural" if role == "neural worker" else "trees")
+        case.send(number, case.process(role))
+        case.ends(outcome, code=code, said=said, whole=lambda: undisturbed(*SOON))
+
+
+@pytest.mark.parametrize("phase", ["reading the source", "fitting the feature pipeline", "writing the table"])
+@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP])
+def test_a_python_worker_of_spark(number: signal.Signals, phase: str, parted: Path, tmp_path: Path) -> None:
+    with injected(f"{number.name} of Spark's Python worker", phase, parted, tmp_path, *SOON) as case:
+        case.reach(phase)
+        case.send(number, case.process("Python worker of Spark", newest=True))
+        if number is SIGSTOP:
+            case.ends("finished", code=0, said=f"trees: {HUNG}")
+        else:
+            case.ends("refused", code=5, said="Python worker")
+
+
+@pytest.fixture
+def parted(wine: Path, tmp_path: Path) -> Path:
+    """The wines in folders that only Spark opens."""
+    for part in range(2):
+        folder = tmp_path / "parted" / f"part={part}"
+        folder.mkdir(parents=True)
+        pq.write_table(pq.read_table(wine).slice(89 * part, 89), folder / "rows.parquet")
+    return tmp_path / "parted"
+
+
+@pytest.mark.parametrize("phase", ["start", "training", "prediction"])
+@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP])
+def test_a_rank_of_a_gang(number: signal.Signals, phase: str, wine: Path, tmp_path: Path) -> None:
+    with injected(f"{number.name} of a rank", phase, wine, tmp_path, *GANG) as case:
+        case.reach("reading" if phase == "start" else phase, "neural")
+        case.process("rank")
+        case.send(number, case.processes("rank")[-1])
+        case.ends("finished", code=0, said="" if phase == "prediction" else AGAIN)
+
+
+@pytest.mark.parametrize("phase", ["start", "training", "prediction"])
+@pytest.mark.parametrize("number", [SIGKILL, SIGSTOP])
+def test_the_agent_of_a_gang(
+    number: signal.Signals, phase: str, wine: Path, undisturbed: Whole, tmp_path: Path
+) -> None:
+    with injected(f"{number.name} of torchrun's agent", phase, wine, tmp_path, *GANG) as case:
+        case.reach("reading" if phase == "start" else phase, "neural")
+        case.process("rank")
+        outcome, code, said = WORKER["neural worker"][number]
+        case.send(number, case.process("neural worker"))
+        case.ends(outcome, code=code, said=said, whole=lambda: undisturbed(*GANG))
+
+
+@pytest.mark.parametrize("phase", ["preparation", "training", "report"])
+def test_the_run_itself_is_killed(phase: str, wine: Path, undisturbed: Whole, tmp_path: Path) -> None:
+    with injected("SIGKILL of the run", phase, wine, tmp_path, *SOON) as case:
+        case.reach(phase)
+        case.send(SIGKILL, case.process("run"))
+        case.ends("resumable", code=-9, whole=lambda: undisturbed(*SOON))
+
+
+@pytest.mark.parametrize("phase", ["preparation", "training", "report"])
+@pytest.mark.parametrize("who", ["the run", "all its processes at once"])
+def test_the_run_is_asked_to_end(
+    who: str, phase: str, wine: Path, undisturbed: Whole, tmp_path: Path
+) -> None:
+    with injected(f"SIGTERM of {who}", phase, wine, tmp_path, *SOON) as case:
+        case.reach(phase, "neural" if phase == "training" else "trees")
+        one = [case.process("run")]
+        found = one if who == "the run" else [*one, *(p for role in ROLES for p in case.processes(role))]
+        case.inject(lambda: [process.send_signal(SIGTERM) for process in found])
+        if phase == "preparation":
+            case.ends("refused", code=130, said="there was no table yet, so the run's folder was removed")
+        else:
+            case.ends("resumable", code=130, said="goes on from here", whole=lambda: undisturbed(*SOON))
+
+
+@pytest.mark.parametrize("phase", ["preparation", "training", "report"])
+def test_the_run_is_stopped_and_goes_on_as_after_sleep(phase: str, wine: Path, tmp_path: Path) -> None:
+    with injected("SIGSTOP, and SIGCONT 20 s later, of the run", phase, wine, tmp_path, *SOON) as case:
+        case.reach(phase)
+        run = case.process("run")
+        case.send(SIGSTOP, run)
+        time.sleep(20)
+        run.send_signal(SIGCONT)
+        case.ends("finished", code=0)
