@@ -98,18 +98,16 @@ class Case:
     def reach(self, phase: str, branch: Branch = "trees", within_s: float = 150.0) -> None:
         """Wait until the run's only lane begins a phase."""
         paths = self.run.paths
-        reader = EventReader(paths.lane(0).events(branch))
+        reader, texts = EventReader(paths.lane(0).events(branch)), PHASES.get(phase, (phase,))
         begun: dict[str, Callable[[], bool]] = {
             "scores": lambda: len([*paths.root.glob("trials/*/DONE")]) == len(self._trials()) > 0,
             "report": paths.metrics.exists,
         }
-        has_begun = begun.get(
-            phase,
-            lambda: any(
-                event.kind == "phase" and event.text in PHASES.get(phase, (phase,)) for event in reader.new()
-            ),
-        )
-        until(has_begun, f"{branch}: {phase}", within_s, self.run.process)
+
+        def reported() -> bool:
+            return any(event.kind == "phase" and event.text in texts for event in reader.new())
+
+        until(begun.get(phase, reported), f"{branch}: {phase}", within_s, self.run.process)
 
     def _trials(self) -> list[Any]:
         with suppress(OSError, ValueError):
