@@ -21,6 +21,7 @@ from sparkgpu.cli.run import run
 from sparkgpu.core.errors import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
+    AskedToEnd,
     ConfigError,
     NoticeToStop,
     SparkgpuError,
@@ -68,11 +69,10 @@ def main(arguments: list[str] | None = None) -> None:
         if getattr(sys, name) is None:  # closed by whoever started it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     if threading.current_thread() is threading.main_thread():
-        # A batch system ends a job with SIGTERM. Treat it like Ctrl-C, so that the lanes end, too.
+        # A batch system ends a job with SIGTERM. If asked, it sends SIGUSR1 some time before that.
         signal.signal(signal.SIGTERM, _interrupt)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it must stay ignored
             signal.signal(signal.SIGINT, _interrupt)
-        # If asked, it sends SIGUSR1 some time before that.
         signal.signal(signal.SIGUSR1, _give_notice)
     try:
         status = app(arguments, standalone_mode=False) or EXIT_DONE
@@ -102,9 +102,9 @@ def main(arguments: list[str] | None = None) -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     # Ending the lanes takes a few seconds, and another one would only end that half-way. Not a function that
     # does nothing: Python takes its functions back before it has quite ended.
-    for ending in (signal.SIGINT, signal.SIGTERM):
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(ending, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    raise AskedToEnd if number == signal.SIGTERM else KeyboardInterrupt
 
 
 def _give_notice(number: int, frame: FrameType | None) -> None:

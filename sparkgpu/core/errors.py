@@ -58,6 +58,17 @@ class ExecutorLostError(TrialError):
 class NoticeToStop(KeyboardInterrupt):
     """A batch system warns that the run's time is nearly over: like Ctrl-C, but networks are saved first."""
 
+    message: ClassVar[str] = "interrupted by a notice that its time is nearly over"
+    save_within_s: ClassVar[float] = 120.0
+    """Less than the notice period in the scripts of `sparkgpu slurm write`."""
+
+
+class AskedToEnd(NoticeToStop):
+    """SIGTERM, from a shell or a batch system. Slurm kills what is left 30 s later."""
+
+    message = "interrupted by SIGTERM"
+    save_within_s = 20.0
+
 
 _BY_KIND: dict[str, type[SparkgpuError]] = {
     error.kind: error for error in (ConfigError, DeviceError, DataError, TrialError, ExecutorLostError)

@@ -10,6 +10,7 @@ include those imports. A test watches every import of every process of a run.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -70,8 +71,13 @@ _H2O = (
 
 
 def begin(parent: int) -> None:
-    """Before any thread: end with the process `parent`, answer with stacks, complete the environment."""
+    """Before any thread: end with the process `parent`, answer with stacks, complete the environment.
+
+    A batch system sends SIGTERM to all processes at once. Only the run's own obeys it: it has networks saved
+    first. What this process starts does not inherit that.
+    """
     die_with_parent(parent)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     dump_stacks_on_signal()
     complete_environment(_VARIABLES)
 

@@ -138,9 +138,11 @@ class WorkerSupervisor:
         lane = self._paths.lane(worker.lane.index)
         file = lane.error(worker.branch)
         if not file.exists():
-            ended = _ending(worker.process.returncode)
-            message = f"lane {worker.lane.index}: the {worker.branch} worker {ended}; see {lane.log}."
-            write_json(file, {"kind": TrialError.kind, "message": message})
+            ended, kind = f"{_ending(worker.process.returncode)}; see {lane.log}", TrialError.kind
+            message = f"lane {worker.lane.index}: the {worker.branch} worker {ended}."
+            if worker.start is None and worker.process.returncode < 0:  # as if an executor was lost
+                message, kind = f"the driver {ended}", ExecutorLostError.kind
+            write_json(file, {"kind": kind, "message": message})
         found = read_json(file)
         if (worker.prepares and not table_is_there) or found["kind"] == ExecutorLostError.kind:
             raise error_of_kind(found["kind"], found["message"])

@@ -19,13 +19,10 @@ from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import write_text
 from sparkgpu.core.rundir.paths import RunPaths
 
-SAVE_WITHIN_S = 120.0
-"""Less than the notice period in the scripts of `sparkgpu slurm write`."""
-
 _POLL_S = 0.1
 
 
-def save_networks(paths: RunPaths, plan: Plan, *, within_s: float = SAVE_WITHIN_S) -> None:
+def save_networks(paths: RunPaths, plan: Plan, *, within_s: float) -> None:
     """Ask for the checkpoints and wait for them, at most `within_s` seconds.
 
     A network that finishes in that time needs none. Without a table, nothing trains yet.
@@ -78,20 +75,24 @@ def import_for_the_end(paths: RunPaths, plan: Plan) -> Iterator[None]:
         yield
 
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Delay Ctrl-C: in code that an import runs with `exec`, it would end Python with status -2."""
+    """Delay signals to end: in code that an import runs with `exec`, it would end Python with status -2."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in _ENDING}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if came:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(came[0])
 
 
 def _all_train(paths: RunPaths, plan: Plan) -> bool:

@@ -222,7 +222,7 @@ def record_stop_reason(paths: RunPaths) -> Iterator[None]:
     except (KeyboardInterrupt, SparkgpuError) as error:
         code, message = EXIT_INTERRUPTED, "interrupted"
         if isinstance(error, NoticeToStop):
-            message = "interrupted by a notice that its time is nearly over"
+            message = error.message
         elif isinstance(error, SparkgpuError):
             code, message = error.exit_code, str(error)
         if paths.root.is_dir():

@@ -219,14 +219,15 @@ def _run_here(asked: _Asked) -> RunOutcome:
             plan = asked.known(plan)
             write_json(paths.plan, plan)
             asked.show(plan)
-            with stopping(paths, asked.display), scratch_folder() as scratch:
-                # Variables that the batch script sets take precedence.
-                shared = {**network_environment(config.cluster), **environ}
-                workers = supervised_workers(
-                    paths, plan, config, scratch=scratch, source=asked.source, environ=shared
-                )
-                trained = _train(asked, paths, workers)
-            return asked.finished(paths, plan, trained)
+            with stopping(paths, asked.display):
+                with scratch_folder() as scratch:
+                    # Variables that the batch script sets take precedence.
+                    shared = {**network_environment(config.cluster), **environ}
+                    workers = supervised_workers(
+                        paths, plan, config, scratch=scratch, source=asked.source, environ=shared
+                    )
+                    trained = _train(asked, paths, workers)
+                return asked.finished(paths, plan, trained)
 
 
 def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
@@ -295,8 +296,8 @@ def _train(
     ):  # fmt: skip
         try:
             outcome = workers.follow(display.event, on_table, _beside(paths, workers.plan, display, monitor))
-        except NoticeToStop:
-            save_networks(paths, workers.plan)
+        except NoticeToStop as notice:
+            save_networks(paths, workers.plan, within_s=notice.save_within_s)
             raise
         begin = time.perf_counter()
         # At the same time, the workers close Spark and H2O.

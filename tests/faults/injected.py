@@ -134,7 +134,7 @@ class Case:
         run = self.run
         status = run.wait(max(1.0, within_s - (time.monotonic() - self.since)))
         self.line |= {"seconds": round(time.monotonic() - self.since, 1), "code": status}
-        notes = [trial["notes"] for trial in run.metrics["trials"]] if run.paths.metrics.exists() else []
+        notes = [trial.get("notes") for trial in run.metrics["trials"]] if run.paths.metrics.exists() else []
         printed = f"status {status}\n{run.stdout}\n{run.stderr}\n{notes}"
         assert status == code, printed
         assert "Traceback" not in printed, printed

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from injected import CASE_S, ROLES, Metrics, Outcome, injected
 
+from sparkgpu.core.rundir.files import read_json
+
 pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(CASE_S)]
 
 Whole = Callable[..., Metrics]
@@ -41,7 +43,7 @@ WORKER: dict[str, dict[signal.Signals, tuple[Outcome, int, str]]] = {
 
 
 @pytest.mark.parametrize("phase", ["preparation", "training", "prediction"])
-@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP])
+@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP], ids=lambda number: number.name)
 @pytest.mark.parametrize("role", WORKER)
 def test_a_worker_or_its_jvm(
     role: str, number: signal.Signals, phase: str, wine: Path, undisturbed: Whole, tmp_path: Path
@@ -49,13 +51,14 @@ def test_a_worker_or_its_jvm(
     outcome, code, said = WORKER[role][number]
     begins = "start" if (role, phase) == ("neural worker", "preparation") else phase
     with injected(f"{number.name} of the {role}", begins, wine, tmp_path, *SOON) as case:
+        process = case.process(role)  # before, since a phase may be over soon
         case.reach(begins, "neural" if role == "neural worker" else "trees")
-        case.send(number, case.process(role))
+        case.send(number, process)
         case.ends(outcome, code=code, said=said, whole=lambda: undisturbed(*SOON))
 
 
 @pytest.mark.parametrize("phase", ["reading the source", "fitting the feature pipeline", "writing the table"])
-@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP])
+@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP], ids=lambda number: number.name)
 def test_a_python_worker_of_spark(number: signal.Signals, phase: str, parted: Path, tmp_path: Path) -> None:
     with injected(f"{number.name} of Spark's Python worker", phase, parted, tmp_path, *SOON) as case:
         case.reach(phase)
@@ -77,7 +80,7 @@ def parted(wine: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("phase", ["start", "training", "prediction"])
-@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP])
+@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP], ids=lambda number: number.name)
 def test_a_rank_of_a_gang(number: signal.Signals, phase: str, wine: Path, tmp_path: Path) -> None:
     with injected(f"{number.name} of a rank", phase, wine, tmp_path, *GANG) as case:
         case.reach("reading" if phase == "start" else phase, "neural")
@@ -87,7 +90,7 @@ def test_a_rank_of_a_gang(number: signal.Signals, phase: str, wine: Path, tmp_pa
 
 
 @pytest.mark.parametrize("phase", ["start", "training", "prediction"])
-@pytest.mark.parametrize("number", [SIGKILL, SIGSTOP])
+@pytest.mark.parametrize("number", [SIGKILL, SIGSTOP], ids=lambda number: number.name)
 def test_the_agent_of_a_gang(
     number: signal.Signals, phase: str, wine: Path, undisturbed: Whole, tmp_path: Path
 ) -> None:
@@ -112,15 +115,19 @@ def test_the_run_itself_is_killed(phase: str, wine: Path, undisturbed: Whole, tm
 def test_the_run_is_asked_to_end(
     who: str, phase: str, wine: Path, undisturbed: Whole, tmp_path: Path
 ) -> None:
-    with injected(f"SIGTERM of {who}", phase, wine, tmp_path, *SOON) as case:
+    long = (*SOON, "--set", "neural.epochs=2000", "--set", "neural.checkpoint_minutes=10")
+    with injected(f"SIGTERM of {who}", phase, wine, tmp_path, *long) as case:
         case.reach(phase, "neural" if phase == "training" else "trees")
         one = [case.process("run")]
         found = one if who == "the run" else [*one, *(p for role in ROLES for p in case.processes(role))]
         case.inject(lambda: [process.send_signal(SIGTERM) for process in found])
         if phase == "preparation":
             case.ends("refused", code=130, said="there was no table yet, so the run's folder was removed")
-        else:
-            case.ends("resumable", code=130, said="goes on from here", whole=lambda: undisturbed(*SOON))
+            return
+        case.ends("resumable", code=130, said="goes on from here", whole=lambda: undisturbed(*long))
+        if phase == "training":  # no checkpoint was due yet
+            notes = read_json(case.run.paths.trial("neural-s7").fit)["notes"]
+            assert notes[0].startswith("resumed from a checkpoint after epoch ")
 
 
 @pytest.mark.parametrize("phase", ["preparation", "training", "report"])

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 _OF_LIBRARIES = {
     "KMP_DUPLICATE_LIB_OK": "True",  # scikit-learn
     "KMP_INIT_AT_FORK": "FALSE",  # scikit-learn
-    "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",  # torchrun's agent
+    "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGINT,SIGHUP,SIGQUIT",  # torchrun's agent
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 _PR_SET_PDEATHSIG = 1
-_GRACE_S = 2.0
+_GRACE_S = 0.2
 _KILLED_S = 10.0
 
 
