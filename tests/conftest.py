@@ -15,6 +15,7 @@ from sparkgpu.core.errors import DeviceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from standalone import Cluster
 
 # As lanes set it, before anything loads MKL. Otherwise the last bits of its sums depend on the memory address
 # of a matrix.
@@ -131,6 +132,23 @@ def call(
     yield called
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small table of scikit-learn with three classes."""
+    from running import write_table
+
+    return write_table("wine", tmp_path_factory.mktemp("wine"))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Spark cluster of two workers for all tests that leave them as they were."""
+    from standalone import standalone
+
+    with standalone(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What the faults share: a small table, and the results of undisturbed runs of it."""
+"""What the faults share: the results of undisturbed runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 from injected import OPTIONS, Metrics
-from running import COMMAND, finished, write_table
-
-
-@pytest.fixture(scope="session")
-def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small table of scikit-learn with three classes."""
-    return write_table("wine", tmp_path_factory.mktemp("wine"))
+from running import COMMAND, finished
 
 
 @pytest.fixture(scope="session")

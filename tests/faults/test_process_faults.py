@@ -11,6 +11,8 @@ from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 import pyarrow.parquet as pq
 import pytest
 from injected import CASE_S, ROLES, Metrics, Outcome, injected
+from running import until
+from standalone import Cluster, spark_environment
 
 from sparkgpu.core.rundir.files import read_json
 
@@ -19,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(CASE_S)]
 Whole = Callable[..., Metrics]
 
 SOON = ("--set", "neural.rank_timeout_s=5")  # a stopped network is missed after 25 s
-GANG = (*SOON, "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1")
+GANG = (*SOON, "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1", "--set", "trees.engine=xgboost")
 HUNG = "hung: nothing done for"
 AGAIN = "started again from the last checkpoint: rank"
 
@@ -42,18 +44,25 @@ WORKER: dict[str, dict[signal.Signals, tuple[Outcome, int, str]]] = {
 }
 
 
-@pytest.mark.parametrize("phase", ["preparation", "training", "prediction"])
+@pytest.mark.parametrize(
+    ("role", "phase"),
+    [
+        *(("tree worker", phase) for phase in ("preparation", "training", "prediction")),
+        *(("neural worker", phase) for phase in ("start", "training", "prediction")),
+        *(("JVM", phase) for phase in ("start", "writing the table", "training")),
+    ],
+)
 @pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP], ids=lambda number: number.name)
-@pytest.mark.parametrize("role", WORKER)
 def test_a_worker_or_its_jvm(
     role: str, number: signal.Signals, phase: str, wine: Path, undisturbed: Whole, tmp_path: Path
 ) -> None:
     outcome, code, said = WORKER[role][number]
-    begins = "start" if (role, phase) == ("neural worker", "preparation") else phase
-    with injected(f"{number.name} of the {role}", begins, wine, tmp_path, *SOON) as case:
+    with injected(f"{number.name} of the {role}", phase, wine, tmp_path, *SOON) as case:
         process = case.process(role)  # before, since a phase may be over soon
-        case.reach(begins, "neural" if role == "neural worker" else "trees")
+        case.reach(phase, "neural" if role == "neural worker" else "trees")
         case.send(number, process)
+        if (role, phase) == ("JVM", "start") and code:
+            code, said = 3, "the Java in .* ended with status .* before Spark was up"
         case.ends(outcome, code=code, said=said, whole=lambda: undisturbed(*SOON))
 
 
@@ -139,3 +148,33 @@ def test_the_run_is_stopped_and_goes_on_as_after_sleep(phase: str, wine: Path, t
         time.sleep(20)
         run.send_signal(SIGCONT)
         case.ends("finished", code=0)
+
+
+NEAR = (
+    "--set", "cluster.executors=2", "--set", "cluster.spark.executor.memory=1g", "--set", "hang_after_s=3",
+)  # fmt: skip
+DRIVER = {
+    SIGKILL: "the driver was killed by signal 9.*; once more", SIGTERM: "", SIGSTOP: "the driver hung.*; once more",
+}  # fmt: skip
+EXECUTOR = {
+    SIGKILL: r"executor \d on \S+ was lost", SIGTERM: r"executor \d on \S+ was lost", SIGSTOP: "once more",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", ["preparation", "training", "prediction"])
+@pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP], ids=lambda number: number.name)
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_a_process_of_a_cluster(
+    role: str, number: signal.Signals, phase: str, wine: Path, cluster: Cluster, tmp_path: Path
+) -> None:
+    until(lambda: not cluster.executors(), "the executors before have gone", 60)
+    options = (*NEAR, "--set", f"cluster.master={cluster.url}")
+    with injected(
+        f"{number.name} of a cluster's {role}", phase, wine, tmp_path, *options, environ=spark_environment()
+    ) as case:
+        workers = [worker.pid for worker in cluster.workers]
+        process = case.process(role, workers)
+        case.reach(phase)
+        case.send(number, process)
+        case.ends("finished", code=0, said=(DRIVER if role == "driver" else EXECUTOR)[number])
+    until(lambda: not cluster.executors(), "the executors have gone", 60)
