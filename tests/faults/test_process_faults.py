@@ -154,7 +154,8 @@ NEAR = (
     "--set", "cluster.executors=2", "--set", "cluster.spark.executor.memory=1g", "--set", "hang_after_s=3",
 )  # fmt: skip
 DRIVER = {
-    SIGKILL: "the driver was killed by signal 9.*; once more", SIGTERM: "", SIGSTOP: "the driver hung.*; once more",
+    SIGKILL: "the driver was killed by signal 9.*; once more", SIGTERM: "",
+    SIGSTOP: "the driver hung.*; once more",
 }  # fmt: skip
 EXECUTOR = {
     SIGKILL: r"executor \d on \S+ was lost", SIGTERM: r"executor \d on \S+ was lost", SIGSTOP: "once more",
