@@ -116,7 +116,6 @@ class Case:
 
     def inject(self, fault: Callable[[], object]) -> None:
         """Do it. The bound counts from here."""
-        self.run.look()
         self.since = time.monotonic()
         fault()
 

@@ -23,7 +23,7 @@ Whole = Callable[..., Metrics]
 SOON = ("--set", "neural.rank_timeout_s=5")  # a stopped network is missed after 25 s
 GANG = (*SOON, "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1", "--set", "trees.engine=xgboost")
 HUNG = "hung: nothing done for"
-AGAIN = "started again from the last checkpoint: rank"
+AGAIN = "started again from the last checkpoint: "
 
 WORKER: dict[str, dict[signal.Signals, tuple[Outcome, int, str]]] = {
     "tree worker": {
