@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "predict.md"
 BLOCKS = [
     block for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.S) if "encoding" in block
 ]
+(ONE_ROW,) = re.findall(r"```python\n(row = .*?)```", DOCS.read_text(), re.S)
 TASKS: tuple[Task, ...] = ("binary", "multiclass", "regression")
 TREES = {"trees.ntrees": 20, "trees.learn_rate": 0.3}
 NETWORK = {"neural.epochs": 2, "neural.hidden": [16, 16]}
@@ -102,6 +104,17 @@ def expected(run: Path, model: str, rows: pd.DataFrame) -> Any:
     return fitted.predict_proba(rows) if fitted.schema.classes else fitted.predict(rows)
 
 
+def threads_agree(run: Path, model: str, rows: pd.DataFrame) -> None:
+    """Eight threads predict at once with one loaded model, each its own part, several times."""
+    fitted = sparkgpu.load(run, model)
+    ask = fitted.predict_proba if fitted.schema.classes else fitted.predict
+    parts = [rows.iloc[begin::8] for begin in range(8)]
+    wanted = [ask(part) for part in parts]
+    with ThreadPoolExecutor(8) as threads:
+        for found in (list(threads.map(ask, parts)) for _ in range(10)):
+            np.testing.assert_equal(found, wanted)
+
+
 def temperature_of(run: Path, model: str) -> float:
     done = finished_results(RunPaths(root=run)).done()
     return next(trial.temperature for trial in done if trial.name == model) or 1.0
@@ -121,13 +134,32 @@ def agree(run: Path, model: str, format: str, rows: pd.DataFrame) -> None:
 
 def read_as_documented(file: Path, format: str, rows: pd.DataFrame, task: str) -> Any:
     program = {"torch": "import load_model", "onnx": "import onnxruntime"}.get(format, f"import {format}")
-    (lines,) = (block for block in BLOCKS[1:] if program in block)
+    lines = next(block for block in BLOCKS[1:] if program in block)
     lines = re.sub(r'exports/\w+-s7(\.\w+)?(?=["/])', str(file), lines)
     if task == "regression":
         lines = lines.replace("Probability", "RawFormulaVal")
     names: dict[str, Any] = {"frame": rows}
     exec(BLOCKS[0] + lines, names)
+    if format == "onnx":
+        one_row_agrees(names)
     return np.asarray(names["found"].detach() if format == "torch" else names["found"])
+
+
+def one_row_agrees(names: dict[str, Any]) -> None:
+    """The documentation's lines for one row give what the row has among many; a gap may be left out."""
+    among = names["found"]
+    for place in (0, 5, 7):  # row 5 has no value
+        values = {name: value_N1[place, 0] for name, value_N1 in names["feed"].items()}
+        names["values"] = {name: value for name, value in values.items() if value not in ("", np.nan)}
+        exec(re.sub(r"row = \{.*\}", "row = values", ONE_ROW), alone := dict(names))
+        np.testing.assert_allclose(alone["found"][0], among[place], atol=1e-6 * max(1, abs(among).max()))
+
+
+@pytest.mark.parametrize("model", [*MODELS, "blend"])
+def test_threads_that_predict_at_once_get_the_numbers_of_one(
+    run: Path, new: pd.DataFrame, model: str
+) -> None:
+    threads_agree(run, model, new)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -163,6 +195,7 @@ def test_h2os_trees_in_a_file_predict_raw_values_as_the_run_does(
     h2o_runs: dict[str, Path], new: pd.DataFrame, java: Path, task: str, format: str, tmp_path: Path
 ) -> None:
     run, model = h2o_runs[task], f"{task}-s7"
+    threads_agree(run, model, new)
     if format != "mojo":
         agree(run, model, format, new)
         return
