@@ -120,6 +120,7 @@ def _find(paths: RunPaths, model: str, where: str) -> Trained:
             f"model {name!r}: it is a mean of {listed(members)}, and a file holds one of them. Name one."
         )
     (trial,) = members
+    paths.trial(trial).check()
     return Trained(
         folder=paths.trial(trial).root,
         schema=(schema := read_schema(paths)),

@@ -61,7 +61,7 @@ def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> 
         *((f"data.roles ({role})", name) for name, role in data.roles.items()),
     ]
     for key, name in named:
-        if name and name not in types:
+        if name is not None and name not in types:
             raise DataError(
                 f"{key} {name!r}: no such column.{nearest(name, types)} Columns: {listed(types)}."
             )

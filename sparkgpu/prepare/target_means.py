@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.prepare.column_values import as_texts
@@ -148,7 +149,12 @@ class LevelMeans:
     def __init__(self, file: Path, feature: Feature, made: Sequence[str]) -> None:
         self._feature = feature
         self._made = made
-        counted = pq.read_table(file)
+        try:
+            counted = pq.read_table(file)
+        except (OSError, pa.ArrowException):
+            raise ConfigError(
+                f"{file}: it is damaged or gone. Copy the whole folder of the run again."
+            ) from None
         rows_X = as_numpy(counted["rows"]).astype(np.float64)
         part_X = as_numpy(counted["part"])
         values = [name for name in counted.column_names if name not in ("level", "part", "rows")]

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sparkgpu.core.errors import ConfigError, SparkgpuError
+from sparkgpu.core.rundir.files import UNREADABLE
 from sparkgpu.core.rundir.metrics_json import Results, finished_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema, read_schema
@@ -84,8 +85,8 @@ class Compared:
         return replace(found, metric=metric)
 
     def settings(self) -> dict[str, str]:
-        """``run.toml`` by dotted keys, as text; empty if the file is gone, or for its owner's eyes only."""
-        with suppress(FileNotFoundError, PermissionError), self.paths.config.open("rb") as file:
+        """``run.toml`` by dotted keys, as text; empty if the file is gone or cannot be read."""
+        with suppress(*UNREADABLE), self.paths.config.open("rb") as file:
             return dict(_flat(tomllib.load(file)))
         return {}
 

@@ -180,6 +180,8 @@ class RunFrames:
         except (KeyError, OSError, ValueError) as error:
             raise TrialError(f"{self.path}: the predictions of {name} cannot be read: {error}") from None
         if name not in rows.values:
+            for one in self.results.done():
+                self._paths.trial(one.name).check("predictions.parquet")
             raise TrialError(
                 f"{self.path}: the predictions of {name} for the {split} rows are not in trials/. Copy the "
                 "whole folder of the run."

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import BenchRecord, BenchRow
-from sparkgpu.core.rundir.files import UNREADABLE, read_record
+from sparkgpu.core.rundir.files import read_optional
 from sparkgpu.core.rundir.metrics_json import DoneTrial, Results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
@@ -108,9 +107,7 @@ def busy_sentence(paths: RunPaths, plan: Plan, found: Results) -> str:
 
 def measured(paths: RunPaths) -> BenchRecord | None:
     """The bench in the run's folder."""
-    with suppress(*UNREADABLE):
-        return read_record(paths.bench / "bench.json", BenchRecord)
-    return None
+    return read_optional(paths.bench / "bench.json", BenchRecord)
 
 
 def how_to_measure(paths: RunPaths, plan: Plan, found: Results) -> str:
@@ -158,8 +155,7 @@ def _spans(paths: RunPaths, found: Results) -> dict[str, _Span]:
     """When each finished trial began and ended, where its record tells."""
     spans = {}
     for trial in found.done():
-        with suppress(*UNREADABLE):
-            record = read_record(paths.trial(trial.name).fit, FitRecord)
-            if record.began_at is not None and record.ended_at is not None:
-                spans[trial.name] = (record.began_at, record.ended_at)
+        record = read_optional(paths.trial(trial.name).fit, FitRecord)
+        if record and record.began_at is not None and record.ended_at is not None:
+            spans[trial.name] = (record.began_at, record.ended_at)
     return spans

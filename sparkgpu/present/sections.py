@@ -19,7 +19,7 @@ from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.rundir.explanations import read_explanations
-from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.files import read_optional
 from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.profile import TableProfile
@@ -80,7 +80,7 @@ class Inputs:
 
     @cached_property
     def profile(self) -> TableProfile | None:
-        return read_record(self.paths.profile, TableProfile) if self.paths.profile.is_file() else None
+        return read_optional(self.paths.profile, TableProfile)
 
     @cached_property
     def features(self) -> Rows:
@@ -258,7 +258,7 @@ def _training(run: Inputs) -> Content | None:
 def _machine(run: Inputs) -> Content:
     """The machine: its lanes, what they did over time, what several devices brought, where the time went."""
     paths, plan, found = run.paths, run.plan, run.results
-    advice = read_record(paths.advice, AdviceRecord) if paths.advice.is_file() else None
+    advice = read_optional(paths.advice, AdviceRecord)
     phases = seconds_by_phase(paths, found.phases_s)
     bench = scaling.measured(paths)
     return {
@@ -281,7 +281,7 @@ def _repeat(run: Inputs) -> Content:
     """How to repeat the run: its configuration, the reasons for automatic choices, versions, fingerprints."""
     configuration, about = run.paths.config, run.results.run
     return {
-        "configuration": configuration.read_text(encoding="utf-8") if configuration.is_file() else "",
+        "configuration": configuration.read_text("utf-8", "replace") if configuration.is_file() else "",
         "folder": str(run.paths.root),
         "source": run.schema.source,
         "fingerprint": run.schema.fingerprint,

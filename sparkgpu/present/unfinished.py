@@ -20,6 +20,7 @@ from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.events import Event
 from sparkgpu.core.rundir.files import UNREADABLE, read_json, read_record
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import StopRecord
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.words import counted, metric_title, number_text
 from sparkgpu.present.data_tables import about_table, title_of
@@ -133,7 +134,7 @@ def _last_sign(paths: RunPaths, events: Mapping[str, Sequence[Event]]) -> str:
 
 def _end(paths: RunPaths, errors: Mapping[str, str], last_sign: str) -> str:
     """What is known of how the run ended."""
-    if stopped := _tried(lambda: str(read_json(paths.stopped)["message"])):
+    if stopped := _tried(lambda: read_record(paths.stopped, StopRecord).message):
         said = stopped.rstrip(".")
         return "The run was " + said if said.startswith("interrupted") else f"The run stopped: {said}"
     if errors:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_record, write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished, has_table
+from sparkgpu.core.rundir.records import StopRecord
 from sparkgpu.core.table.demo import DEMO
 from sparkgpu.core.table.source import Source
 from sparkgpu.present.terminal.display import Display
@@ -47,11 +48,12 @@ def run_folder(
     machine: Machine,
     *,
     resume: bool,
+    warn: Callable[[str], None],
 ) -> Iterator[RunPaths]:
     """The run directory, with the configuration and the environment in it; no other run may use it meanwhile.
 
-    With `resume` it is `out`, without unfinished work. Raises `ConfigError` if it is not writable, if a new
-    one is not empty, or if another run uses it.
+    With `resume` it is `out`, without unfinished work; what is damaged is said to `warn`. Raises
+    `ConfigError` if it is not writable, if a new one is not empty, or if another run uses it.
     """
     if not resume:
         out = _new_folder(out, "demo" if source.location == DEMO else source.name, started)
@@ -60,7 +62,8 @@ def run_folder(
     try:
         with hold(RunPaths(root=out), started):
             if resume:
-                clear_unfinished(paths)
+                for damage in clear_unfinished(paths):
+                    warn(damage)
             write_text(paths.config_schema, run_schema())
             write_text(paths.config, config_io.dump(config), mode=0o600)
             write_json(paths.env, environment(machine))
@@ -227,7 +230,7 @@ def record_stop_reason(paths: RunPaths) -> Iterator[None]:
             code, message = error.exit_code, str(error)
         if paths.root.is_dir():
             with suppress(OSError):  # the error in flight matters more
-                write_json(paths.stopped, {"exit_code": code, "message": message})
+                write_json(paths.stopped, StopRecord(exit_code=code, message=message))
                 if code != EXIT_INTERRUPTED:  # whoever interrupts does not wait
                     _leave_page(paths)
         raise

@@ -14,13 +14,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.host.processes import end_groups
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.time_limit import LEAST_EXPLAINED_S, PAGE_S
-from sparkgpu.core.rundir.explanations import read_explanations
+from sparkgpu.core.rundir.advice import AdviceRecord, BenchRecord
+from sparkgpu.core.rundir.explanations import Explanations
+from sparkgpu.core.rundir.files import Record, read_optional, read_record
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.profile import TableProfile
+from sparkgpu.core.table.schema import TableSchema
 
 _MOST_S = 30.0  # of the process, without a limit
 _OVERTIME_S = 15.0
@@ -36,11 +44,11 @@ def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tup
     from sparkgpu.present.report import build
     from sparkgpu.score.profile import write_profile
 
-    notes: list[str] = []
+    notes = _unreadable(paths)
     if not (full and paths.schema.is_file() and paths.metrics.is_file()):
-        return build(paths), ()
+        return build(paths), tuple(notes)
     with _explaining(paths, left_s, notes) as explained:
-        if not paths.profile.is_file():
+        if read_optional(paths.profile, TableProfile) is None:
             try:
                 write_profile(paths)
             except (OSError, ValueError, ArithmeticError) as error:
@@ -49,12 +57,30 @@ def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tup
     return page, tuple(notes)
 
 
+def _unreadable(paths: RunPaths) -> list[str]:
+    """A sentence for each file that is damaged, or of another version; the page does without it."""
+    kinds: dict[Path, type[Record]] = {
+        paths.metrics: Results, paths.plan: Plan, paths.schema: TableSchema, paths.advice: AdviceRecord,
+        paths.bench / "bench.json": BenchRecord,
+    }  # fmt: skip
+    looks: list[Callable[[], object]] = [
+        *(partial(read_record, file, kind) for file, kind in kinds.items() if file.is_file()),
+        *(paths.trial(done.parent.name).check for done in sorted(paths.root.glob("trials/*/DONE"))),
+    ]
+    if paths.config.is_file():
+        looks.append(partial(config_io.load, file=paths.config))
+    notes = []
+    for look in looks:
+        try:
+            look()
+        except ConfigError as error:
+            notes.append(str(error))
+    return notes
+
+
 def _is_explained(paths: RunPaths) -> bool:
     """Whether there are explanations: not, if the time was too short for any."""
-    try:
-        found = read_explanations(paths)
-    except ConfigError:  # not readable: the report says so
-        return True
+    found = read_optional(paths.explanations, Explanations)
     return found is not None and bool(found.importances)
 
 

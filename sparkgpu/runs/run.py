@@ -79,7 +79,10 @@ def run(
     check_engines(config)
     if config.metric is not None:
         check_known(config.metric)
-    found, source = _found(config, title, has_table=bool(resume and out and has_table(RunPaths(root=out))))
+    resumes_table = bool(resume and out and has_table(RunPaths(root=out)))
+    if resumes_table and out:
+        read_schema(RunPaths(root=out))  # a damaged one is refused now, not by its workers
+    found, source = _found(config, title, has_table=resumes_table)
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
         started=time.time(), dry_run=dry_run, resume=resume, advice=advice,
@@ -151,7 +154,13 @@ class _Asked:
     @contextmanager
     def folder(self) -> Iterator[RunPaths]:
         with run_folder(
-            self.config, self.out, self.source, self.started, self.machine, resume=self.resume
+            self.config,
+            self.out,
+            self.source,
+            self.started,
+            self.machine,
+            resume=self.resume,
+            warn=self.display.warning,
         ) as paths:
             if isinstance(self.advice, AdviceRecord):
                 write_json(paths.advice, self.advice)

@@ -100,8 +100,10 @@ def trial_predictions(
 ) -> dict[SplitName, FloatArray]:
     """The predictions of a finished trial for the rows of `labels`, in their order.
 
-    Raises KeyError, OSError or ValueError if a split is missing, the file is gone, or it holds other rows.
+    Raises KeyError, OSError or ValueError if a split is missing, the file is gone or damaged, or it holds
+    other rows.
     """
+    paths.trial(trial).check("predictions.parquet")
     found = read_predictions(paths.trial(trial).predictions, schema)
     return {split: align(rows.row_id_N, *found[split]) for split, rows in labels.items()}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES, EngineEntry
-from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.errors import ConfigError, DeviceError, SparkgpuError, TrialError, described
 from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.events import EventWriter
@@ -134,12 +134,21 @@ def make_engine(name: str, platform: Platform) -> Any:
 def load_fitted(engine: str, folder: Path, schema: TableSchema) -> Model:
     """The model that the engine called `engine` wrote to a trial's folder.
 
-    Raises `DeviceError` if the engine's package is not installed.
+    Raises `DeviceError` if the engine's package is not installed, and `ConfigError` if the model is damaged.
     """
     entry = ENGINES.find(engine)
+    TrialPaths(root=folder).check("model.*")  # a library may end the process over a damaged file
     found = _imported(entry, entry.fitted or entry.load)
     load: Callable[[Path, TableSchema], Model] = found if entry.fitted else found.load
-    return load(folder, schema)
+    try:
+        return load(folder, schema)
+    except SparkgpuError:
+        raise
+    except Exception as error:  # each library has its own
+        raise ConfigError(
+            f"{folder}: its model cannot be loaded ({described(error)['message']}). It is damaged, or of "
+            "another version of sparkgpu; start a new run, or use that version."
+        ) from error
 
 
 def _imported(entry: EngineEntry, place: str, where: str = "") -> Any:

@@ -64,7 +64,7 @@ def run_trials(
                 "ended_at": time.time(),
             }  # fmt: skip
             write_json(trial.fit, record.model_copy(update=update))
-            write_text(trial.done, "")
+            trial.finish()
             events.trial_done(spec.name)
         except Exception as error:
             all_done = False

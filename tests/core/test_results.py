@@ -106,7 +106,8 @@ def test_a_file_that_cannot_be_understood_is_refused_in_one_sentence(tmp_path: P
         read_results(paths)
     assert str(refused.value) == (
         f"{paths.metrics}: trials.0.done.fit_s: Field required. "
-        "Another version of sparkgpu may have written it."
+        "It is damaged, or of another version of sparkgpu; "
+        f"`sparkgpu run --resume --out {tmp_path}` scores the run again."
     )
 
 

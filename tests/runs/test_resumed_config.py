@@ -76,6 +76,16 @@ def test_what_was_half_done_is_removed_and_the_rest_kept(stopped: RunPaths) -> N
     ]  # fmt: skip
 
 
+def test_a_finished_trial_whose_files_are_damaged_since_is_trained_again(stopped: RunPaths) -> None:
+    for name in ("whole", "damaged"):
+        for file in ("predictions.parquet", "fit.json", "model.ubj"):
+            write_text(stopped.trial(name).root / file, file)
+        stopped.trial(name).finish()
+    (model := stopped.trial("damaged").root / "model.ubj").write_text("mod")
+    assert clear_unfinished(stopped) == [f"{model} is damaged or gone, so damaged is trained again"]
+    assert stopped.trial("whole").done.exists() and not stopped.trial("damaged").done.exists()
+
+
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_table_is_kept_and_made_as_it_was_if_its_pipeline_was_saved(stopped: RunPaths, saved: bool) -> None:
     write_text(stopped.schema, "{}")

@@ -121,7 +121,10 @@ class TelemetryReader:
 
     def new(self) -> list[Sample]:
         rows = []
-        for row in csv.reader(line.decode("ascii", "replace") for line in self._lines.new()):
+        for line in self._lines.new():
+            row: list[str] = []
+            with suppress(csv.Error, StopIteration):
+                row = next(csv.reader([line.decode("ascii", "replace")]))
             if row[:1] == [COLUMNS[0]]:
                 self._columns = row
             else:

@@ -9,6 +9,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,23 +39,16 @@ def curve_as_csv(metric: str, points: Iterable[CurvePoint]) -> str:
 
 
 def read_curve(path: Path) -> tuple[str, list[CurvePoint]]:
-    """The file's first metric with its points; there are no points if the file is absent or empty."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["step"]]
-    except FileNotFoundError:
-        rows = []
-    metric = rows[0]["metric"] if rows else ""
-    return metric, [
-        CurvePoint(
-            step=int(row["step"]),
-            elapsed_s=_number(row["elapsed_s"]),
-            train=_number(row["train"]),
-            valid=_number(row["valid"]),
-        )
-        for row in rows
-        if row["metric"] == metric
-    ]
+    """The file's first metric with its points: none if it is absent or empty. Damaged lines are left out."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    metric, points = "", []
+    for line in lines[1:]:
+        with suppress(ValueError, csv.Error):  # as of a line with another number of values
+            ((step, elapsed_s, own, train, valid),) = csv.reader([line])
+            point = CurvePoint(int(step), _number(elapsed_s), _number(train), _number(valid))
+            metric = metric or own
+            points += [point] if own == metric else []
+    return metric, points
 
 
 def still_improving(points: Sequence[CurvePoint], most_steps: int) -> bool:

@@ -6,6 +6,7 @@ name in the same folder and then renamed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from contextlib import suppress
@@ -65,6 +66,26 @@ def write_json(path: Path, value: Record | dict[str, Any]) -> None:
     write_text(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def digest(file: Path) -> str:
+    """The content in short, as ``b2sum`` prints it."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Wait until the file, or the entries of the folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def synced_digest(file: Path) -> str:
+    sync(file)
+    return digest(file)
+
+
 _DAMAGED = "It is damaged, or of another version of sparkgpu; start a new run, or use that version."
 
 
@@ -90,3 +111,10 @@ def read_record(path: Path, kind: type[AnyRecord], otherwise: str = _DAMAGED) ->
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise ConfigError(f"{path}: {place}: {first['msg']}. {otherwise}") from None
+
+
+def read_optional(path: Path, kind: type[AnyRecord]) -> AnyRecord | None:
+    """As `read_record`; None if the file is gone or cannot be read."""
+    with suppress(*UNREADABLE):
+        return read_record(path, kind)
+    return None

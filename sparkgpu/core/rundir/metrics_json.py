@@ -277,7 +277,8 @@ def write_results(paths: RunPaths, results: Results) -> None:
 
 def read_results(paths: RunPaths) -> Results:
     """The results of a run of this or an earlier version. Raises `ConfigError` if they are not readable."""
-    return read_record(paths.metrics, Results, "Another version of sparkgpu may have written it.")
+    again = f"`sparkgpu run --resume --out {paths.root}` scores the run again."
+    return read_record(paths.metrics, Results, f"It is damaged, or of another version of sparkgpu; {again}")
 
 
 def finished_results(paths: RunPaths) -> Results:

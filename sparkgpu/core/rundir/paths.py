@@ -9,7 +9,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkgpu.core.rundir.files import read_json
+from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.rundir.files import digest, read_json, synced_digest, write_text
 
 
 class _Below:
@@ -41,6 +42,32 @@ class TrialPaths:
     """The history of a search: a line for each setting that was tried."""
     left_out = _Below("LEFT_OUT")
     """Is there if the trial did not begin, for lack of time."""
+
+    def finish(self) -> None:
+        """Write ``DONE``: the digests of what the trial leaves, as ``b2sum --check`` reads them."""
+        left = [self.predictions, self.fit, *sorted(self.root.glob("model.*"))]
+        lines = [f"{synced_digest(file)}  {file.name}\n" for file in left if file.exists()]
+        write_text(self.done, "".join(lines))
+
+    def damaged(self, among: str = "*") -> Path | None:
+        """The first file, of those that are named so, that is not as the finished trial left it.
+
+        Earlier versions left no digests; without them nothing is known.
+        """
+        text = self.done.read_text(encoding="ascii", errors="replace") if self.done.exists() else ""
+        for wanted, _, name in (line.partition("  ") for line in text.splitlines()):
+            file = self.root / Path(name).name
+            if file.match(among) and not (file.is_file() and digest(file) == wanted):
+                return file
+        return None
+
+    def check(self, among: str = "*") -> None:
+        """Raise `ConfigError` if one is `damaged`."""
+        if file := self.damaged(among):
+            raise ConfigError(
+                f"{file}: it is damaged or gone. `sparkgpu run --resume --out {self.root.parent.parent}` "
+                "trains that model again."
+            )
 
     def move_to(self, trial: TrialPaths) -> None:
         """Make these files those of another trial."""
@@ -131,8 +158,16 @@ def has_table(paths: RunPaths) -> bool:
     return paths.pipeline.exists() or not by_spark
 
 
-def clear_unfinished(paths: RunPaths) -> None:
-    """Remove the half-finished files of a stopped run, so that nothing reads them as results."""
+def clear_unfinished(paths: RunPaths) -> list[str]:
+    """Remove the half-finished files of a stopped run, so that nothing reads them as results.
+
+    Returns a sentence for each finished trial that is damaged, and so has to run again.
+    """
+    damaged = []
+    for file in sorted(paths.root.glob("trials/*/DONE")):
+        if found := TrialPaths(root=file.parent).damaged():
+            file.unlink()
+            damaged.append(f"{found} is damaged or gone, so {file.parent.name} is trained again")
     if not has_table(paths):
         for folder in (paths.table, paths.pipeline):
             shutil.rmtree(folder, ignore_errors=True)
@@ -143,3 +178,4 @@ def clear_unfinished(paths: RunPaths) -> None:
     paths.metrics.unlink(missing_ok=True)
     paths.stopped.unlink(missing_ok=True)
     paths.checkpoint_request.unlink(missing_ok=True)
+    return damaged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sparkgpu.core.rundir.files import Name, Record
+from sparkgpu.core.rundir.files import Name, Part, Record
 
 
 class SavedModelRecord(Record):
@@ -93,6 +93,13 @@ class FitRecord(Record):
     began_at: float | None = None
     ended_at: float | None = None
     notes: tuple[str, ...] = ()
+
+
+class StopRecord(Part):
+    """``stopped.json``: what stopped a run before its end, and its exit code."""
+
+    exit_code: int
+    message: str
 
 
 class HostRecord(Record):

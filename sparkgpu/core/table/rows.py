@@ -204,7 +204,9 @@ class RowGroups:
             yield
         except (OSError, pa.ArrowException) as error:
             line, *_ = str(error).strip().splitlines() or [type(error).__name__]
-            raise DataError(f"{self._folder}: the prepared table cannot be read ({line}).") from error
+            raise DataError(
+                f"{self._folder}: the prepared table cannot be read ({line}); start a new run."
+            ) from error
 
 
 def files_of(folder: Path) -> list[Path]:

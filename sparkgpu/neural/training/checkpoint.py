@@ -10,8 +10,6 @@ and a training of a few seconds writes no checkpoint.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import shutil
 import time
@@ -27,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sparkgpu.core.errors import TrialError
-from sparkgpu.core.rundir.files import UNREADABLE, read_json, write_json
+from sparkgpu.core.rundir.files import UNREADABLE, digest, read_json, sync, synced_digest, write_json
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.state_dict import StateDictOptions
@@ -124,14 +122,14 @@ class Checkpoints:
             found["best_weights"] = bool(progress.best_weights)
             found["precision"] = str(strategy.precision)
             found["scaler"] = strategy.scaler.state_dict() if strategy.scaler is not None else None
-            found["files"] = {file.name: _synced_digest(file) for file in temporary.iterdir()}
+            found["files"] = {file.name: synced_digest(file) for file in temporary.iterdir()}
             write_json(temporary / "progress.json", found)
-            _sync(temporary / "progress.json")
-            _sync(temporary)
+            sync(temporary / "progress.json")
+            sync(temporary)
             if (self._folder / name).exists():  # left by a training that was stopped at this point
                 shutil.rmtree(self._folder / name)
             temporary.replace(self._folder / name)
-            _sync(self._folder)
+            sync(self._folder)
             for other in self._all()[:-_KEPT]:
                 shutil.rmtree(other)
         self._saved_at = time.monotonic()
@@ -202,28 +200,9 @@ def _is_whole(folder: Path) -> bool:
     """Whether all files are as they were written."""
     try:
         digests = read_json(folder / "progress.json").get("files", {})
-        return all(_digest(folder / name) == digest for name, digest in digests.items())
+        return all(digest(folder / name) == found for name, found in digests.items())
     except UNREADABLE:
         return False
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "blake2b").hexdigest()
-
-
-def _synced_digest(file: Path) -> str:
-    _sync(file)
-    return _digest(file)
-
-
-def _sync(path: Path) -> None:
-    """Wait until the file, or the entries of the folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

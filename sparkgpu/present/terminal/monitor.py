@@ -18,9 +18,10 @@ from sparkgpu.core.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, DataE
 from sparkgpu.core.host.telemetry import Sample, TelemetryReader
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.events import Event, EventReader
-from sparkgpu.core.rundir.files import read_json, read_record
+from sparkgpu.core.rundir.files import read_record
 from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.records import StopRecord
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.words import seconds_text
 from sparkgpu.present.terminal.display import Display, open_display
@@ -109,10 +110,10 @@ class _Attached:
         if has_ended:
             return self._end()
         if self._paths.stopped.is_file():
-            stopped = read_json(self._paths.stopped)
+            stopped = read_record(self._paths.stopped, StopRecord)
             self._display.close()
-            self._display.error(f"the run stopped: {stopped['message']}")
-            return int(stopped["exit_code"])
+            self._display.error(f"the run stopped: {stopped.message}")
+            return stopped.exit_code
         self._judge_silence()
         return None
 
