@@ -110,6 +110,14 @@ _FAULTS_OF_THE_MACHINE: tuple[tuple[type[SparkgpuError], str, str], ...] = (
         r"(?!.*cuda).*(\bmemoryerror|java\.lang\.outofmemory|can(no|')t allocate memory|bad_alloc)",
         "the memory is exhausted. End other programs, ask for fewer lanes, or use another machine.",
     ),
+    (
+        TrialError, "py4jnetworkerror|h2oconnectionerror",
+        "its Java ended or does not answer (killed, out of memory?); the lane's log says more.",
+    ),
+    (
+        TrialError, "python worker exited unexpectedly",
+        "a Python worker of Spark was killed (out of memory?); the lane's log says more.",
+    ),
 )  # fmt: skip
 """By the words of the error, which Python, Java and native libraries take from the same C library."""
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import h2o
-from h2o.exceptions import H2OError
+from h2o.exceptions import H2OConnectionError, H2OError
 
 from sparkgpu.core.errors import TrialError
 
@@ -118,9 +118,14 @@ class H2OJob:
 
 @contextmanager
 def refusals_of(trial: str) -> Iterator[None]:
-    """Turn H2O's refusals and failures inside the block into a `TrialError` with the cause."""
+    """Turn H2O's refusals and failures inside the block into a `TrialError` with the cause.
+
+    A JVM that is gone gave none.
+    """
     try:
         yield
+    except H2OConnectionError:
+        raise
     except (OSError, H2OError) as error:
         raise TrialError(f"{trial}: H2O XGBoost failed: {cause_of(str(error))}") from error
 

@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(CASE_S)]
 
 Whole = Callable[..., Metrics]
 
-SOON = ("--set", "neural.rank_timeout_s=5")  # a stopped network is missed after 25 s
+# A stopped network is missed after 25 s.
+SOON = ("--set", "neural.rank_timeout_s=5", "--set", "neural.epochs=20")
 GANG = (*SOON, "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1", "--set", "trees.engine=xgboost")
 HUNG = "hung: nothing done for"
 AGAIN = "started again from the last checkpoint: "
@@ -37,8 +38,8 @@ WORKER: dict[str, dict[signal.Signals, tuple[Outcome, int, str]]] = {
         SIGSTOP: ("finished", 0, f"neural: {HUNG}"),
     },
     "JVM": {
-        SIGKILL: ("resumable", 5, "JVM"),
-        SIGTERM: ("resumable", 5, "JVM"),
+        SIGKILL: ("resumable", 5, "its Java ended or does not answer"),
+        SIGTERM: ("resumable", 5, "its Java ended or does not answer"),
         SIGSTOP: ("finished", 0, f"trees: {HUNG}"),
     },
 }
@@ -75,7 +76,7 @@ def test_a_python_worker_of_spark(number: signal.Signals, phase: str, parted: Pa
         if number is SIGSTOP:
             case.ends("finished", code=0, said=f"trees: {HUNG}")
         else:
-            case.ends("refused", code=5, said="Python worker")
+            case.ends("refused", code=5, said="a Python worker of Spark was killed")
 
 
 @pytest.fixture
