@@ -10,8 +10,8 @@ from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
 import pyarrow.parquet as pq
 import pytest
-from injected import CASE_S, ROLES, Metrics, Outcome, injected
-from running import until
+from injected import CASE_S, OPTIONS, ROLES, Metrics, Outcome, injected
+from running import COMMAND, until
 from standalone import Cluster, spark_environment
 
 from sparkgpu.core.rundir.files import read_json
@@ -170,10 +170,11 @@ def test_a_process_of_a_cluster(
     role: str, number: signal.Signals, phase: str, wine: Path, cluster: Cluster, tmp_path: Path
 ) -> None:
     until(lambda: not cluster.executors(), "the executors before have gone", 60)
-    options = (*NEAR, "--set", f"cluster.master={cluster.url}")
+    options = (*OPTIONS[:2], *OPTIONS[4:], *NEAR, "--set", f"cluster.master={cluster.url}")  # no CPU lanes
     with injected(
-        f"{number.name} of a cluster's {role}", phase, wine, tmp_path, *options, environ=spark_environment()
-    ) as case:
+        f"{number.name} of a cluster's {role}", phase, wine, tmp_path,
+        command=[*COMMAND, "run", wine, *options], environ=spark_environment(),
+    ) as case:  # fmt: skip
         workers = [worker.pid for worker in cluster.workers]
         process = case.process(role, workers)
         case.reach(phase)
