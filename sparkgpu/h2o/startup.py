@@ -29,6 +29,7 @@ from sparkgpu.core.rundir.files import write_bytes
 
 _START_TIMEOUT_S = 120.0
 _LOOK_S = 0.01
+_ROOM_S = 1.0  # more writing would look like work of a JVM that hangs
 _END_S = 5.0
 _LEAST_FILES = 350  # most of them jars
 _JDBC_DRIVERS = ("derby-", "hive-jdbc-")
@@ -231,7 +232,7 @@ def jvm(
 
 
 def _gateway(process: subprocess.Popen[bytes], info: Path, java_home: Path) -> Gateway:
-    deadline = time.monotonic() + _START_TIMEOUT_S
+    deadline, room_at = time.monotonic() + _START_TIMEOUT_S, 0.0
     while not info.exists():
         if process.poll() is not None:
             raise DeviceError(
@@ -240,7 +241,9 @@ def _gateway(process: subprocess.Popen[bytes], info: Path, java_home: Path) -> G
             )
         if time.monotonic() > deadline:
             raise DeviceError(f"the Java in {java_home} did not start Spark within {_START_TIMEOUT_S:.0f} s.")
-        _check_room(info.parent)
+        if time.monotonic() > room_at:
+            _check_room(info.parent)
+            room_at = time.monotonic() + _ROOM_S
         time.sleep(_LOOK_S)
     data = info.read_bytes()  # complete, since Spark writes it under another name and renames it
     info.unlink()
