@@ -179,5 +179,6 @@ def test_a_process_of_a_cluster(
         process = case.process(role, workers)
         case.reach(phase)
         case.send(number, process)
-        case.ends("finished", code=0, said=(DRIVER if role == "driver" else EXECUTOR)[number])
+        said = (DRIVER if role == "driver" else EXECUTOR)[number]
+        case.ends("finished", code=0, said=said, within_s=150)  # a cluster's second start alone takes 40 s
     until(lambda: not cluster.executors(), "the executors have gone", 60)
