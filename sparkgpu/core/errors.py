@@ -115,7 +115,7 @@ _FAULTS_OF_THE_MACHINE: tuple[tuple[type[SparkgpuError], str, str], ...] = (
         "its Java ended or does not answer (killed, out of memory?); the lane's log says more.",
     ),
     (
-        TrialError, "python worker exited unexpectedly",
+        TrialError, "python worker exited unexpectedly|from pyspark.daemon's stdout",
         "a Python worker of Spark was killed (out of memory?); the lane's log says more.",
     ),
 )  # fmt: skip

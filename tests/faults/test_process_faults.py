@@ -73,7 +73,9 @@ def test_a_python_worker_of_spark(number: signal.Signals, phase: str, parted: Pa
     with injected(f"{number.name} of Spark's Python worker", phase, parted, tmp_path, *SOON) as case:
         case.reach(phase)
         case.send(number, case.process("Python worker of Spark", newest=True))
-        if number is SIGSTOP:
+        if phase == "writing the table":  # such a small one is written elsewhere, so the worker is idle
+            case.ends("finished", code=0)
+        elif number is SIGSTOP:
             case.ends("finished", code=0, said=f"trees: {HUNG}")
         else:
             case.ends("refused", code=5, said="a Python worker of Spark was killed")
