@@ -111,7 +111,8 @@ _FAULTS_OF_THE_MACHINE: tuple[tuple[type[SparkgpuError], str, str], ...] = (
         "the memory is exhausted. End other programs, ask for fewer lanes, or use another machine.",
     ),
     (
-        TrialError, "py4jnetworkerror|connectionrefusederror|h2oconnectionerror",
+        TrialError,
+        "py4jnetworkerror|connectionrefusederror|h2oconnectionerror|calling none|does not exist in the jvm",
         "its Java ended or does not answer (killed, out of memory?); the lane's log says more.",
     ),
     (
