@@ -83,8 +83,8 @@ def _fault(error: Exception, paths: RunPaths, *, is_new: bool) -> SparkgpuError 
         return DeviceError(
             f"--out {paths.root}: somebody removed the folder while the run used it. Start the run again."
         )
-    if isinstance(error, OSError):
-        error.filename = error.filename or str(paths.root)
+    if isinstance(error, OSError) and str(error.filename or paths.root).startswith(str(paths.root)):
+        error.filename = str(paths.root)
     fault = fault_of_machine(error)
     if fault and paths.schema.exists():
         return type(fault)(f"{fault} Then {_goes_on(paths)}.")
