@@ -72,7 +72,7 @@ def test_what_a_run_takes_in_any_spelling_fits_the_schema_and_what_it_refuses_do
 def test_the_first_line_of_run_toml_names_the_schema_that_lies_beside_it(tmp_path: Path) -> None:
     machine = Machine(cores=1, memory_bytes=2**30)
     source = Source(name="x.csv", location="x.csv", format="csv")
-    with run_folder(RunConfig(), tmp_path / "run", source, 0.0, machine, resume=False) as paths:
+    with run_folder(RunConfig(), tmp_path / "run", source, 0.0, machine, resume=False, warn=print) as paths:
         pass
     first, *_ = paths.config.read_text(encoding="utf-8").splitlines()
     assert first == f"#:schema ./{paths.config_schema.name}"
