@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +100,32 @@ def files_of(source: Source) -> list[Path]:
     return table_files(path) if path.is_dir() else [path]
 
 
+def file_states(files: Iterable[Path]) -> dict[Path, tuple[int, ...] | None]:
+    """Size, time and inode of each file, which tell whether it changed; None for one that is gone."""
+    found: dict[Path, tuple[int, ...] | None] = dict.fromkeys(files)
+    for file in found:
+        with suppress(OSError):
+            state = file.stat()
+            found[file] = state.st_size, state.st_mtime_ns, state.st_ino
+    return found
+
+
+def changed(name: str) -> DataError:
+    return DataError(
+        f"{name}: it was changed, replaced or removed while it was read. Start again, with a table that "
+        "stays as it is meanwhile."
+    )
+
+
+@contextmanager
+def unchanged(source: Source) -> Iterator[None]:
+    """Raise `DataError` if a file of a local table changes while the block reads it."""
+    before = [file_states(files_of(table)) for table in source.tables]
+    yield
+    if before != [file_states(files_of(table)) for table in source.tables]:
+        raise changed(source.name)
+
+
 def open_parquet(file: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Open the file; 96-bit timestamps, from Spark and Hive, are read as microseconds, as Spark does."""
     return pq.ParquetFile(file, metadata=metadata, coerce_int96_timestamp_unit="us")
@@ -120,6 +146,8 @@ def refusing_damaged(source: Source) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise DataError(f"{start}you have no permission to read it. Ask its owner.") from error
+    except FileNotFoundError:
+        raise changed(source.name) from None
     except (OSError, pa.ArrowException) as error:
         if fault_of_machine(error) is not None:
             raise

@@ -20,7 +20,7 @@ from sparkgpu.core.host.processor import usable_cores
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import Source
 from sparkgpu.prepare.columns import ROW_ID, TIME_TYPES, is_number, spark_type
-from sparkgpu.prepare.file_columns import file_columns, files_of, open_parquet, refusing_damaged
+from sparkgpu.prepare.file_columns import file_columns, file_states, files_of, open_parquet, refusing_damaged
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Iterator[pa.RecordBatch]], ResultT]
@@ -54,10 +54,12 @@ class LocalRows:
         assert columns is not None
         columns.check_types()
         self._columns = columns
+        self.states = file_states(columns.schemas)
         self._metadata = {file: pq.read_metadata(file) for file in columns.schemas}
         self.starts: dict[SplitName, int] = {}
         for split, table in source.held_out.items():
             self.starts[split] = self.num_rows
+            self.states |= file_states(files_of(table))
             self._metadata |= {file: pq.read_metadata(file) for file in files_of(table)}
         self.schema = pa.schema(list(columns.kinds.items()))
         own = columns if origin is None else file_columns(origin)

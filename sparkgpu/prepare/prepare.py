@@ -33,6 +33,7 @@ from sparkgpu.prepare.decisions import (
     roles_of,
 )
 from sparkgpu.prepare.features import count_levels, features_of, useful_roles
+from sparkgpu.prepare.file_columns import changed, file_states, files_of
 from sparkgpu.prepare.kernel import look
 from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
@@ -131,7 +132,7 @@ def find_out(
         metric=config.metric,
         decision=decision,
     )
-    return RowWriter(paths=made, schema=schema, rule=rule)
+    return RowWriter(paths=made, schema=schema, rule=rule, states=rows.states)
 
 
 def _split_rule(rows: LocalRows | SparkRows, config: RunConfig, target: Target) -> SplitRule:
@@ -163,11 +164,13 @@ def prepare_in_session(
 ) -> TableSchema:
     """Prepare a table whose rows Spark holds, all of it in Spark's tasks; see `write_by_spark`."""
     with refusing_unreadable(source), ExitStack() as stack:
+        files = [file for one in source.tables if not one.is_far for file in files_of(one)]
+        states = file_states(files)
         with events.phase("reading the source"):
             table, starts = open_all(session, source, scratch, ignore=config.data.ignore)
             if any(one.format in TEXT_FORMATS for one in source.tables):  # their lines would be parsed again
                 stack.callback(table.persist().unpersist)
-        rows = SparkRows(table, starts)
+        rows = SparkRows(table, starts, states)
         writer = find_out(rows, source=source, config=config, paths=paths, events=events)
         schema, save = write_by_spark(session, table, writer, paths=paths, events=events)
         save()
@@ -216,6 +219,8 @@ def _cleared(writer: RowWriter) -> Iterator[None]:
 
 def _complete(writer: RowWriter, splits: Counter[str], paths: RunPaths) -> TableSchema:
     """Make the table that was written the run's table, if its rows suffice. Raises `DataError`."""
+    if file_states(writer.states) != writer.states or splits.total() != writer.schema.rows:
+        raise changed(writer.schema.source)
     counted = {name: splits[name] for name in ("train", "valid", "test")}
     schema = writer.schema.model_copy(update={"splits": counted})
     check_splits(schema)

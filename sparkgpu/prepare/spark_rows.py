@@ -95,8 +95,14 @@ class SparkRows:
 
     notes: Sequence[str] = ()
 
-    def __init__(self, table: DataFrame, starts: Mapping[SplitName, int] | None = None) -> None:
+    def __init__(
+        self,
+        table: DataFrame,
+        starts: Mapping[SplitName, int] | None = None,
+        states: Mapping[Path, tuple[int, ...] | None] | None = None,
+    ) -> None:
         self.table = table
+        self.states = states or {}
         self.starts = starts or {}
         own = own_columns(table.columns)
         self.types = {name: kind for name, kind in table.dtypes if name in own}

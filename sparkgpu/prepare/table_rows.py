@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +47,8 @@ class RowWriter:
     paths: RunPaths
     schema: TableSchema
     rule: SplitRule
+    states: Mapping[Path, tuple[int, ...] | None] = field(default_factory=dict)
+    """The source's files on this machine as they were first read (`file_columns.file_states`)."""
 
     @property
     def columns(self) -> list[str]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from sparkgpu.core.table.source import Source
 from sparkgpu.prepare.columns import is_number, spark_type
-from sparkgpu.prepare.file_columns import FileColumns, file_columns, refusing_damaged
+from sparkgpu.prepare.file_columns import FileColumns, file_columns, refusing_damaged, unchanged
 from sparkgpu.prepare.held_out import check_held_out, other_type
 from sparkgpu.prepare.text import Types, no_rows, settled, unified
 from sparkgpu.prepare.text_files import TextFiles
@@ -33,6 +33,11 @@ def to_parquet(source: Source, folder: Path, *, ignore: Collection[str] = ()) ->
     """
     if source.is_opened_by_spark or (source.format == "parquet" and not source.held_out):
         return source
+    with unchanged(source):
+        return _copied(source, folder, ignore)
+
+
+def _copied(source: Source, folder: Path, ignore: Collection[str]) -> Source:
     own = settled(_types_of(source))
     found = {}
     for split, table in source.held_out.items():

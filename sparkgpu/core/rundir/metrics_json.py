@@ -65,11 +65,17 @@ class RunInfo(Part):
 
 
 class DataInfo(Part):
-    """The prepared table. `rows_refused` rows had no target; `weighted`: a column weights the metrics."""
+    """The prepared table; `weighted`: a column weights the metrics.
+
+    `rows_read` rows were read. `rows` of them are used and `rows_refused` are not, which `refused` counts by
+    reason.
+    """
 
     source: str
     rows: int
     rows_refused: int
+    rows_read: int | None = None
+    refused: dict[str, int] = Field(default_factory=dict)
     num_features: int
     target: str
     task: Literal["binary", "multiclass", "regression"]
