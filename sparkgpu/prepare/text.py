@@ -231,7 +231,13 @@ def csv_parser(name: str, headers: Iterable[tuple[str, str]], dialect: Dialect) 
         line = text.removeprefix("\ufeff").rstrip("\r\n")
         outside = re.sub(r'"[^"]*"', "", line)
         delimiter = dialect.separator or max(_DELIMITERS, key=outside.count)  # a comma, if there is none
-        names = next(csv.reader([line], delimiter=delimiter), [])
+        try:
+            names = next(csv.reader([line], delimiter=delimiter), [])
+        except csv.Error as error:
+            raise DataError(
+                f"{file}: its header cannot be read ({error}). Write one row a line, with a line feed at its "
+                "end."
+            ) from None
         # A column without a name is called by its place.
         found = CsvParser(
             delimiter=delimiter,

@@ -113,8 +113,13 @@ def taken_by(samples: Sequence[Sample], started: float, ended: float) -> Taken:
 def _data_info(schema: TableSchema) -> DataInfo:
     same = schema.model_dump(include=set(DataInfo.model_fields) - {"weighted"})
     refused = schema.rows_refused
-    read = {"rows_read": schema.rows + refused, "refused": {"no target value": refused} if refused else {}}
-    return DataInfo(**same, **read, num_features=len(schema.features), weighted=schema.weight is not None)
+    return DataInfo(
+        **same,
+        rows_read=schema.rows + refused,
+        refused={"no target value": refused} if refused else {},
+        num_features=len(schema.features),
+        weighted=schema.weight is not None,
+    )
 
 
 def _phases(paths: RunPaths, plan: Plan) -> dict[str, dict[str, float]]:

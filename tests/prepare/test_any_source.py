@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkgpu.core.errors import ConfigError, DataError
@@ -24,15 +25,6 @@ from sparkgpu.core.table.source import find_source
 from sparkgpu.core.words import clean
 from sparkgpu.predict.readers import reader_of, refusing_unreadable
 from sparkgpu.prepare.to_parquet import types_at_first_sight
-
-
-def drawn(number: int) -> settings:
-    """So many cases, the same in every run."""
-    health = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(
-        max_examples=number, derandomize=True, deadline=None, database=None, suppress_health_check=health
-    )
-
 
 NAMES = st.sampled_from(
     ["x", "y", "", " ", "a.b", "a b", '"q"', "it's", "`t`", "two\nlines", "tab\t", "größe", "名", "🙂",
