@@ -2,12 +2,17 @@
 
     python benchmarks/soak.py [TABLE.parquet:TARGET ...] [--runs 200] [--cold] [--no-load] [--seed N]
     python benchmarks/soak.py --large 60 --cold --starts      # only starts, until the first tree is built
+    python benchmarks/soak.py --runs 50 --no-load --at-once 3 --users 12345,12346     # as root
 
 Without tables it uses two small ones of scikit-learn. `--large N` adds N runs on a generated table of a
 million rows and 30 columns. The seed decides the load of each run, and the report records it: busy processes
 that start and stop, a nice level, fewer cores, a slow file system below the table and the run. `--cold` also
 empties the file cache before each start. The program names what the machine does not allow and does without
 it (root may do most; the slow file system needs /dev/fuse, libfuse and `pip install mfusepy`).
+
+`--at-once N` does N runs at the same time. `--users` starts them as these users in turn, who read the same
+tables; at the end no process of theirs and no file in a temporary folder may be left, and what a further
+user has there must be as it was.
 
 It prints one line per run: how it ended, its wall seconds, the seconds until its first tree, how many hung
 workers it restarted, and what was left two seconds after its end (processes, ports, locks, scratch folders,
@@ -31,8 +36,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -41,6 +48,7 @@ from pathlib import Path
 import psutil
 from soak_load import Load, Means, draw, drop_caches, find_means, loaded
 from soak_tables import Table, write_tables
+from soak_users import Users
 from soak_watch import MARK, Watch
 
 from sparkgpu.runs.provenance import versions
@@ -80,14 +88,15 @@ class Result:
 
 
 class Soak:
-    """Does the runs one after the other in their own folder; `options` come from the command line."""
+    """Does the runs in their own folder; `options` come from the command line."""
 
     def __init__(self, options: argparse.Namespace, means: Means, folder: Path) -> None:
+        self.stopped = threading.Event()
+        self.users = Users(options.users, folder / "files")
         self._options = options
         self._means = means
         self._folder = folder / "files"
         self._mount = folder / "slow"
-        self._log = folder / "output.log"
 
     def run(self, number: int, table: Table) -> Result:
         """Do one run, from its load to what it leaves behind, and remove everything afterwards."""
@@ -96,22 +105,23 @@ class Soak:
         if not self._options.no_load:
             load = draw(seed, self._means, cold=self._options.cold)
         mark = f"soak-{os.getpid()}-{number}"
-        watch = Watch(mark, self._folder / mark)
-        self._log.unlink(missing_ok=True)
+        own = self.users.folder(number)
+        watch = Watch(mark, self._folder / own / mark)
         with loaded(load, self._means, self._folder, self._mount) as under:
             command = [
-                sys.executable, "-m", "sparkgpu", "run", str(under.folder / table.file),
-                "--target", table.target, "--cpu-lanes", "1", "--quiet", "--out", str(under.folder / mark),
+                *self.users.prefix(number), sys.executable, "-m", "sparkgpu", "run",
+                str(under.folder / table.file), "--target", table.target, "--cpu-lanes", "1", "--quiet",
+                "--out", str(under.folder / own / mark),
             ]  # fmt: skip
             for text in table.settings:
                 command += ["--set", text]
             result = Result(
                 number=number, table=table.name, load=str(load), seed=seed, started_at=time.time()
             )
-            process = under.start(command, self._log, {**os.environ, MARK: mark})
+            process = under.start(command, self._log(number), {**os.environ, MARK: mark})
             try:
                 self._follow(process, watch, result)
-                result.left = watch.left()
+                result.left = watch.left() + self.users.writable(watch.paths.root)
             finally:
                 watch.kill()
                 process.wait()
@@ -119,6 +129,7 @@ class Soak:
             self._keep(watch.paths.root, result)
             result.notes.append(f"kept in {self._kept(result)}")
         shutil.rmtree(watch.paths.root, ignore_errors=True)
+        self._log(number).unlink()
         return result
 
     def _follow(self, process: subprocess.Popen[bytes], watch: Watch, result: Result) -> None:
@@ -128,6 +139,8 @@ class Soak:
         try:
             while process.poll() is None:
                 watch.look(process.pid)
+                if self.stopped.is_set():
+                    raise KeyboardInterrupt
                 if self._options.starts and watch.first_tree_at is not None:
                     good.add(130)
                     result.notes.append(watch.end(process, _ENDING_S))
@@ -168,6 +181,9 @@ class Soak:
         grown = sum(max(0.0, now - before.get(thread, 0.0)) for thread, now in watch.demand().items())
         return process.poll() is not None or grown > _DEMAND_S / 2
 
+    def _log(self, number: int) -> Path:
+        return self._folder.parent / f"output-{number}.log"
+
     def _kept(self, result: Result) -> Path:
         folder: Path = self._options.keep / f"run-{result.number}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +191,7 @@ class Soak:
 
     def _keep(self, out: Path, result: Result) -> None:
         kept = self._kept(result)
-        shutil.copy(self._log, kept)
+        shutil.copy(self._log(result.number), kept / "output.log")
         if out.exists():
             with suppress(shutil.Error):  # some files vanish during the copy; the rest is copied
                 shutil.copytree(out, kept, ignore=shutil.ignore_patterns("*.parquet"), dirs_exist_ok=True)
@@ -217,6 +233,10 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--starts", action="store_true", help="end each run when its first tree is built")
     parser.add_argument("--cold", action="store_true", help="empty the file cache before each start")
     parser.add_argument("--no-load", action="store_true")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="with --no-load")
+    parser.add_argument(
+        "--users", type=lambda text: [int(one) for one in text.split(",")], default=[], metavar="UID,UID"
+    )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--within", type=float, default=300.0, metavar="SECONDS")
     parser.add_argument(
@@ -228,6 +248,10 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     for text in options.tables:
         if not all(text.rpartition(":")) or not Path(text.rpartition(":")[0]).exists():
             parser.error(f"{text}: there is no such table. Give it as FILE:TARGET.")
+    if options.at_once > 1 and not options.no_load:
+        parser.error(f"--at-once {options.at_once}: a load is that of one run. Add --no-load.")
+    if options.users and os.getuid() != 0:
+        parser.error("--users: only root can start runs as other users.")
     if options.runs is None:
         options.runs = 200 if options.tables or not options.large else 0
     if options.resume_report and not options.resume_report.exists():
@@ -251,6 +275,7 @@ def main() -> int:
         lines = options.resume_report.read_text(encoding="utf-8").splitlines()
         results = [Result(**json.loads(line)) for line in lines]
     counted = {result.number for result in results}
+    left: list[str] = []
     interrupted = False
     with tempfile.TemporaryDirectory(prefix="sparkgpu-soak-", ignore_cleanup_errors=True) as name:
         try:
@@ -262,19 +287,27 @@ def main() -> int:
             tables = write_tables(
                 options.tables, runs=options.runs, large=options.large, folder=Path(name) / "files"
             )
-            for number, table in enumerate(tables, start=1):
-                if number in counted:
-                    continue
-                results.append(soak.run(number, table))
-                print(results[-1], flush=True)
-                if file:
-                    with file.open("a", encoding="utf-8") as opened:
-                        opened.write(json.dumps(asdict(results[-1])) + "\n")
+            todo = [pair for pair in enumerate(tables, start=1) if pair[0] not in counted]
+            with soak.users.checked(left), ThreadPoolExecutor(options.at_once) as pool:
+                runs = [pool.submit(soak.run, *pair) for pair in todo]
+                try:
+                    for run in as_completed(runs):
+                        results.append(run.result())
+                        print(results[-1], flush=True)
+                        if file:
+                            with file.open("a", encoding="utf-8") as opened:
+                                opened.write(json.dumps(asdict(results[-1])) + "\n")
+                except BaseException:
+                    soak.stopped.set()
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
         except KeyboardInterrupt:
             interrupted = True
     if results:
         print(summary(results))
-    if any(result.bad for result in results):
+    if left or options.users:
+        print("left at the end: " + ("; ".join(left) or "nothing"))
+    if left or any(result.bad for result in results):
         return 1
     return 130 if interrupted else 0
 

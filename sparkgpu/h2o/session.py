@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkgpu.h2o.startup import Gateway, JvmSettings, catalog_class_path, jvm
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
     from pyspark.sql import SparkSession
 
 
@@ -55,12 +57,14 @@ def session_in(
     """A session in the JVM behind `gateway`; it stops when the block ends."""
     os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     conf = SparkConf().setAppName(name).setMaster(master)
     for key, value in settings.items():
         conf.set(key, value)
+    if not _has_account():
+        SparkContext(conf=conf, gateway=_gateway_with_user())
     builder = SparkSession.builder.config(conf=conf)
     session = (builder.enableHiveSupport() if catalog else builder).getOrCreate()
     for variable in _GATEWAY_VARIABLES:  # no child process may connect to this JVM
@@ -69,6 +73,22 @@ def session_in(
         yield session
     finally:
         session.stop()
+
+
+def _has_account() -> bool:
+    with suppress(KeyError):
+        return bool(pwd.getpwuid(os.getuid()))
+    return False
+
+
+def _gateway_with_user() -> JavaGateway:
+    """Name this process's user to Hadoop, which refuses one without an account, as many containers have."""
+    from pyspark.java_gateway import launch_gateway
+
+    gateway = launch_gateway()
+    users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setLoginUser(users.createRemoteUser(str(os.getuid())))
+    return gateway
 
 
 SQL_SETTINGS = {

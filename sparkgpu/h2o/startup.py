@@ -16,13 +16,14 @@ import struct
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.errors import DeviceError, described, error_of_kind
 from sparkgpu.core.host.java import find_java
 from sparkgpu.core.host.processes import die_with_parent, reap
 from sparkgpu.core.rundir.files import write_bytes
@@ -187,9 +188,9 @@ def jvm(
 
     Spark binds to `address`. Call it from the main thread: the kernel ends the JVM with the thread that
     started it. The JVM prints to this process's output. Raises `DeviceError` if Java is missing, or if the
-    JVM ends early or does not start in time.
+    JVM ends early or does not start in time, and a `SparkgpuError` for an error of the JVM in the block.
     """
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
 
     java_home = find_java(os.environ)
     settings.scratch.mkdir(parents=True, exist_ok=True)
@@ -219,8 +220,10 @@ def jvm(
     try:
         meanwhile()
         yield _gateway(process, info, java_home)
-    except Py4JJavaError as error:
-        raise RuntimeError(str(error)) from error  # the JVM, which ends now, has its text
+    except Py4JError as error:  # while the JVM can still describe the error
+        traceback.print_exc()
+        found = described(error)
+        raise error_of_kind(found["kind"], found["message"]) from None
     finally:
         assert process.stdin is not None
         process.stdin.close()  # which ends it

@@ -63,7 +63,7 @@ _HALF = re.compile(r"\.tmp$|^_temporary$|^\..+\.\d+$")
 
 
 class Case:
-    """A run in progress and the fault that meets it; `since` is the moment of the fault."""
+    """A run in progress and the fault that meets it; `since` is when the fault came."""
 
     def __init__(self, run: Running, temporary: Path, own: Mapping[str, str]) -> None:
         self.run = run

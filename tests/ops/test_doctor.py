@@ -49,15 +49,11 @@ def test_it_looks_at_the_machine_without_loading_anything_heavy(java: Path, tmp_
 
 
 def test_a_failure_has_its_command_and_status_3(tmp_path: Path) -> None:
-    environ = {**os.environ, "TMPDIR": str(tmp_path / "none"), "JAVA_HOME": "/none"}
-    (tmp_path / "none").mkdir()
-    (tmp_path / "none").chmod(0o500)
-    if os.getuid() == 0:  # root may write anywhere, so another failure is needed
-        environ["PYTHONPATH"] = str(tmp_path)
-        (tmp_path / "sitecustomize.py").write_text(
-            "import sparkgpu.ops.doctor.machine_checks as checks\n"
-            "checks._PACKAGES = (*checks._PACKAGES, 'no-such-package')\n"
-        )
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sparkgpu.ops.doctor.machine_checks as checks\n"
+        "checks._PACKAGES = (*checks._PACKAGES, 'no-such-package')\n"
+    )
     found = json.loads(doctor("--json", cwd=tmp_path, code=3, environ=environ))
     failed = [check for check in found["machine"] if check["status"] == "failure"]
     assert failed and all(check["fix"] for check in failed)

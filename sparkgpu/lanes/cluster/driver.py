@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sparkgpu.core.config import toml
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
-from sparkgpu.core.errors import ExecutorLostError, TrialError, described
+from sparkgpu.core.errors import ExecutorLostError
 from sparkgpu.core.plan.defaults import Resolved
 from sparkgpu.core.plan.executors import Executor, make_cluster_plan
 from sparkgpu.core.plan.plan import Plan
@@ -204,8 +203,6 @@ def main() -> None:
 
 
 def _run(arguments: argparse.Namespace, paths: RunPaths, errors: list[Path]) -> int:
-    from py4j.protocol import Py4JError
-
     from sparkgpu.lanes.cluster.session import await_executors, check_executors, cluster_session
 
     config = toml.load(file=arguments.config)
@@ -241,9 +238,6 @@ def _run(arguments: argparse.Namespace, paths: RunPaths, errors: list[Path]) -> 
         try:
             with signs_of_life(events.values(), application.progress):
                 are_done = application.run(plan, executors)
-        except Py4JError as error:  # while the JVM can still describe the error
-            traceback.print_exc()
-            raise TrialError(described(error)["message"]) from None
         finally:
             ended.set()
         watcher.join()
