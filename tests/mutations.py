@@ -75,7 +75,7 @@ MUTATIONS = [
     (LOCK, "if is_used or (may_live and _beats(paths.running)):", "if is_used:"),
     (LOCK, "            os.utime(paths.running)", "            pass"),
     (LOCK, "os._exit(TrialError.exit_code)", "pass"),
-    (LOCK, "paths.running.unlink(missing_ok=True)", "pass"),
+    (LOCK, "paths.running.unlink()", "pass"),
 ]  # fmt: skip
 
 

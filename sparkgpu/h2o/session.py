@@ -85,7 +85,7 @@ def _gateway_with_user() -> JavaGateway:
     """Name this process's user to Hadoop, which refuses one without an account, as many containers have."""
     from pyspark.java_gateway import launch_gateway
 
-    gateway = launch_gateway()
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
     users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(str(os.getuid())))
     return gateway

@@ -46,7 +46,7 @@ try:
         name="tests", threads=1, heap_bytes=2**30, scratch=Path(sys.argv[1]), port_base=port
     ) as session:
         print(session.sparkContext.sparkUser())
-        session.sparkContext._jvm.java.lang.Integer.parseInt("seven")
+        session.sparkContext._jvm.java.lang.Class.forName("none")
 except TrialError as error:
     print(error)
 """
@@ -61,4 +61,4 @@ def test_a_user_without_an_account_has_a_session_whose_errors_are_told_when_java
     assert ended.returncode == 0, ended.stderr
     user, error = ended.stdout.splitlines()[-2:]
     assert user == str(os.getuid())
-    assert error.startswith("Py4JJavaError: ") and "NumberFormatException" in error and '"seven"' in error
+    assert error == "java.lang.ClassNotFoundException: none"

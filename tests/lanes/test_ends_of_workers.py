@@ -81,8 +81,10 @@ def play(tmp_path: Path, paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> Pl
     ) -> Outcome:  # fmt: skip
         config = load(options={"hang_after_s": 0.9, **options})
         plan = make_plan(config, machine, devices, (21000,))
+        paths.root.mkdir()
+        paths.plan.touch()  # tells that nobody removed the folder
         if has_table:
-            paths.table.mkdir(parents=True)
+            paths.table.mkdir()
             paths.schema.touch()
         environ = {**os.environ, "PLAYS_TREES": trees, "PLAYS_NEURAL": network}
         workers = supervised_workers(paths, plan, config, scratch=tmp_path, source=None, environ=environ)
