@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 _LINES_OF_A_LANE = 3
+_STEPS_OF_A_RATE = 6  # a network is slow beside the trees, and quick after them
 
 
 @dataclass
@@ -36,7 +37,8 @@ class Progress:
     metric: str | None = None
     value: float | None = None
     ended: set[str] = field(default_factory=set)
-    _origin: tuple[float, float] = (math.inf, 0.0)  # worker's time and share done at the start of the phase
+    _steps: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_STEPS_OF_A_RATE))
+    """The worker's time and the share done at the last steps of this phase, at first at its start."""
     _estimate: tuple[float, float] | None = None  # our clock's time, and the seconds left at that time
 
     def take(self, event: Event, now: float) -> None:
@@ -44,9 +46,10 @@ class Progress:
             return
         if event.trial != self.trial:
             self.trial, self.done, self.step, self.value = event.trial, None, None, None
-            self._origin, self._estimate = (event.at, event.done or 0.0), None
+            self._begin(event)
         if event.kind == "phase":
-            self.text, self._origin, self._estimate = event.text, (event.at, self.done or 0.0), None
+            self.text = event.text
+            self._begin(event)
         elif event.kind == "progress":
             self.done = event.done
             self.step = event.step if event.step is not None else self.step
@@ -61,14 +64,20 @@ class Progress:
             self.done = 1.0 if event.kind == "trial_done" else self.done
             self.text, self._estimate = "done" if event.kind == "trial_done" else "failed", None
 
+    def _begin(self, event: Event) -> None:
+        self._steps.clear()
+        self._steps.append((event.at, self.done or 0.0))
+        self._estimate = None
+
     def _estimated(self, event: Event, now: float) -> tuple[float, float] | None:
-        (since, done), share = self._origin, event.done or 0.0
+        (since, done), share = self._steps[0], event.done or 0.0
+        self._steps.append((event.at, share))
         if share <= done or event.at <= since:
             return self._estimate
         return now, (1.0 - share) * (event.at - since) / (share - done)
 
     def left_s(self, now: float) -> float | None:
-        """Seconds to the planned end of the trial; early stopping may end it sooner."""
+        """Seconds to the planned end of the trial, at the rate of its last steps; it may stop early."""
         return max(0.0, self._estimate[1] - (now - self._estimate[0])) if self._estimate else None
 
     def figures(self) -> list[str]:
