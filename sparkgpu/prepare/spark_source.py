@@ -328,6 +328,11 @@ _MEANINGS = (
         r"|Unexpected end of .*input stream|incorrect header check|error while reading file|FAILED_READ_FILE",
         f"it is damaged, cut short, or in another format. {_CHECK}",
     ),
+    (
+        r"SparkFileNotFoundException",
+        "it was changed, replaced or removed while it was read. Start again, with a table that stays as it "
+        "is meanwhile.",
+    ),
     (r"UNABLE_TO_INFER_SCHEMA", f"it contains no data files. {_CHECK}"),
 )
 
