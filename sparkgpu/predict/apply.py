@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.core.errors import DataError
+from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.core.words import counted
@@ -87,19 +88,35 @@ class _Scored:
             )
 
     def notes(self) -> list[str]:
-        """What the metrics leave out."""
-        if not self.unknown:
-            return []
-        what = "a class that training never saw" if self.model.schema.classes else "no finite number"
-        return [
-            f"the {self.model.target} of {counted(self.unknown, 'row')} is {what}; the metrics leave them out"
-        ]
+        """What the metrics leave out, and what they are of."""
+        schema, notes = self.model.schema, []
+        if self.unknown:
+            what = "a class that training never saw" if schema.classes else "no finite number"
+            rows = counted(self.unknown, "row")
+            notes.append(f"the {self.model.target} of {rows} is {what}; the metrics leave them out")
+        if schema.metric is not None and self._metric is None:
+            notes.append(f"the metric {schema.metric} of the run is of a package that is not installed here")
+        if schema.decision is not None:
+            notes.append(
+                f"predictions follow the run's decision.rule ({schema.decision.rule}); the metrics are of "
+                "probabilities and most probable classes"
+            )
+        return notes
+
+    @property
+    def _metric(self) -> str | None:
+        """The metric that the run asked for, where it is known."""
+        with suppress(ConfigError):
+            if self.model.schema.metric is not None:
+                metrics.check_known(self.model.schema.metric)
+            return self.model.schema.metric
+        return None
 
     def score(self) -> Score | None:
         label_N = np.concatenate(self.labels) if self.labels else np.empty(0)
         if not len(label_N):
             return None
-        task, asked = self.model.schema.task, self.model.schema.metric
+        task, asked = self.model.schema.task, self._metric
         values = np.concatenate(self.values)
         weight_N = np.concatenate(self.weights) if self.weights else None
         return Score(

@@ -16,7 +16,7 @@ from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.columns import TIME_TYPES, is_number, refuse_reserved
 from sparkgpu.prepare.features import Levels
 from sparkgpu.prepare.roles import ID_LIKE, ColumnRole, ColumnStatistics, decide_roles, family_of
-from sparkgpu.prepare.target import Target
+from sparkgpu.prepare.target import DECIMAL_COMMA, Target
 
 _FITTING: Mapping[Role, tuple[str, ...]] = {
     "numeric": ("number", "boolean", "text"),
@@ -28,7 +28,7 @@ _FITTING: Mapping[Role, tuple[str, ...]] = {
 
 _UNREAD = (
     (
-        r"[+-]?[0-9.]*[0-9],[0-9]+",
+        DECIMAL_COMMA,
         "numbers",
         ("csv",),
         'set data.decimal = ","',

@@ -5,6 +5,7 @@ N rows of a batch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,9 @@ from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_values import as_float64, labels_of, numbers
 from sparkgpu.prepare.columns import is_number
 from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, infer_task
+
+DECIMAL_COMMA = r"[+-]?[0-9.]*[0-9],[0-9]+"
+"""A number as it is written where the comma stands before the decimals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +119,11 @@ def _check_classes(classes: Mapping[str, int], asked: str, name: str) -> None:
         )
     if single := [level for level, rows in classes.items() if rows == 1]:
         has = "class {} has only one row" if len(single) == 1 else "classes {} have only one row each"
+        are_numbers = all(re.fullmatch(DECIMAL_COMMA, level) for level in single)
+        hint = 'To read numbers from a CSV, set data.decimal = ","' if are_numbers else "Merge or remove them"
         raise DataError(
             f"{name}: {has.format(listed(map(repr, single)))}; a class needs two or more, for training and "
-            "for the test. Merge or remove them."
+            f"for the test. {hint}."
         )
 
 

@@ -305,6 +305,7 @@ def _by_scorer(metric: str, rows: ScoredRows) -> float:
     """What a scorer of scikit-learn says of an estimator that gives these predictions."""
     from sklearn.metrics import get_scorer
 
+    check_known(metric)  # a package that the run had may be missing here
     weights = {} if rows.weight_N is None else {"sample_weight": rows.weight_N}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of rows that do not define it; then it is no number

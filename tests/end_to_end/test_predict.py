@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -143,6 +144,22 @@ def test_rows_of_a_class_that_training_never_saw_are_named_and_not_scored(
     _, text = predicted(run, tmp_path / "rows.parquet")
     assert f"the {target} of 7 rows is a class that training never saw; the metrics leave them out" in text
     assert f"490 rows that have a {target}" in text and "the table of the run" not in text
+
+
+def test_a_metric_of_a_missing_package_and_a_rule_of_decisions_are_said(
+    run: Running, source: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(run.paths.root, tmp_path / "run", ignore=shutil.ignore_patterns("split=*"))
+    changed = SimpleNamespace(paths=RunPaths(root=tmp_path / "run"))
+    changed.paths.table.chmod(0o700)
+    changed.paths.schema.chmod(0o600)
+    schema = json.loads(changed.paths.schema.read_text())
+    schema |= {"metric": "toy-cost", "decision": {"rule": "f1", "positive": 1}}
+    changed.paths.schema.write_text(json.dumps(schema))
+    pd.read_parquet(source).head(300).to_parquet(tmp_path / "rows.parquet")
+    _, text = predicted(changed, tmp_path / "rows.parquet", "--model", "trees")
+    assert "metric toy-cost of the run is of a package that is not installed here" in text
+    assert "predictions follow the run's decision.rule (f1)" in text and "ROC AUC" in text
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

@@ -1,4 +1,4 @@
-"""Small disks for a run: they fill up, or can only be read from some moment on. They need root, or sudo."""
+"""Small disks for a run: they fill up, or can only be read from some time on. They need root, or sudo."""
 
 from __future__ import annotations
 

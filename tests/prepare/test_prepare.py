@@ -59,6 +59,7 @@ def test_a_target_becomes_codes_in_a_fixed_order_or_numbers(
         (["a"] * 4, pa.string(), "auto", "has one class, 'a', in all 4 rows"),
         ([2.5] * 4, pa.float64(), "auto", "has one value in all 4 rows"),
         (["a", "a", "b"], pa.string(), "auto", "class 'b' has only one row; a class needs two"),
+        (["1,5", "2,25"], pa.string(), "auto", 'from a CSV, set data.decimal = ","'),
         ([1.5, float("nan"), 2.5], pa.float64(), "auto", "holds 1 NaN and 0 infinite values among 3 rows"),
         (["1.5", "inf", "2"], pa.string(), "auto", "0 NaN and 1 infinite values"),
         ([1e39, -1e39, 2.5], pa.float64(), "auto", "holds 2 values beyond 3.4e38, the end of 32-bit numbers"),
@@ -122,6 +123,7 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
         "y",
         {
             "data.max_categories": 5,
+            "data.target_means": False,
             "data.roles": {"asked": "categorical", "asked id": "numeric", "no time": "timestamp"},
             "data.ignore": ("unwanted",),
         },
@@ -268,9 +270,8 @@ def test_columns_of_any_name_keep_their_values(prepare, spark):
 def test_levels_of_any_text_are_kept_and_capped_alike(prepare, spark):
     odd = ["", " ", "it's", 'say "x"', "back\\slash", "new\nline", "\x01", "\t", "größe", "🦉", "${x}", "[a]"]
     words = [odd[row % len(odd)] for row in range(ROWS - 12)] + [f"rare {row % 6}" for row in range(12)]
-    found = prepare(
-        {"word": words, "y": LABELS}, "y", {"data.max_categories": len(odd), "split.test": 0.05}, by="spark"
-    )
+    options = {"data.max_categories": len(odd), "data.target_means": False, "split.test": 0.05}
+    found = prepare({"word": words, "y": LABELS}, "y", options, by="spark")
     (feature,) = found.schema.features
     assert set(feature.levels) == {*odd, OTHER_LEVEL}
     assert found.table()["word"].tolist() == [word if word in odd else OTHER_LEVEL for word in words]
