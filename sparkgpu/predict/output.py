@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -26,6 +27,8 @@ PREDICTION = "prediction"
 Decide = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 """Class codes (N,) of probabilities (N, C)."""
 _ENDINGS = (".parquet", ".csv")
+_FORMULA = r"^[=+\-@\t\r]"
+_NUMBER = r"^[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?$"
 
 
 def check_output(file: Path) -> None:
@@ -108,8 +111,25 @@ class PredictionFile:
                     f"--keep-columns: the table has columns {listed(map(repr, taken))}, too. Rename them."
                 )
             names, arrays = [*beside.schema.names, *names], [*beside.columns, *arrays]
+        is_csv = self._file.suffix.lower() == ".csv"
+        if is_csv:
+            names, arrays = (
+                _without_formulas(pa.array(names)).to_pylist(),
+                list(map(_without_formulas, arrays)),
+            )
         batch = pa.RecordBatch.from_arrays(arrays, names=names)
         if self._writer is None:
-            kind = pyarrow.csv.CSVWriter if self._file.suffix.lower() == ".csv" else pq.ParquetWriter
+            kind = pyarrow.csv.CSVWriter if is_csv else pq.ParquetWriter
             self._writer, self._written = kind(str(self._temporary), batch.schema), batch.schema
         self._writer.write_batch(batch.cast(self._written))  # another file may have other types
+
+
+def _without_formulas(column: pa.Array) -> pa.Array:
+    """Texts that a spreadsheet would run as formulas behind an apostrophe (OWASP, "CSV Injection")."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    is_number_N = pc.match_substring_regex(column, _NUMBER)
+    is_formula_N = pc.and_not(pc.match_substring_regex(column, _FORMULA), is_number_N)
+    return pc.if_else(is_formula_N, pc.binary_join_element_wise("'", column, ""), column)
