@@ -106,6 +106,25 @@ def test_a_stopped_process_is_silent_until_it_goes_on() -> None:
         assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
 
 
+def test_silence_ends_when_a_process_starts_another(tmp_path: Path) -> None:
+    clock, asked, done = Clock(), tmp_path / "asked", tmp_path / "done"
+    code = f"""
+import subprocess
+while not os.path.exists({str(asked)!r}): time.sleep(0.05)
+subprocess.Popen(["sleep", "600"])
+open({str(done)!r}, "w").close()
+{SLEEP}"""
+    with running(code) as (process,):
+        vitals = Vitals(process.pid, clock=clock)
+        clock.now += LOOK_EVERY_S
+        assert vitals.look() == LOOK_EVERY_S
+        asked.touch()
+        while not done.exists():
+            time.sleep(0.01)
+        clock.now += LOOK_EVERY_S
+        assert vitals.look() == 0.0
+
+
 def test_silence_adds_up_and_a_report_ends_it_and_hours_in_which_nobody_looked_are_none() -> None:
     clock = Clock()
     with running(SLEEP) as (process,):

@@ -177,12 +177,18 @@ def test_without_a_table_the_end_of_the_worker_that_makes_it_ends_the_run(
         assert not psutil.pid_exists(pid)
 
 
+def test_a_lost_executor_ends_the_run_whose_driver_starts_again(play: Play, paths: RunPaths) -> None:
+    with pytest.raises(ExecutorLostError, match="the reason"):
+        play("refuse('lost')", "wait()")
+
+
 @pytest.mark.process
 def test_a_worker_that_closes_for_long_is_not_waited_for_and_ends_with_the_run(
     play: Play, paths: RunPaths
 ) -> None:
     closing: list[str] = []
-    assert play("finish(); wait()", closing=closing) == Outcome(failed={}, notes={})
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); finish(); wait()"
+    assert play(deaf, closing=closing) == Outcome(failed={}, notes={})
     assert "0/trees" in closing and len(starts(paths)) == 1
     assert not any(map(psutil.pid_exists, starts(paths)))
 
