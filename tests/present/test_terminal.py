@@ -298,11 +298,12 @@ def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: ty
     assert "log loss ↓|0.4500|0.4600|0.4400 *" in lines
     assert "F1 ↑|–|–|–" in lines
     assert "mean fit time|12 s|–|–" in lines
-    assert lines[-7:] == [
+    assert lines[-8:] == [
         "* best of the row",
         "Trees ahead of neural by 0.01",
         "neural-s8 failed: lane 1 died: signal [9]",
         "",
+        f"leader|{results().comparison.leader}, by the validation rows",
         f"run|{PATHS.root}|(result after 83 s)",
         "note: the report lacks the checks of the table",
         f"report|{PATHS.root}/report/index.html|(88 s in all)",

@@ -152,6 +152,8 @@ class Display:
         for trial in results.failed:
             self._line(f"{clean(trial.name)} failed: {clean(trial.error)}", "red")
         self._console.print()
+        if leader := results.comparison.leader:
+            self._line(f"leader  {leader}, by the validation rows")
         self._line(f"run     {paths.root}  (result after {results.run.wall_text})", whole=True)
 
     def report(self, page: Path, notes: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,9 @@ class Progress:
     metric: str | None = None
     value: float | None = None
     ended: set[str] = field(default_factory=set)
-    _steps: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_STEPS_OF_A_RATE))
+    _steps: deque[tuple[float, float]] = field(
+        default_factory=lambda: deque([(math.inf, 0.0)], _STEPS_OF_A_RATE)
+    )
     """The worker's time and the share done at the last steps of this phase, at first at its start."""
     _estimate: tuple[float, float] | None = None  # our clock's time, and the seconds left at that time
 
@@ -46,10 +49,10 @@ class Progress:
             return
         if event.trial != self.trial:
             self.trial, self.done, self.step, self.value = event.trial, None, None, None
-            self._begin(event)
+            self._begin(event.at, event.done)
         if event.kind == "phase":
             self.text = event.text
-            self._begin(event)
+            self._begin(event.at, self.done)
         elif event.kind == "progress":
             self.done = event.done
             self.step = event.step if event.step is not None else self.step
@@ -64,9 +67,9 @@ class Progress:
             self.done = 1.0 if event.kind == "trial_done" else self.done
             self.text, self._estimate = "done" if event.kind == "trial_done" else "failed", None
 
-    def _begin(self, event: Event) -> None:
+    def _begin(self, at: float, done: float | None) -> None:
         self._steps.clear()
-        self._steps.append((event.at, self.done or 0.0))
+        self._steps.append((at, done or 0.0))
         self._estimate = None
 
     def _estimated(self, event: Event, now: float) -> tuple[float, float] | None:
