@@ -22,7 +22,10 @@ Whole = Callable[..., Metrics]
 
 # A stopped network is missed after 25 s.
 SOON = ("--set", "neural.rank_timeout_s=5", "--set", "neural.epochs=20")
-GANG = (*SOON, "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1", "--set", "trees.engine=xgboost")
+GANG = (
+    *SOON, "--set", "neural.rank_timeout_s=3", "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1",
+    "--set", "trees.engine=xgboost",
+)  # fmt: skip
 HUNG = "hung: nothing done for"
 AGAIN = "started again from the last checkpoint: "
 
