@@ -57,7 +57,12 @@ def export(
             help="onnx or torch for networks; onnx, mojo, xgboost, lightgbm or catboost for trees; mlflow."
         ),
     ],
-    model: Annotated[str, typer.Option(help="best, or the name of a model or of a trial.")] = "best",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="best (the leader), or a model or trial by name; a blend of several only to mlflow."
+        ),
+    ] = "best",
     out: Annotated[
         Path | None, typer.Option(help="The file to write; without it, a file in exports/ of the run.")
     ] = None,

@@ -84,7 +84,10 @@ def run(
         bool,
         typer.Option("--advise", help="First predict time and memory; the report shows what became of it."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and exit.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show the plan and exit; of the table, only the columns are read."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
     as_json: AsJson = False,
 ) -> None:
