@@ -157,7 +157,7 @@ def test_the_run_is_stopped_and_goes_on_as_after_sleep(phase: str, wine: Path, t
 
 
 NEAR = (
-    "--set", "cluster.executors=2", "--set", "cluster.spark.executor.memory=1g", "--set", "hang_after_s=3",
+    "--set", "cluster.executors=2", "--set", "cluster.spark.executor.memory=1g", "--set", "hang_after_s=8",
 )  # fmt: skip
 DRIVER = {
     SIGKILL: "the driver was killed by signal 9.*; once more", SIGTERM: "",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from enum import Enum
 from pathlib import PosixPath
 from typing import Any
 
@@ -51,8 +52,16 @@ class PlainPlanner(DefaultLoadPlanner):
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):  # how Python before 3.11.4 writes a member of an enum
+            return _member
         found = None if "." in name else super().find_class(module, name)
         is_record = module in _RECORDS and isinstance(found, type) and found.__module__ == module
         if is_record or (module, name) in _OTHERS or (module == "torch" and isinstance(found, torch.dtype)):
             return found
         raise ForeignCodeError(f"a checkpoint asks for {module}.{name}, which no training of ours writes")
+
+
+def _member(kind: Any, name: str) -> Enum:
+    if not (isinstance(kind, type) and issubclass(kind, Enum)):
+        raise ForeignCodeError(f"a checkpoint asks for {name} of {kind!r}, which no training of ours writes")
+    return kind[name]
