@@ -113,10 +113,8 @@ class PredictionFile:
             names, arrays = [*beside.schema.names, *names], [*beside.columns, *arrays]
         is_csv = self._file.suffix.lower() == ".csv"
         if is_csv:
-            names, arrays = (
-                _without_formulas(pa.array(names)).to_pylist(),
-                list(map(_without_formulas, arrays)),
-            )
+            names = _without_formulas(pa.array(names)).to_pylist()
+            arrays = [_without_formulas(column) for column in arrays]
         batch = pa.RecordBatch.from_arrays(arrays, names=names)
         if self._writer is None:
             kind = pyarrow.csv.CSVWriter if is_csv else pq.ParquetWriter

@@ -15,8 +15,9 @@ from sparkgpu.core.config.registry.source_formats import FORMATS
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.source import Source
 from sparkgpu.predict.frames import most_rows
+from sparkgpu.prepare.csv_lines import CsvParser
 from sparkgpu.prepare.file_columns import file_columns, files_of
-from sparkgpu.prepare.text import CsvParser, unified
+from sparkgpu.prepare.text import unified
 from sparkgpu.prepare.text_files import TextFiles
 
 Reader = Callable[[Source, Sequence[str] | None], Iterator[pa.RecordBatch]]

@@ -110,11 +110,14 @@ def file_states(files: Iterable[Path]) -> dict[Path, tuple[int, ...] | None]:
     return found
 
 
+CHANGED = (
+    "it was changed, replaced or removed while it was read. Start again, with a table that stays as it is "
+    "meanwhile."
+)
+
+
 def changed(name: str) -> DataError:
-    return DataError(
-        f"{name}: it was changed, replaced or removed while it was read. Start again, with a table that "
-        "stays as it is meanwhile."
-    )
+    return DataError(f"{name}: {CHANGED}")
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Opens tables that Spark holds: files of a cluster, tables of the catalog, folders such as ``year=2024``.
 
-Text tables are parsed by `sparkgpu.prepare.text`, in Spark's Python workers, from the lines that Spark reads.
+Text tables are parsed as local ones are, in Spark's Python workers, from the lines that Spark reads.
 What cannot be read is refused with one sentence; a damaged row is never skipped.
 """
 
@@ -27,21 +27,14 @@ from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import COMPRESSED, Source, table_files
 from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.columns import ROW_ID, is_number, own_columns, quoted
-from sparkgpu.prepare.file_columns import file_columns
+from sparkgpu.prepare.csv_lines import csv_parser
+from sparkgpu.prepare.file_columns import CHANGED, file_columns
 from sparkgpu.prepare.held_out import check_held_out, other_type
+from sparkgpu.prepare.json_lines import json_parser
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
 from sparkgpu.prepare.spark_rows import literal, with_timestamps
-from sparkgpu.prepare.text import (
-    LineError,
-    Parser,
-    Types,
-    as_utf8,
-    csv_parser,
-    json_parser,
-    no_rows,
-    settled,
-    unified,
-)
+from sparkgpu.prepare.text import LineError, Types, as_utf8, no_rows, settled, unified
+from sparkgpu.prepare.text_files import Parser
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -328,11 +321,7 @@ _MEANINGS = (
         r"|Unexpected end of .*input stream|incorrect header check|error while reading file|FAILED_READ_FILE",
         f"it is damaged, cut short, or in another format. {_CHECK}",
     ),
-    (
-        r"SparkFileNotFoundException",
-        "it was changed, replaced or removed while it was read. Start again, with a table that stays as it "
-        "is meanwhile.",
-    ),
+    (r"SparkFileNotFoundException", CHANGED),
     (r"UNABLE_TO_INFER_SCHEMA", f"it contains no data files. {_CHECK}"),
 )
 

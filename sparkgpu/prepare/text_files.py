@@ -18,8 +18,10 @@ import pyarrow as pa
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.host.processor import usable_cores
 from sparkgpu.core.table.source import Source
+from sparkgpu.prepare.csv_lines import CsvParser, csv_parser
 from sparkgpu.prepare.file_columns import files_of
-from sparkgpu.prepare.text import NOT_UTF8, CsvParser, LineError, Parser, csv_parser, json_parser
+from sparkgpu.prepare.json_lines import JsonParser, json_parser
+from sparkgpu.prepare.text import NOT_UTF8, LineError
 
 BLOCK_BYTES = 1 << 23
 _HEADER_BYTES = 1 << 22
@@ -28,6 +30,7 @@ _MOST_THREADS = 8  # each holds a block as bytes and as a table
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OPENERS: dict[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 
+Parser = CsvParser | JsonParser
 Result = TypeVar("Result")
 
 

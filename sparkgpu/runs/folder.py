@@ -78,7 +78,7 @@ def _fault(error: Exception, paths: RunPaths, *, is_new: bool) -> SparkgpuError 
     """What to tell of an error that a disk or a limit caused; a folder without anything of use is removed."""
     if isinstance(error, SparkgpuError):
         return None
-    if isinstance(error, FileNotFoundError) and not paths.config.exists():
+    if isinstance(error, FileNotFoundError) and not (paths.config.exists() or paths.schema.exists()):
         shutil.rmtree(paths.root, ignore_errors=True)  # what was written since
         return DeviceError(
             f"--out {paths.root}: somebody removed the folder while the run used it. Start the run again."

@@ -68,8 +68,8 @@ def test_limits_that_suffice(limit: str, occasion: str, wine: Path, tmp_path: Pa
         case.ends("finished", code=0, within_s=150)
 
 
-@pytest.mark.parametrize("limit", ["-Hn 300", "-Hn 200", "-Hn 100"])
+@pytest.mark.parametrize("limit", ["-n 300", "-n 200", "-n 100"])
 def test_too_few_open_files_are_refused(limit: str, wine: Path, tmp_path: Path) -> None:
     command = limited(limit, wine, ())
-    with injected("ulimit -Hn", limit.split()[1], wine, tmp_path, command=command) as case:
+    with injected("ulimit -n", limit.split()[1], wine, tmp_path, command=command) as case:
         case.ends("refused", code=3, said="ulimit")

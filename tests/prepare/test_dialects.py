@@ -16,8 +16,10 @@ from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.source import find_source
 from sparkgpu.predict.readers import read_csv, read_json_lines
+from sparkgpu.prepare.csv_lines import CsvParser
 from sparkgpu.prepare.encoding import Encoder, labels
-from sparkgpu.prepare.text import CsvParser, JsonParser, unified
+from sparkgpu.prepare.json_lines import JsonParser
+from sparkgpu.prepare.text import unified
 
 WAYS = ["arrow", *(pytest.param(by, marks=pytest.mark.spark) for by in ("spark", "held"))]
 ROWS = 240

@@ -13,7 +13,9 @@ import pytest
 from sparkgpu.core.table.source import find_source
 from sparkgpu.predict.readers import read_json_lines
 from sparkgpu.prepare import text_files
-from sparkgpu.prepare.text import MISSING_TEXTS, CsvParser, unified
+from sparkgpu.prepare.column_values import MISSING_TEXTS
+from sparkgpu.prepare.csv_lines import CsvParser
+from sparkgpu.prepare.text import unified
 
 INTEGER, FLOAT, BOOLEAN, DATE, TEXT = pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.string()
 TIMESTAMP, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")

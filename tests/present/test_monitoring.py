@@ -99,7 +99,7 @@ def test_a_growing_run_is_shown_as_it_goes_and_ends_with_its_result(
         "trees: starting Spark",
         "rows      30,000 (train 20,000, valid 5,000, test 5,000); 5 refused: no target value",
     ]
-    trained = [line.partition(", at most")[0] for line in lines if line.startswith("trees:")]
+    trained = [line.partition(", up to")[0] for line in lines if line.startswith("trees:")]
     assert trained == [
         "trees: starting Spark", "trees: training (trees-s7)", "trees: trees-s7 50%, step 50, ROC AUC 0.7500",
         "trees: trees-s7 done",

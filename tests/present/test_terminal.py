@@ -204,9 +204,9 @@ def test_plain_mode_says_a_line_per_phase_quarter_and_end() -> None:
     assert out.getvalue().splitlines() == [
         "[   0.0 s] lane 1 neural: starting",
         "[   0.0 s] lane 0 trees: training (trees-s7)",
-        "[   2.5 s] lane 0 trees: trees-s7 25%, step 25, ROC AUC 0.7000, at most 7.5 s left",
-        "[   5.0 s] lane 0 trees: trees-s7 50%, step 50, ROC AUC 0.7000, at most 5.0 s left",
-        "[   7.5 s] lane 0 trees: trees-s7 75%, step 75, ROC AUC 0.7000, at most 2.5 s left",
+        "[   2.5 s] lane 0 trees: trees-s7 25%, step 25, ROC AUC 0.7000, up to about 7.5 s left",
+        "[   5.0 s] lane 0 trees: trees-s7 50%, step 50, ROC AUC 0.7000, up to about 5.0 s left",
+        "[   7.5 s] lane 0 trees: trees-s7 75%, step 75, ROC AUC 0.7000, up to about 2.5 s left",
         "[  10.0 s] lane 0 trees: trees-s7 done",
         "[  10.0 s] lane 0 trees: trees-s9 failed: no [memory] left",
     ]

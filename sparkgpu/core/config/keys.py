@@ -149,7 +149,7 @@ class DecisionConfig(Section):
     With two classes `rule` chooses a threshold on the validation rows: ``f1``, ``accuracy``,
     ``balanced_accuracy``, ``recall>=0.8`` (with the highest precision), ``precision>=0.9`` (with the highest
     recall), or ``cost``. Recall, precision and F1 are of the class `positive` (default: the second in order).
-     `costs` are what decisions cost, by the true class, then by the class decided for.
+    `costs` are what decisions cost, by the true class, then by the class decided for.
     """
 
     rule: str | None = None

@@ -104,8 +104,7 @@ class DecisionResult(Part):
     """Decisions by the rule of ``[decision]`` on the test rows, beside the most probable class.
 
     The validation rows chose the `threshold` of the probability of the class `positive` (None with more than
-    two classes). `goal` says what `value` and
-    `plain` are; `ci95` is of their difference.
+    two classes). `goal` says what `value` and `plain` are; `ci95` is of their difference.
     """
 
     rule: str

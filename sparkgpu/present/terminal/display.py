@@ -212,7 +212,7 @@ class PlainDisplay(Display):
         elif event.kind == "progress" and any(before < mark <= (event.done or 0.0) for mark in _MARKS):
             parts = [f"{event.trial or ''} {event.done or 0.0:.0%}".strip(), *progress.figures()]
             if (left := progress.left_s(self._clock())) is not None:
-                parts.append(f"at most {seconds_text(left)} left")
+                parts.append(f"up to about {seconds_text(left)} left")
             self._say(lane, branch, ", ".join(parts))
         elif event.kind == "trial_done":
             self._say(lane, branch, f"{event.trial} done")
