@@ -10,7 +10,7 @@ import pytest
 from injected import CASE_S, OPTIONS, injected
 from running import COMMAND
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(CASE_S)]
+pytestmark = [pytest.mark.fault, pytest.mark.spark, pytest.mark.timeout(CASE_S)]
 
 WITHOUT_JVM = ("--set", "trees.engine=lightgbm")
 OCCASIONS = {
