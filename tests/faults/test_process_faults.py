@@ -22,10 +22,7 @@ Whole = Callable[..., Metrics]
 
 # A stopped network is missed after 25 s.
 SOON = ("--set", "neural.rank_timeout_s=5", "--set", "neural.epochs=20")
-GANG = (
-    *SOON, "--set", "neural.rank_timeout_s=3", "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1",
-    "--set", "trees.engine=xgboost",
-)  # fmt: skip
+GANG = (*SOON, "--cpu-lanes", "2", "--strategy", "ddp", "--repeats", "1", "--set", "trees.engine=xgboost")
 HUNG = "hung: nothing done for"
 AGAIN = "started again from the last checkpoint: "
 
@@ -101,7 +98,9 @@ def test_a_rank_of_a_gang(number: signal.Signals, phase: str, wine: Path, tmp_pa
         case.reach("reading" if phase == "start" else phase, "neural")
         case.process("rank")
         case.send(number, case.processes("rank")[-1])
-        case.ends("finished", code=0, said="" if phase == "prediction" else AGAIN)
+        # While one is stopped the others wait for it, so the run may miss them all before their watcher does.
+        again = f"{AGAIN}|{HUNG}.*once more" if number == SIGSTOP else AGAIN
+        case.ends("finished", code=0, said="" if phase == "prediction" else again)
 
 
 @pytest.mark.parametrize("phase", ["start", "training", "prediction"])
