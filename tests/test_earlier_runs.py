@@ -51,9 +51,16 @@ def test_its_models_predict_what_they_predicted(earlier: Path, model: str) -> No
     np.testing.assert_allclose(now[:, 1], before["probability_yes"], atol=1e-6)
 
 
-def test_the_rows_of_the_run_are_recognised_in_any_format(earlier: Path, tmp_path: Path, call: Call) -> None:
+@pytest.mark.parametrize("own_test_rows", [False, True])
+def test_the_rows_of_the_run_are_recognised_in_any_format(
+    earlier: Path, tmp_path: Path, call: Call, own_test_rows: bool
+) -> None:
     found = json.loads((earlier / "table/schema.json").read_text())
     rows = found["rows"] + found["rows_refused"]
+    if own_test_rows:
+        rows -= 20
+        found["held_out"] = {"test": {"table": "test.csv", "first": rows}}
+        (earlier / "table/schema.json").write_text(json.dumps(found))
     lines = "x,kind,owns,when\n" + "1,a,true,2024-01-01\n" * rows
     (tmp_path / Path(found["source"]).with_suffix(".csv").name).write_text(lines)
     (tmp_path / "other.csv").write_text(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from pathlib import PurePath
 
 _TITLES = {
     "roc_auc": "ROC AUC",
@@ -56,6 +57,16 @@ def number_text(value: float | None, digits: int = 4) -> str:
     return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
+def value_text(value: float, separated_from: float = 1e3) -> str:
+    """A value of the user's: whole numbers whole, others with five digits or more.
+
+    Whole numbers have thousands separators `separated_from` on: 1e4 where they may be years.
+    """
+    if value == round(value):
+        return f"{value:,.0f}" if abs(value) >= separated_from else f"{value:.0f}"
+    return number_text(value, 5) if abs(value) >= 1e3 else f"{value:.5g}"
+
+
 def seconds_text(value: float) -> str:
     if value < 10:
         return f"{value:.1f} s" if value >= 1 or value == 0 else f"{value:.2f} s"
@@ -98,6 +109,11 @@ def distinct(names: Iterable[str], most: int = 14) -> list[str]:
         name if shortened.count(name) == 1 else f"{name} {place}"
         for place, name in enumerate(shortened, start=1)
     ]
+
+
+def short_source(source: str) -> str:
+    """The last part of a path; any other name of a source as it is."""
+    return PurePath(source).name or source
 
 
 def listed(names: Iterable[object], most: int = 8) -> str:

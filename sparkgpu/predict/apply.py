@@ -97,10 +97,7 @@ class _Scored:
         if schema.metric is not None and self._metric is None:
             notes.append(f"the metric {schema.metric} of the run is of a package that is not installed here")
         if schema.decision is not None:
-            notes.append(
-                f"predictions follow the run's decision.rule ({schema.decision.rule}); the metrics are of "
-                "probabilities and most probable classes"
-            )
+            notes.append("the metrics are of probabilities and most probable classes, not of that rule")
         return notes
 
     @property
@@ -183,7 +180,8 @@ def predict_source(
 def _trained_on(schema: TableSchema, source: Source, rows: int) -> list[str]:
     """A warning if these are the rows of the run itself, in whatever format, by their name and number."""
     names = [Path(name).name.partition(".")[0] for name in (schema.source, source.name)]
-    if names[0] != names[1] or rows != schema.rows + schema.rows_refused:
+    own = min((table.first for table in schema.held_out.values()), default=schema.rows + schema.rows_refused)
+    if names[0] != names[1] or rows != own:
         return []
     return [
         "this looks like the table of the run, so most of its rows were trained on; the run's report holds "

@@ -88,7 +88,9 @@ class FittedModel:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how this model is applied here."""
-        found = (getattr(model, "note", None) for *_, model in self._models)
+        found = [getattr(model, "note", None) for *_, model in self._models]
+        if rule := self.schema.decision:
+            found.append(f"predictions follow the run's decision.rule ({rule.rule})")
         return tuple(dict.fromkeys(note for note in found if note))
 
     def encoder(self) -> Encoder:

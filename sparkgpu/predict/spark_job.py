@@ -49,9 +49,13 @@ def _predict_table(session: SparkSession, options: argparse.Namespace) -> None:
     find_source(options.source)  # before the seconds of loading
     model = load(options.run_dir, options.model)
     found = find_source(options.source, model.schema.dialect)
-    for note in found.notes:
-        print(f"sparkgpu: {clean(note)}", file=sys.stderr)
-    predicted = model.transform(open_table(session, found))
+    table = open_table(session, found)
+    notes = [*model.notes, *found.notes]
+    if model.target in table.columns:
+        notes.append("this job gives no metrics; `sparkgpu predict` does, of files")
+    for note in notes:
+        print(f"sparkgpu: note: {clean(note)}", file=sys.stderr)
+    predicted = model.transform(table)
     try:
         with refusing_unreadable(found):
             # Only CSV knows a header.

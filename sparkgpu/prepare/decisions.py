@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sparkgpu.core.config.keys import DataConfig, RunConfig, SplitConfig
 from sparkgpu.core.config.values import Role
@@ -158,14 +158,13 @@ def notes_on(
             are = "is text that holds" if len(names) == 1 else "are texts that hold"
             read = "is read" if len(names) == 1 else "are read"
             notes.append(f"{listed(map(repr, names))} {are} {held} and {read} as such")
-    unread = _unread_notes(levels, source_format)
     id_like = [item.column for item in dropped if item.reason.startswith(ID_LIKE)]
+    unread = _unread_notes(levels, source_format, id_like)
     if ids := [statistics[name] for name in id_like if name not in unread]:
         role = "numeric" if ids[0].numeric or ids[0].held == "codes" else "categorical"
         asked = f'data.roles = {{{json.dumps(ids[0].name, ensure_ascii=False)} = "{role}"}}'
-        they_look, one = ("it looks", "it") if len(ids) == 1 else ("they look", "one")
         left_out = listed(repr(column.name) for column in ids)
-        notes.append(f"{left_out}: left out, as {they_look} like ids or free text; {asked} takes {one} in")
+        notes.append(f"{asked} takes {left_out if len(ids) == 1 else 'one of ' + left_out} in")
     notes += unread.values()
     if config.class_weights == "balanced" and not target.classes:
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")
@@ -177,15 +176,18 @@ def notes_on(
     return tuple(notes)
 
 
-def _unread_notes(levels: Mapping[str, Levels], source_format: str | None) -> dict[str, str]:
+def _unread_notes(
+    levels: Mapping[str, Levels], source_format: str | None, id_like: Collection[str]
+) -> dict[str, str]:
     """The note on each text column that plainly holds numbers or dates, by its levels in training rows."""
     notes = {}
     for column, found in levels.items():
         texts = [text for text in found.levels if text not in MISSING_TEXTS]
         for form, what, formats, by_key, otherwise in _UNREAD:
             if texts and all(re.fullmatch(form, text) for text in texts):
+                so = " and so are id-like" if column in id_like else ""
                 notes[column] = (
-                    f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}; "
+                    f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}{so}; "
                     f"{by_key if source_format in formats else otherwise}"
                 )
     return notes

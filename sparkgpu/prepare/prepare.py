@@ -22,7 +22,7 @@ from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.table.schema import HeldOut, TableSchema
 from sparkgpu.core.table.source import TEXT_FORMATS, Source
 from sparkgpu.prepare.decisions import (
     check_features,
@@ -110,7 +110,9 @@ def find_out(
         levels=levels,
         source_format=source.format,
     )
-    held_out = (f"the {split} rows are those of {table.name}" for split, table in source.held_out.items())
+    held_out = {
+        split: HeldOut(table=table.name, first=rows.starts[split]) for split, table in source.held_out.items()
+    }
     schema = TableSchema(
         source=name,
         dialect=source.dialect,
@@ -120,7 +122,7 @@ def find_out(
         classes=target.classes,
         features=features,
         dropped=tuple(dropped),
-        notes=(*notes, *rows.notes, *source.notes, *held_out),
+        notes=(*notes, *rows.notes, *source.notes),
         weighted=bool(data.weight or balance),
         weight=data.weight,
         class_weights=balance,
@@ -128,6 +130,7 @@ def find_out(
         rows=target.rows,
         rows_refused=target.rows_refused,
         splits={},
+        held_out=held_out,
         fingerprint=found.fingerprint,
         metric=config.metric,
         decision=decision,

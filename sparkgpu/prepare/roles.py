@@ -172,9 +172,9 @@ def text_reason(levels: int, values: int, rows: int) -> str | None:
     if levels == 0:
         return "no values: every training row is null"
     if levels == 1 and values == rows:
-        return "constant: one value in every row"
+        return "constant: one value in every training row"
     if values >= _ID_ROWS and levels >= _ID_SHARE * values:
-        return f"{ID_LIKE}: {levels:,} different texts in {values:,} rows"
+        return f"{ID_LIKE} or free text: {levels:,} different texts in {values:,} training rows"
     return None
 
 

@@ -16,8 +16,8 @@ from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import number_text
 from sparkgpu.present.curves import confusion
-from sparkgpu.present.failures import prediction_text, truth_text
-from sparkgpu.present.table_model import Cell, Table, cells, name_cell, number_cell, table_of, whole_cell
+from sparkgpu.present.failures import prediction_text, row_cell, row_heading, truth_text
+from sparkgpu.present.table_model import Cell, Table, cells, number_cell, table_of, whole_cell
 from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import FloatArray
 
@@ -99,14 +99,15 @@ def disagreement(test: ModelPredictions, schema: TableSchema, results: Results) 
         nearer = a if loss_a_N[row] < loss_b_N[row] else b if loss_b_N[row] < loss_a_N[row] else "neither"
         rows.append(
             (
-                name_cell(labels.row_id_N[row]),
+                row_cell(schema, labels.row_id_N[row]),
                 *cells(
                     truth_text(schema, labels.label_N[row]), prediction_text(schema, of_a[row]),
                     prediction_text(schema, of_b[row]), nearer,
                 ),
             )
         )  # fmt: skip
-    table = Table(columns=("row", f"true {schema.target}", a, b, "nearer"), rows=tuple(rows))
+    headings = (row_heading(schema), f"true {schema.target}", a, b, "nearer")
+    table = Table(columns=headings, rows=tuple(rows))
     return Disagreement(title=f"Where {a} and {b} disagree", sentence=sentence, rows=table)
 
 

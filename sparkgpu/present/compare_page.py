@@ -19,9 +19,8 @@ from markupsafe import Markup
 from sparkgpu import __version__
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.files import write_text
-from sparkgpu.core.words import clean, counted, listed, metric_title, seconds_text
+from sparkgpu.core.words import clean, counted, listed, metric_title, seconds_text, short_source
 from sparkgpu.present.compare import Board, Compared, board, boards_of, read_runs, why_apart
-from sparkgpu.present.data_tables import short_source
 from sparkgpu.present.entries import Entry
 from sparkgpu.present.figure import plot_style
 from sparkgpu.present.pictures import scores

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 
 from markupsafe import Markup
 
 from sparkgpu.core.rundir.profile import ColumnProfile, TableProfile
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.core.words import clean, listed, number_text
+from sparkgpu.core.words import clean, listed, number_text, short_source, value_text
 from sparkgpu.present.result_tables import Fact
 from sparkgpu.present.table_model import (
     DASH,
@@ -43,17 +42,12 @@ def about_table(schema: TableSchema) -> tuple[Fact, ...]:
 
 def rows_text(schema: TableSchema) -> str:
     refused = f" ({schema.rows_refused:,} refused: no target value)" if schema.rows_refused else ""
-    return f"{schema.rows:,}{refused}"
+    return f"{schema.rows_text}{refused}"
 
 
 def title_of(schema: TableSchema) -> str:
     """The target and the table's short name."""
     return f"{clean(schema.target)} · {short_source(schema.source)}"
-
-
-def short_source(source: str) -> str:
-    """The last part of a path; any other name of a source as it is."""
-    return PurePath(source).name or source
 
 
 def splits(schema: TableSchema) -> Table:
@@ -74,10 +68,14 @@ def dropped(schema: TableSchema) -> Table:
     )
 
 
-def columns_of(profile: TableProfile) -> Table:
+def columns_of(profile: TableProfile, schema: TableSchema) -> Table:
     """The target, then the features that belong to it most, each with its figures and its histogram."""
     strongest = sorted(profile.columns, key=lambda column: -(column.with_target or 0.0))
-    rows = (_column(profile.target, " (target)"), *map(_column, strongest[:MOST_COLUMNS]))
+    booleans = {feature.title for feature in schema.features if feature.is_boolean}
+    rows = (
+        _column(profile.target, " (target)"),
+        *(_column(one, is_boolean=one.column in booleans) for one in strongest[:MOST_COLUMNS]),
+    )
     headings = (
         "column", "kind", "missing", "distinct", "with the target", "alone", "distribution",
         "least · median · greatest, or levels",
@@ -85,8 +83,13 @@ def columns_of(profile: TableProfile) -> Table:
     return Table(columns=headings, rows=rows, sortable=True)
 
 
-def _column(column: ColumnProfile, mark: str = "") -> tuple[Cell, ...]:
-    if numbers := column.numbers:
+def _column(column: ColumnProfile, mark: str = "", *, is_boolean: bool = False) -> tuple[Cell, ...]:
+    kind = "boolean" if is_boolean else "number" if column.kind == "numeric" else "category"
+    if is_boolean and column.numbers:
+        true = column.numbers.mean
+        heights, alternative = [1 - true, true], "shares of false and true"
+        values = hint = f"false {_percent(1 - true)}, true {_percent(true)}"
+    elif numbers := column.numbers:
         heights = list(map(float, numbers.counts))
         low, high = max(numbers.low, numbers.least), min(numbers.high, numbers.greatest)
         alternative = f"histogram from {_number(low)} to {_number(high)}"
@@ -102,7 +105,7 @@ def _column(column: ColumnProfile, mark: str = "") -> tuple[Cell, ...]:
         values, hint = listed(texts[:_LEVELS_IN_TEXT]) or DASH, listed(texts)
     alone = None if column.alone is None else max(column.alone, 0.0)
     return (
-        *cells(column.column + mark, "number" if column.kind == "numeric" else "category"),
+        *cells(column.column + mark, kind),
         Cell(text=_percent(column.missing) if column.missing else DASH, number=True, value=column.missing),
         whole_cell(column.distinct),
         number_cell(column.with_target, "{:.2f}".format),
@@ -127,10 +130,7 @@ def _bars(heights: Sequence[float], alternative: str) -> Markup:
 
 
 def _number(value: float) -> str:
-    """Whole numbers with all digits, and years without a separator."""
-    if not value.is_integer() or abs(value) >= 1e9:
-        return number_text(value, 3)
-    return f"{value:.0f}" if abs(value) < 10_000 else f"{value:,.0f}"
+    return value_text(value, 1e4) if value.is_integer() and abs(value) < 1e9 else number_text(value, 3)
 
 
 def _percent(share: float) -> str:

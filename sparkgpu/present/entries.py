@@ -82,17 +82,13 @@ class Entry:
 
     @property
     def trained(self) -> str:
-        """How far the longest trial trained: ``340 of 1,500 trees``; empty if its engine does not tell.
-
-        A plus sign marks trials that reached the limit and still improved.
-        """
+        """How far the longest trial trained: ``340 of 1,500 trees``; empty if its engine does not tell."""
         known = [trial for trial in self.trials if trial.steps and trial.most_steps]
         if not known:
             return ""
         longest = max(known, key=lambda trial: trial.steps or 0)
-        still = "+" if any(trial.still_improving for trial in known) else ""
         unit = UNITS[branch_of(longest.engine)]
-        return f"{longest.steps:,} of {counted(longest.most_steps or 0, unit)}{still}"
+        return f"{longest.steps:,} of {counted(longest.most_steps or 0, unit)}"
 
     @property
     def made_of(self) -> str:

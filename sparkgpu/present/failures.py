@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from sparkgpu.core.table.rows import Rows
-from sparkgpu.core.table.schema import Feature, TableSchema
-from sparkgpu.core.words import short
+from sparkgpu.core.table.schema import BOOLEANS, Feature, TableSchema
+from sparkgpu.core.words import short, short_source, value_text
 from sparkgpu.present.table_model import (
     Cell,
     Table,
@@ -61,14 +61,21 @@ def feature_text(feature: Feature, value: Any) -> str:
     """A cell of the prepared table: a number (NaN is missing) or the code of a level (-1 is missing)."""
     if feature.kind == "categorical":
         return short(feature.levels[int(value)], _LONGEST) if value >= 0 else "missing"
-    return "missing" if np.isnan(value) else value_text(float(value))
+    if np.isnan(value):
+        return "missing"
+    return BOOLEANS[int(value)] if feature.is_boolean else value_text(float(value), 1e4)
 
 
-def value_text(value: float) -> str:
-    """Whole numbers whole; others with five digits or more."""
-    if value == round(value) and abs(value) < 1e15:
-        return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.0f}"
-    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
+def row_heading(schema: TableSchema) -> str:
+    """What `row_cell` counts."""
+    table = schema.held_out.get("test")
+    return f"row of {short_source(table.table)}" if table else "row"
+
+
+def row_cell(schema: TableSchema, row_id: int) -> Cell:
+    """A test row by its number in its own table."""
+    table = schema.held_out.get("test")
+    return name_cell(row_id - table.first if table else row_id)
 
 
 def judged_segments(
@@ -83,8 +90,10 @@ def judged_segments(
         return {}
     groupings = [
         *(
-            segments.by_range(feature.title, features.numeric_NF[:, place].astype(np.float64))
-            for place, feature in enumerate(schema.numeric)
+            segments.by_level(feature.title, BOOLEANS, np.nan_to_num(value_N, nan=-1).astype(int))
+            if feature.is_boolean
+            else segments.by_range(feature.title, value_N.astype(np.float64))
+            for feature, value_N in zip(schema.numeric, features.numeric_NF.T, strict=True)
             if feature.means_of is None
         ),
         *(
@@ -164,7 +173,7 @@ def most_wrong(
             about = Cell(text=error.replace("-", "−") if error[0] == "-" else f"+{error}", number=True)
         rows.append(
             (
-                name_cell(labels.row_id_N[row]),
+                row_cell(schema, labels.row_id_N[row]),
                 Cell(text=truth_text(schema, label), number=not schema.classes),
                 Cell(text=prediction_text(schema, predicted[row]), number=not schema.classes),
                 about,
@@ -172,7 +181,8 @@ def most_wrong(
             )
         )
     headings = (
-        "row", "true", f"predicted by {model}", "chance given to the truth" if schema.classes else "error",
+        row_heading(schema), "true", f"predicted by {model}",
+        "chance given to the truth" if schema.classes else "error",
         *(schema.features[place].title for place in shown),
     )  # fmt: skip
     return Table(columns=headings, rows=tuple(rows))

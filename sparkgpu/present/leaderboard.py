@@ -100,7 +100,7 @@ _HINTS = {
     "predict": "The mean time of one trial to predict the validation and test rows.",
     "device time": "The training and predicting of all trials, times the devices of each.",
     "cost": "The device time at cost.price_per_hour.",
-    "trained": "Trees or epochs of the longest trial; plus: it reached its limit and still improved.",
+    "trained": "Trees or epochs of the longest trial.",
 }
 
 
@@ -169,7 +169,7 @@ def given(found: Results) -> list[tuple[str, str]]:
     for one in entries(found):
         if not one.trials or one.model.weights:
             continue
-        parts = [one.made_of, one.trained.removesuffix("+"), _how_it_ended(one.trials)]
+        parts = [one.made_of, one.trained, _how_it_ended(one.trials)]
         if settings := sum(trial.search.tried for trial in one.trials if trial.search):
             parts.append(f"{counted(settings, 'setting')} tried")
         parts.append(f"{seconds_text(sum(trial.fit_s for trial in one.trials))} of training")

@@ -56,10 +56,14 @@ def taken(found: Results, *, on_cluster: bool = False) -> tuple[Fact, ...]:
 
 
 def signed(value: float | None, width: float | None) -> str:
-    """`value` with the decimals that show two digits of the interval's width: more would be noise."""
+    """`value` with the decimals that show two digits of the interval's width: more would be noise.
+
+    Without a width, with three digits of its own.
+    """
     if value is None:
         return DASH
-    decimals = 4 if not width else max(0, 1 - math.floor(math.log10(width)))
+    size, digits = (width, 2) if width else (abs(value) or 1.0, 3)
+    decimals = max(0, digits - 1 - math.floor(math.log10(size)))
     return f"{value:+z,.{decimals}f}".replace("-", "−")
 
 

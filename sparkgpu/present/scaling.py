@@ -95,8 +95,8 @@ def busy_sentence(paths: RunPaths, plan: Plan, found: Results) -> str:
     share = min(1.0, busy_s / (len(plan.lanes) * found.run.wall_s))
     what = "the device" if len(plan.lanes) == 1 else f"the {len(plan.lanes)} devices"
     text = (
-        f"Trials worked on {what} for {share:.0%} of the run; the rest is start, preparation and scoring, "
-        "which weigh less in a longer run."
+        f"Trials worked on {what} for {100 * share:.0f} % of the run; the rest is start, preparation and "
+        "scoring, which weigh less in a longer run."
     )
     if len(plan.lanes) > 1 and all(lane.device == "cpu" for lane in plan.lanes) and not plan.master:
         text += (

@@ -18,7 +18,7 @@ from sparkgpu.core.config.toml import load
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import AdviceRecord
-from sparkgpu.core.rundir.explanations import read_explanations
+from sparkgpu.core.rundir.explanations import Explanations, read_explanations
 from sparkgpu.core.rundir.files import read_optional
 from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
@@ -186,6 +186,7 @@ def _why(run: Inputs) -> Content | None:
         "map": columns.importance_map(found, names),
         "dependence": columns.dependence(found, names, run.schema.target),
         "sentences": sentences[:_MOST_SENTENCES],
+        "level": _level(found) if not sentences else "",
         "importances": result_tables.importances(found.importances, models, decimals),
         "leading": result_tables.importances(found.importances[:_LEADING], models, decimals),
         "found": found,
@@ -194,6 +195,14 @@ def _why(run: Inputs) -> Content | None:
         "values": listed(f"{model.name} {number_text(model.value)}" for model in found.models),
         "took": seconds_text(found.seconds),
     }
+
+
+def _level(found: Explanations) -> str:
+    """That trees and network use the columns alike; empty if there was no time to compare them all."""
+    measured = [set(one.models) for one in found.importances]
+    if found.pair is None or not measured or not set.intersection(*measured).issuperset(found.pair):
+        return ""
+    return f"No column matters clearly more to {found.pair[0]} than to {found.pair[1]}, or less."
 
 
 def _failures(run: Inputs) -> Content | None:
@@ -214,6 +223,7 @@ def _failures(run: Inputs) -> Content | None:
         "segments": failures.weakness_table(run.segments, models, loss),
         "wrong": failures.most_wrong(schema, test, run.features, leader, _leading_columns(run)),
         "classes": bool(schema.classes),
+        "before": schema.held_out["test"].first if "test" in schema.held_out else 0,
     }
 
 
@@ -236,7 +246,7 @@ def _data(run: Inputs) -> Content:
         "dropped": data_tables.dropped(schema),
         "profile": profile,
         "failed": [check.name for check in profile.checks if not check.passed] if profile else [],
-        "columns": profile and data_tables.columns_of(profile),
+        "columns": profile and data_tables.columns_of(profile, schema),
         "most_columns": data_tables.MOST_COLUMNS,
         "associations": columns.associations(profile.associations, len(profile.columns)) if profile else None,
     }

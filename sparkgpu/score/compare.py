@@ -30,6 +30,7 @@ _CHUNK = 200  # replicates in memory at a time: 200 x 2000 counts, 3 MB
 _RESAMPLES = 200  # of metrics that are no mean over rows, milliseconds each
 _MOST_RESAMPLED = 10_000
 _LEVEL = 0.95
+_CLASSES = ("negative", "positive")
 _ROUNDING = 1e-12  # relative; a smaller difference is rounding, not evidence
 
 Interval = tuple[float, float] | tuple[None, None]
@@ -63,17 +64,17 @@ class Comparison:
         difference = self.difference
         if difference < 0:
             difference, low, high = -difference, -high, -low
-        interval = f"({100 * _LEVEL:g} % interval {low:.{decimals}f} to {high:.{decimals}f})"
+        interval = f"({100 * _LEVEL:g} % interval {low:,.{decimals}f} to {high:,.{decimals}f})"
         if self.verdict == "tie":
             if self.reason:
                 return f"tie: {name_a} and {name_b} are equal in {word}: {self.reason}"
             more, less = (name_b, name_a) if self.difference < 0 else (name_a, name_b)
             return (
-                f"tie: {more} minus {less} is {difference:z.{decimals}f} {word}, which could be chance "
+                f"tie: {more} minus {less} is {difference:z,.{decimals}f} {word}, which could be chance "
                 f"{interval}"
             )
         ahead, behind = (name_a, name_b) if self.verdict == "a" else (name_b, name_a)
-        return f"{ahead} ahead of {behind} by {difference:z.{decimals}f} {word} {interval}"
+        return f"{ahead} ahead of {behind} by {difference:z,.{decimals}f} {word} {interval}"
 
 
 def compare(
@@ -165,14 +166,16 @@ def _compare_auc(rows_a: ScoredRows, rows_b: ScoredRows) -> Comparison:
     num_positive = int(label_N.sum())
     counts = {1: num_positive, 0: len(label_N) - num_positive}
     if 0 in counts.values():
-        reason = f"all {len(label_N)} rows are of class {1 if num_positive else 0}"
+        reason = f"all {len(label_N):,} rows are of the {_CLASSES[num_positive > 0]} class"
         return _tie("roc_auc", None, "DeLong", reason)
     a_N, b_N = rows_a.prediction[:, 1], rows_b.prediction[:, 1]
     rare = min(counts, key=lambda code: counts[code])
     auc_a, auc_b, variance = delong(label_N, a_N, b_N, rows_a.weight_N)
     difference = auc_a - auc_b
     if counts[rare] < MIN_ROWS:
-        reason = f"too few rows of class {rare} ({counts[rare]}; at least {MIN_ROWS} are needed)"
+        reason = (
+            f"too few rows of the {_CLASSES[rare]} class ({counts[rare]}; at least {MIN_ROWS} are needed)"
+        )
         return _tie("roc_auc", difference, "DeLong", reason)
     half = NormalDist().inv_cdf(0.5 + _LEVEL / 2) * math.sqrt(variance)
     low, high = max(difference - half, -1.0), min(difference + half, 1.0)

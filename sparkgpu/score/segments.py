@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparkgpu.core.words import value_text
 from sparkgpu.score.rows import FloatArray, Task, checked
 
 LEAST_ROWS = 50
@@ -127,8 +128,9 @@ def by_range(title: str, value_N: FloatArray) -> Grouping:
         return Grouping(names=[f"{title} is missing"], code_N=np.zeros(len(value_N), dtype=np.int64))
     cuts = np.unique(np.quantile(there, np.arange(1, _RANGES) / _RANGES, method="higher"))
     cuts = cuts[cuts > there.min()]
-    names = [f"{title} below {cuts[0]:.6g}"] if len(cuts) else [f"{title} is there"]
-    names += [f"{title} from {low:.6g} to {high:.6g}" for low, high in pairwise(cuts)]
-    names += [f"{title} from {cuts[-1]:.6g} on"] if len(cuts) else []
+    ends = [value_text(float(cut), 1e4) for cut in cuts]
+    names = [f"{title} below {ends[0]}"] if ends else [f"{title} is there"]
+    names += [f"{title} from {low} to {high}" for low, high in pairwise(ends)]
+    names += [f"{title} from {ends[-1]} on"] if ends else []
     code_N = np.searchsorted(cuts, value_N, side="right")
     return Grouping(names=[*names, f"{title} is missing"], code_N=np.where(is_missing_N, len(names), code_N))

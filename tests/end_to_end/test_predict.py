@@ -159,7 +159,16 @@ def test_a_metric_of_a_missing_package_and_a_rule_of_decisions_are_said(
     pd.read_parquet(source).head(300).to_parquet(tmp_path / "rows.parquet")
     _, text = predicted(changed, tmp_path / "rows.parquet", "--model", "trees")
     assert "metric toy-cost of the run is of a package that is not installed here" in text
-    assert "predictions follow the run's decision.rule (f1)" in text and "ROC AUC" in text
+    assert "predictions follow the run's decision.rule (f1)\n" in text
+    assert "not of that rule" in text and "ROC AUC" in text
+    job = [sys.executable, Path(__file__).parents[2] / "jobs" / "predict.py", changed.paths.root]
+    ended = subprocess.run(
+        [*job, tmp_path / "rows.parquet", "--out", tmp_path / "found", "--model", "trees"],
+        check=True, timeout=150, env=spark_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert "sparkgpu: note: predictions follow the run's decision.rule (f1)\n" in ended.stderr
+    assert "sparkgpu: note: this job gives no metrics; `sparkgpu predict` does, of files\n" in ended.stderr
+    assert len(pd.read_parquet(tmp_path / "found")) == 300
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

@@ -8,13 +8,19 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from planted_run import TOWNS, planted_run
 
 from sparkgpu.core.rundir.explanations import Explanations, Importance, read_explanations
+from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import read_schema
+from sparkgpu.predict.explain.columns import user_columns
+from sparkgpu.predict.explain.dependence import dependence_of
 from sparkgpu.predict.explain.importance import differs
+from sparkgpu.predict.explain.models import Models
 from sparkgpu.predict.explain.run import explain
 from sparkgpu.predict.explain.sample import draw_sample
 from sparkgpu.score import metrics
@@ -78,6 +84,35 @@ def test_a_model_that_cannot_be_loaded_is_named_and_the_others_are_explained(
     assert note.startswith("neural is left out: ") and "model.safetensors" in note
     assert found.pair is None
     assert means(found, "trees")["shared"] > 0.15
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_what_is_not_drawn_has_its_reason_and_booleans_are_drawn_as_levels(
+    run: RunPaths, tmp_path: Path, value: float
+) -> None:
+    paths = RunPaths(root=tmp_path / "run")
+    shutil.copytree(run.root, paths.root, ignore=shutil.ignore_patterns("explanations.json"))
+    for file in paths.split("test").glob("*.parquet"):
+        table = pq.ParquetFile(file).read()
+        value_N = pa.array(np.where(table["label"], 0.0, value).astype(np.float32))
+        pq.write_table(table.set_column(table.column_names.index("noise"), "noise", value_N), file)
+    schema = read_schema(paths)
+    as_boolean = (
+        *schema.features[:-1], schema.features[-1].model_copy(update={"reading": "boolean"})
+    )  # fmt: skip
+    write_json(paths.schema, schema.model_copy(update={"features": as_boolean}))
+    found = explain(paths, LONG_S)
+    drawn = {one.column: one for one in found.dependence}
+    if value:
+        assert drawn["noise"].at == ("false", "true") and found.notes == ()
+        assert sum(drawn["noise"].shares) == pytest.approx(1.0) and drawn["noise"].kind == "categorical"
+    else:
+        assert "noise" not in drawn
+        assert found.notes == ("Not drawn, since all rows of the sample have the same value: noise.",)
+    sample, notes = draw_sample(paths, schema, 100, 7), []
+    late = Models(models=(), schema=schema, sample=sample, seed=7, until=0.0, notes=notes)
+    dependence_of(late, user_columns(schema), found.importances[:2], None)
+    assert notes == ["There was no time to draw shared, when."]
 
 
 def test_models_for_which_there_is_no_time_are_left_out_and_named(run: RunPaths) -> None:

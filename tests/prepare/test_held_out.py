@@ -42,7 +42,13 @@ def test_all_rows_of_the_files_are_tested_and_validated_and_no_others(prepare, f
     source = file(rows(60), f"train.{own}")
     test, valid = file(rows(20, 100), f"a-test.{others}"), file(rows(10, 200), f"valid.{others}")
     given = {"data.test": test, "data.valid": valid}
-    stored = prepare(source, "y", given, by=by).stored()
+    found = prepare(source, "y", given, by=by)
+    stored = found.stored()
+    assert (
+        found.schema.rows_text
+        == f"60 and 10 valid rows of valid.{others} and 20 test rows of a-test.{others}"
+    )
+    assert {split: table.first for split, table in found.schema.held_out.items()} == {"valid": 60, "test": 70}
     assert Counter(stored.split) == {"train": 60, "valid": 10, "test": 20}
     days = {name: sorted(part.day) for name, part in stored.groupby("split")}
     assert days == {"train": [*range(60)], "valid": [*range(200, 210)], "test": [*range(100, 120)]}

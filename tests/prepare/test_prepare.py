@@ -100,7 +100,7 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     once = "constant: one timestamp in every row that has one"
     dropped = {
         "constant": ([3] * ROWS, "constant: one value in every row"),
-        "constant word": (["a"] * ROWS, "constant: one value in every row"),
+        "constant word": (["a"] * ROWS, "constant: one value in every training row"),
         "null": (pa.array([None] * ROWS, pa.float64()), "no values: every row is null"),
         "void": (pa.nulls(ROWS), "no values: every row is null"),
         "list": ([[i, i] for i in range(ROWS)], "of type array<bigint>, which holds no single value"),
@@ -157,19 +157,13 @@ def test_columns_that_name_the_rows_are_left_out_where_rows_are_enough(prepare):
     found = prepare(columns, "y")
     assert found.dropped == {
         "id": "id-like: numbers the rows",
-        "code": "id-like: 84 different texts in 84 rows",
-        "name": "id-like: 84 different texts in 84 rows",
+        "code": "id-like or free text: 84 different texts in 84 training rows",
+        "name": "id-like or free text: 84 different texts in 84 training rows",
     }
-    assert found.schema.notes == (
-        "'id', 'code', 'name': left out, as they look like ids or free text; "
-        'data.roles = {"id" = "numeric"} takes one in',
-    )
+    assert found.schema.notes == ("""data.roles = {"id" = "numeric"} takes one of 'id', 'code', 'name' in""",)
     for name, role in (("code", "numeric"), ("name", "categorical")):
         (note,) = prepare({"x": NUMBERS, name: columns[name], "y": LABELS}, "y").schema.notes
-        assert note == (
-            f"{name!r}: left out, as it looks like ids or free text; "
-            f'data.roles = {{"{name}" = "{role}"}} takes it in'
-        )
+        assert note == f'data.roles = {{"{name}" = "{role}"}} takes {name!r} in'
         assert name in prepare(columns, "y", {"data.roles": {name: role}}).kinds
     few = {name: values[:40] for name, values in columns.items()}
     assert prepare(few, "y").dropped == {}

@@ -53,7 +53,7 @@ def test_a_run_tells_how_many_trials_worked_at_once_and_what_they_took(two_lanes
     assert trees[6] == "15,432" and neural[6] == "7,716"  # 2 × 12.5 s × 12,345.6 rows/s in that time
     # Lane 0 works from 100 to 130 s, lane 1 from 100 to 120 and from 130 to 150: 70 of 166.4 s.
     said = busy_sentence(two_lanes, *of(two_lanes))
-    assert said.startswith("Trials worked on the 2 devices for 42% of the run;")
+    assert said.startswith("Trials worked on the 2 devices for 42 % of the run;")
     assert "share the cores of one machine" in said
     for trial in of(two_lanes)[1].done():  # records without times leave the columns out
         two_lanes.trial(trial.name).fit.unlink()

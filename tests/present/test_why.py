@@ -90,6 +90,20 @@ def test_importances_dependence_and_what_differs_are_shown(run: RunPaths) -> Non
     assert "| distance ≠ | 0.0500 ± 0.0020 | -0.0001 |" in markdown
 
 
+def test_a_single_shuffle_is_one_and_only_models_that_were_measured_are_level(run: RunPaths) -> None:
+    found = explained()
+    once = Importance(mean=0.05, std=None, shuffles=1, share=0.6)
+    for models in (("trees", "neural"), ("trees",)):
+        of_models = {"models": dict.fromkeys(models, once), "differs": None}
+        rows = tuple(one.model_copy(update=of_models) for one in found.importances)
+        write_json(run.explanations, found.model_copy(update={"importances": rows}))
+        page, markdown = texts(run)
+        assert "deviation over 1 shuffle, the same" in section(page)
+        # With a line that touches the table it would be a row of it.
+        assert ("|\n\nNo column matters clearly more" in markdown) == (len(models) == 2)
+        assert ("No column matters" in page) == (len(models) == 2)
+
+
 def test_explanations_may_be_absent_broken_or_of_many_columns(run: RunPaths) -> None:
     page, markdown = texts(run)
     for text in (section(page), markdown):

@@ -45,7 +45,10 @@ def make_table(
         number = pd.api.types.is_numeric_dtype(values)
         levels = () if number else tuple(values[split_N == "train"].value_counts().index.astype(str))
         kind = "numeric" if number else "categorical"
-        features.append(Feature(name=name, source=title, kind=kind, pipeline=name, levels=levels))
+        reading = "boolean" if values.dtype == bool else None
+        features.append(
+            Feature(name=name, source=title, kind=kind, pipeline=name, levels=levels, reading=reading)
+        )
         columns[name] = values
     write_splits(paths, made_rows(features, columns, label), split_N, group_rows=group_rows)
     schema = TableSchema(

@@ -230,9 +230,9 @@ def test_a_split_of_one_class_is_a_tie_with_its_reason_and_no_interval():
     p = two_columns(np.linspace(0.1, 0.9, 20))
     found = compare("binary", np.ones(20, dtype=int), p, p[::-1], seed=0)
     assert (found.difference, found.ci95, found.verdict) == (None, (None, None), "tie")
-    assert found.reason == "all 20 rows are of class 1"
+    assert found.reason == "all 20 rows are of the positive class"
     assert found.sentence("trees", "neural") == (
-        "tie: trees and neural cannot be told apart in ROC AUC: all 20 rows are of class 1"
+        "tie: trees and neural cannot be told apart in ROC AUC: all 20 rows are of the positive class"
     )
 
 
@@ -242,7 +242,7 @@ def test_too_few_rows_of_a_class_give_a_difference_but_no_interval(num_positive)
     good = two_columns(np.linspace(0.1, 0.9, len(label)))
     found = compare("binary", label, good, good[::-1], seed=0)
     assert (found.difference, found.ci95, found.verdict) == (1.0, (None, None), "tie")
-    assert found.reason == f"too few rows of class 1 ({num_positive}; at least 10 are needed)"
+    assert found.reason == f"too few rows of the positive class ({num_positive}; at least 10 are needed)"
 
 
 def test_too_few_rows_give_a_difference_but_no_interval():
@@ -273,7 +273,7 @@ def test_too_few_rows_give_a_difference_but_no_interval():
             1234.5,
             (1000.4, 1500.2),
             "b",
-            "neural ahead of trees by 1234 RMSE (95 % interval 1000 to 1500)",
+            "neural ahead of trees by 1,234 RMSE (95 % interval 1,000 to 1,500)",
         ),
         (
             "roc_auc",

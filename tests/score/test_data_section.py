@@ -81,6 +81,13 @@ def test_without_a_profile_the_section_says_what_the_schema_says(table: MakeTabl
     assert "checks" not in section and "| train |" in markdown
 
 
+def test_a_boolean_is_shown_by_its_words(table: MakeTable) -> None:
+    flag_N = np.arange(600) % 4 == 0
+    section, _ = reported(table(frame().assign(flag=flag_N), best={"rmse": 0.01}))
+    (row,) = (text(row) for row in re.findall(r"<tr>.*?</tr>", section) if ">flag<" in row)
+    assert re.fullmatch(r"flagboolean–2.*false 7\d %, true 2\d %", row)
+
+
 @pytest.mark.parametrize("columns", [75, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_of_many_columns_the_first_sixty_are_shown_and_the_page_stays_small(
     table: MakeTable, columns: int

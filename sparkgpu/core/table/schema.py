@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from sparkgpu.core.rundir.files import Record, read_record
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.dialect import Dialect
+from sparkgpu.core.words import short_source
 
 Task = Literal["binary", "multiclass", "regression"]
 FeatureKind = Literal["numeric", "categorical"]
@@ -24,6 +27,7 @@ WEIGHT = "weight"
 FOLD = "fold"
 SPLIT = "split"
 RESERVED_COLUMNS = (ROW_ID, LABEL, WEIGHT, FOLD, SPLIT, "features", "prediction", "probability")
+BOOLEANS = ("false", "true")
 OTHER_LEVEL = "(other)"
 """The level that replaces all categories except the most frequent ones."""
 
@@ -57,6 +61,11 @@ class Feature(Record):
         """The feature's name for the user."""
         return f"{self.source} ({self.part})" if self.part else self.source
 
+    @property
+    def is_boolean(self) -> bool:
+        """Whether its 0 and 1 are `BOOLEANS` for the user."""
+        return self.reading == "boolean"
+
 
 class DroppedColumn(Record):
     """An unused column of the source, and the reason."""
@@ -77,14 +86,22 @@ class DecisionRule(Record):
     costs: tuple[tuple[float, ...], ...] = ()
 
 
+class HeldOut(Record):
+    """The user's own rows of a split: the name of their table, and the row id of its first."""
+
+    table: str
+    first: int
+
+
 class TableSchema(Record):
     """The prepared table. Row counts are of usable rows; `rows_refused` had no target value.
 
     `weighted` says that the table holds weights to train with: those of the user's column `weight`, times
     `class_weights` in the order of `classes` where classes were balanced. Only the former count rows in
     metrics: balanced classes are a way to train, and no one's rows were more than one row. `target_type` is
-    the target's type in Spark's spelling; None in tables of earlier versions. `metric` decides the run, and
-    `decision` which class is predicted, if the user asked for them. Texts of new rows are read in `dialect`.
+    the target's type in Spark's spelling; None in tables of earlier versions. `held_out` are rows that lie
+    beside the source; their ids follow its own. `metric` decides the run, and `decision` which class is
+    predicted, if the user asked for them. Texts of new rows are read in `dialect`.
     """
 
     source: str
@@ -103,6 +120,7 @@ class TableSchema(Record):
     rows: int
     rows_refused: int = 0
     splits: dict[str, int]
+    held_out: dict[SplitName, HeldOut] = Field(default_factory=dict)
     fingerprint: str
     metric: str | None = None
     decision: DecisionRule | None = None
@@ -111,6 +129,15 @@ class TableSchema(Record):
     def num_outputs(self) -> int:
         """The columns of a prediction: one probability per class, or one value."""
         return len(self.classes) or 1
+
+    @property
+    def rows_text(self) -> str:
+        """The usable rows for people: those of the source, and those of other tables beside it."""
+        others = {split: self.splits.get(split, 0) for split in self.held_out}
+        found = [f"{self.rows - sum(others.values()):,}"]
+        for split, rows in others.items():
+            found.append(f"{rows:,} {split} rows of {short_source(self.held_out[split].table)}")
+        return " and ".join(found)
 
     @property
     def numeric(self) -> tuple[Feature, ...]:

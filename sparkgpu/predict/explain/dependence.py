@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sparkgpu.core.rundir.explanations import ColumnImportance, Dependence
 from sparkgpu.core.table.rows import Rows
-from sparkgpu.core.table.schema import Feature, TableSchema
+from sparkgpu.core.table.schema import BOOLEANS, Feature, TableSchema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.explain.columns import Column, Places
 from sparkgpu.predict.explain.models import AskedModel, Models
@@ -59,17 +59,21 @@ def dependence_of(
     by_name = {column.name: column for column in columns}
     leading = [one.column for one in importances[:DRAWN]]
     found: dict[str, tuple[float, Dependence]] = {}
+    varying = set()
     for name in leading:
         for feature, places in by_name[name].features:
             grid = _grid(feature, places, own.sample.rows)
-            curves = {} if grid is None else _curves(own, grid)
-            if grid is not None and curves:
+            if grid is None:
+                continue
+            varying.add(name)
+            if curves := _curves(own, grid):
                 moves, dependence = _one(own.schema, name, feature, grid, curves, pair)
                 if name not in found or moves > found[name][0]:
                     found[name] = moves, dependence
-    missing = [name for name in leading if name not in found]
-    if missing:
-        own.notes.append(f"There was no time to draw, or nothing to draw, for {listed(missing)}.")
+    if late := [name for name in leading if name in varying and name not in found]:
+        own.notes.append(f"There was no time to draw {listed(late)}.")
+    if flat := [name for name in leading if name not in varying]:
+        own.notes.append(f"Not drawn, since all rows of the sample have the same value: {listed(flat)}.")
     return tuple(dependence for _, dependence in found.values())
 
 
@@ -106,7 +110,7 @@ def _one(
     return float(range_G[place]), Dependence(
         column=column,
         title=feature.title,
-        kind=feature.kind,
+        kind="categorical" if grid.shares else "numeric",
         at=grid.at,
         class_name=schema.classes[place] if schema.classes else None,
         deciles=grid.deciles,
@@ -132,6 +136,9 @@ def _grid(feature: Feature, places: Places, rows: Rows) -> _Grid | None:
         found_P, first_P = found_P[kept_P], first_P[kept_P]
     if len(found_P) < 2:
         return None
+    if feature.is_boolean:
+        share = float(value_N.mean())
+        return _Grid(places=places, from_P=first_P, at=BOOLEANS, shares=(1 - share, share))
     deciles = np.quantile(value_N, np.linspace(0.1, 0.9, 9))
     return _Grid(places=places, from_P=first_P, at=tuple(found_P.tolist()), deciles=tuple(deciles.tolist()))
 

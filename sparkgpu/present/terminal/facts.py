@@ -37,7 +37,7 @@ def plan_facts(plan: Plan) -> Iterable[tuple[str, str]]:
 def table_facts(schema: TableSchema) -> Iterable[tuple[str, str]]:
     splits = ", ".join(f"{name} {rows:,}" for name, rows in schema.splits.items())
     refused = f"; {schema.rows_refused:,} refused: no target value" if schema.rows_refused else ""
-    yield "rows", f"{schema.rows:,} ({splits}){refused}"
+    yield "rows", f"{schema.rows_text} ({splits}){refused}"
     classes = f": {listed(schema.classes, most=6)}" if schema.classes else ""
     folds = f", {schema.folds} folds" if schema.folds else ""
     yield "target", f"{schema.target}, {schema.task}{classes}{folds}"
