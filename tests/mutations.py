@@ -43,7 +43,7 @@ MUTATIONS = [
     (SUPERVISOR, "if worker.start is None or worker.was_restarted:", "if True:"),
     (SUPERVISOR, "if not (fault and self._undone(worker)", "if not (self._undone(worker)"),
     (SUPERVISOR, "self._notes[spec.name] =", "_ ="),
-    (SUPERVISOR, "if not self._started_again(worker, fault):  #", "if self._started_again(worker, fault):"),
+    (SUPERVISOR, "if not self._started_again(worker, fault):", "if self._started_again(worker, fault):"),
     (LAUNCH, "if status is None or -status not in _CRASHES:", "if status is None or status >= 0:"),
     (LAUNCH, "self.failed.clear()", "pass"),
     (LAUNCH, 'elif event.kind in ("trial_done", "trial_left")', 'elif event.kind == "trial_left"'),

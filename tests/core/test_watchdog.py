@@ -21,6 +21,8 @@ from sparkgpu.lanes.launch import FAR, patience_s
 
 pytestmark = pytest.mark.process
 
+AUTOGROUP = Path("/proc/self/autogroup")
+
 
 class Clock:
     """A clock that only the test moves."""
@@ -35,6 +37,8 @@ class Clock:
 def running(code: str, *, nice: int = 0, count: int = 1) -> Iterator[list[subprocess.Popen[str]]]:
     """Processes that have reported that they are ready."""
     program = f"import os, sys, time\nos.nice({nice})\nprint('ready', flush=True)\n{code}"
+    if nice and AUTOGROUP.exists():  # sessions share the cores first, and by nice levels of their own
+        program = f"open('{AUTOGROUP}', 'w').write('{nice}')\n{program}"
     found = [
         subprocess.Popen(
             [sys.executable, "-c", program],
@@ -95,6 +99,18 @@ def test_nor_is_one_that_others_keep_from_computing() -> None:
     cores = len(os.sched_getaffinity(0))
     with running(BUSY, nice=19) as (process,), running(BUSY, count=2 * cores):
         assert idle_after_a_look(process.pid, LOOK_EVERY_S) == 0.0
+
+
+def test_nor_is_one_that_waits_for_a_disk_for_minutes() -> None:
+    """A process that shares its memory with a child waits for it as for a disk, without a signal's reach."""
+    clock = Clock()
+    with running("import ctypes\nctypes.CDLL(None).vfork()\ntime.sleep(600)") as (process,):
+        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "D":
+            time.sleep(0.01)
+        vitals = Vitals(process.pid, clock=clock)
+        for seconds, idle_s in [(5 * 60.0, 0.0), (4 * 60.0, 0.0), (2 * 60.0, 2 * LOOK_EVERY_S)]:
+            clock.now += seconds
+            assert vitals.look() == idle_s
 
 
 def test_a_stopped_process_is_silent_until_it_goes_on() -> None:

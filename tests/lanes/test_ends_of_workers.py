@@ -31,8 +31,9 @@ PLAYER = """#!{python} -SE
 import json, os, pathlib, signal, subprocess, sys, time
 words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
 run, branch = pathlib.Path(words["--run"]), words["--branch"]
-lane = run / "lanes" / "0"
-trial = run / "trials" / (branch + "-s7")
+number = int(words["--lane"])
+lane = run / "lanes" / str(number)
+trial = run / "trials" / (branch + "-s" + str(7 + number))
 trial.mkdir(parents=True, exist_ok=True)
 with (lane / (branch + ".starts")).open("a") as file:
     file.write(str(os.getpid()) + "\\n")
@@ -73,14 +74,14 @@ def play(tmp_path: Path, paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> Pl
     monkeypatch.setattr(sys, "executable", str(player))
     monkeypatch.setattr(watchdog, "LOOK_EVERY_S", 0.3)
     machine = Machine(cores=2, memory_bytes=8 * GIB, gpus=())
-    devices = choose_devices(machine, gpus=None, cpu_lanes=1, environ={})
 
     def played(
-        trees: str, network: str = "finish()", *, has_table: bool = True,
+        trees: str, network: str = "finish()", *, has_table: bool = True, lanes: int = 1,
         closing: list[str] | None = None, **options: object,
     ) -> Outcome:  # fmt: skip
+        devices = choose_devices(machine, gpus=None, cpu_lanes=lanes, environ={})
         config = load(options={"hang_after_s": 0.9, **options})
-        plan = make_plan(config, machine, devices, (21000,))
+        plan = make_plan(config, machine, devices, (21000, 22000)[:lanes])
         paths.root.mkdir()
         paths.plan.touch()  # tells that nobody removed the folder
         if has_table:
@@ -97,9 +98,9 @@ def play(tmp_path: Path, paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> Pl
     return played
 
 
-def starts(paths: RunPaths, branch: str = "trees") -> list[int]:
+def starts(paths: RunPaths, branch: str = "trees", lane: int = 0) -> list[int]:
     """The process ids of a branch, one for each start."""
-    file = paths.lane(0).root / f"{branch}.starts"
+    file = paths.lane(lane).root / f"{branch}.starts"
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
@@ -240,16 +241,24 @@ def test_a_worker_that_hangs_is_started_once_more_and_fails_the_second_time(
 
 
 @pytest.mark.process
+def test_a_worker_that_hung_and_then_dies_fails_with_its_last_reason(play: Play, paths: RunPaths) -> None:
+    outcome = play("say('phase', text='training'); wait() if first else die()")
+    assert "trees worker was killed by signal 9" in outcome.failed[TREES]
+    assert len(starts(paths)) == 2
+
+
+@pytest.mark.process
 def test_a_worker_that_waits_for_others_does_not_hang(play: Play, paths: RunPaths) -> None:
     trees = """
-for _ in range(25):
-    say("alive")
-    wait(.1)
-write_table()
-say("phase", text="waiting for the network")
+if number == 0:
+    for _ in range(25):
+        say("alive")
+        wait(.1)
+    write_table()
+    say("phase", text="waiting for the network")
 wait(2.5)
 finish()
 """
-    outcome = play(trees, "while not (run / 'table').exists(): wait(.1)\nfinish()", has_table=False)
+    outcome = play(trees, has_table=False, lanes=2)
     assert outcome == Outcome(failed={}, notes={})
-    assert len(starts(paths)) == len(starts(paths, "neural")) == 1
+    assert len(starts(paths)) == len(starts(paths, lane=1)) == 1
