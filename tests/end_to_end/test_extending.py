@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +64,17 @@ np.save(sys.argv[2], model.predict(read_rows(run, schema, "test")))
     kept = pq.read_table(tmp_path / "out" / "trials" / "trees-s7" / "predictions.parquet").to_pandas()
     kept = kept[kept["split"] == "test"].sort_values("row_id").filter(like="probability")
     assert np.array_equal(np.load(file), kept.to_numpy())
+
+
+def test_the_pyproject_of_the_docs_enters_what_the_package_does() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+    project = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])["project"]
+    (installed,) = distributions(name=project["name"], path=[str(OUTSIDE)])
+    assert project["version"] == installed.version
+    found = {(one.group, one.name): one.value for one in installed.entry_points}
+    groups = project["entry-points"].items()
+    given = {(group, name): value for group, entries in groups for name, value in entries.items()}
+    assert given and given.items() <= found.items()
 
 
 def test_a_name_that_nobody_brings_is_refused_with_all_that_are_there(tmp_path: Path) -> None:
