@@ -54,7 +54,8 @@ def number_text(value: float | None, digits: int = 4) -> str:
         return "0"
     if abs(value) < 1e-4:
         return f"{value:.{digits - 1}e}"
-    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    power = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded value: 0.99999 is 1.000
+    return f"{value:,.{max(0, digits - 1 - power)}f}"
 
 
 def value_text(value: float, separated_from: float = 1e3) -> str:

@@ -76,7 +76,6 @@ def signed_interval(low: float | None, high: float | None) -> str:
 
 def comparison(found: Results) -> Table:
     """Each pair of models: the difference, its interval and the verdict; without a blend of one."""
-    again = {model.name for model in found.models if model.only}
 
     def difference(pair: PairResult) -> Cell:
         low, high = pair.ci95
@@ -88,7 +87,7 @@ def comparison(found: Results) -> Table:
         return Cell(text=f"{ahead} ahead" if ahead else "tie", best=ahead is not None)
 
     return table_of(
-        [pair for pair in found.comparison.pairs if not again & {pair.a, pair.b}],
+        found.pairs,
         {
             "pair": lambda pair: f"{pair.a} minus {pair.b}",
             "difference": difference,

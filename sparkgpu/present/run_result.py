@@ -99,7 +99,7 @@ class RunResult(RunFrames):
     @property
     def verdicts(self) -> tuple[str, ...]:
         """The comparison in words, a sentence for each pair."""
-        return tuple(pair.sentence for pair in self.results.comparison.pairs)
+        return tuple(pair.sentence for pair in self.results.pairs)
 
     def load(self, model: str = "best") -> FittedModel:
         """A model of this run, ready to predict; as `sparkgpu.load`."""

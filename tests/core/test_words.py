@@ -10,7 +10,7 @@ from sparkgpu.core.words import number_text, seconds_text, value_text
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.8, "0.8000"), (12.3456, "12.35"), (1234567.8, "1,234,568"), (0.000012345, "1.234e-05"), (0.0, "0"),
-     (-0.5, "-0.5000"), (None, "–"), (float("nan"), "–")],
+     (-0.5, "-0.5000"), (0.99999, "1.000"), (9999.9, "10,000"), (None, "–"), (float("nan"), "–")],
 )  # fmt: skip
 def test_numbers_have_four_significant_digits(value: float | None, text: str) -> None:
     assert number_text(value) == text

@@ -221,3 +221,12 @@ def test_a_notebook_shows_a_users_text_as_text(run_directory: MakeRun) -> None:
     assert "<img" not in page and "<b>out" not in page
     assert "<li>&lt;img src=x onerror=alert(1)&gt; &amp; more.</li>" in page
     assert "<li>neural-s8 failed: lane 1 ended: &lt;b&gt;out of memory&lt;/b&gt;</li>" in page
+
+
+def test_a_blend_that_is_one_model_again_is_compared_with_none(run_directory: MakeRun) -> None:
+    paths = run_directory()
+    found = read_json(paths.metrics)
+    found["models"][-1]["weights"] = {"trees": 1.0, "neural": 0.0}
+    write_json(paths.metrics, found)
+    (verdict,) = sparkgpu.read_run(paths.root).verdicts
+    assert verdict.startswith("trees ahead of neural")

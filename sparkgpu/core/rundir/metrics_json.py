@@ -260,6 +260,12 @@ class Results(Part):
     def failed(self) -> tuple[FailedTrial, ...]:
         return tuple(trial for trial in self.trials if isinstance(trial, FailedTrial))
 
+    @property
+    def pairs(self) -> tuple[PairResult, ...]:
+        """The comparison without a blend that is one model again."""
+        again = {model.name for model in self.models if model.only}
+        return tuple(pair for pair in self.comparison.pairs if not again & {pair.a, pair.b})
+
     def as_dict(self) -> dict[str, Any]:
         """The content of ``metrics.json``, as plain values."""
         return self.model_dump(mode="json", exclude_unset=True)

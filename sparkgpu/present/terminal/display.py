@@ -138,9 +138,8 @@ class Display:
         print_table(self._console, table)
         self._line(f"* best of the {table.best_of}", "dim")
         only = next((model.only for model in results.models if model.only), None)
-        for pair in results.comparison.pairs:
-            if only is None or "blend" not in (pair.a, pair.b):
-                self._line(capital(clean(pair.sentence)))
+        for pair in results.pairs:
+            self._line(capital(clean(pair.sentence)))
         if only is not None:
             self._line(blend_of_one(clean(only)))
         if decided := decisions(results):

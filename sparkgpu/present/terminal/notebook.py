@@ -109,11 +109,12 @@ class NotebookDisplay(DrawnDisplay):
         if sparing and now < self._next:
             return
         self._next = now + _UPDATE_EVERY_S
-        moving = self._recorder()
+        consoles = [self._console]
         if self._moves:
-            moving.print(self._moving(_TALL))
+            consoles.append(self._recorder())
+            consoles[1].print(self._moving(_TALL))
         block: dict[str, Any] = {"text/html": "", "text/plain": ""}
-        for console in (self._console, moving):
+        for console in consoles:
             block["text/html"] += console.export_html(
                 theme=_THEME, inline_styles=True, code_format=_PRE, clear=False
             )
