@@ -30,7 +30,7 @@ from sparkgpu.core.errors import (
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_record, write_json, write_text
-from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished, has_table
+from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished, has_table, refuse_planted
 from sparkgpu.core.rundir.records import StopRecord
 from sparkgpu.core.table.demo import DEMO
 from sparkgpu.core.table.source import Source
@@ -175,6 +175,7 @@ def resumed_config(
     if out is None:
         raise ConfigError("--resume: name the folder of the stopped run with --out DIR.")
     paths = RunPaths(root=out)
+    refuse_planted(paths)
     if not paths.config.is_file():
         raise ConfigError(f"--resume --out {out}: it holds no run.toml. Give the folder of a run.")
     before = config_io.load(file=paths.config)

@@ -26,7 +26,7 @@ from sparkgpu.core.rundir.advice import AdviceRecord, BenchRecord
 from sparkgpu.core.rundir.explanations import Explanations
 from sparkgpu.core.rundir.files import Record, read_optional, read_record
 from sparkgpu.core.rundir.metrics_json import Results
-from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.rundir.paths import RunPaths, refuse_planted
 from sparkgpu.core.rundir.profile import TableProfile
 from sparkgpu.core.table.schema import TableSchema
 
@@ -44,6 +44,7 @@ def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tup
     from sparkgpu.present.report import build
     from sparkgpu.score.profile import write_profile
 
+    refuse_planted(paths)
     notes = _unreadable(paths)
     if not (full and paths.schema.is_file() and paths.metrics.is_file()):
         return build(paths), tuple(notes)

@@ -33,9 +33,10 @@ def test_spark_submit_carries_out_the_same_run(tmp_path: Path) -> None:
 
 
 def test_spark_submit_hands_on_a_refusal_and_its_exit_code(tmp_path: Path) -> None:
+    home = {"SPARK_SUBMIT_OPTS": f"-Duser.home={tmp_path}"}  # Java finds none for a user without an account
     run = finished(
         submit("absent.parquet", "--target", "target"),
-        tmp_path / "out", tmp_path, code=4, within_s=60, environ=spark_environment(),
+        tmp_path / "out", tmp_path, code=4, within_s=60, environ=spark_environment() | home,
     )  # fmt: skip
     assert run.stdout == (  # Spark hands on both streams of the program as its own standard output
         "sparkgpu: absent.parquet: there is no such file. "

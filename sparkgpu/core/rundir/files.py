@@ -50,8 +50,9 @@ def write_bytes(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.touch(mode)
-        temporary.write_bytes(data)
+        temporary.unlink(missing_ok=True)  # of a killed process, or planted: a new file is ours alone
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):

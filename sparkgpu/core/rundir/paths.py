@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,6 +158,17 @@ def has_table(paths: RunPaths) -> bool:
         return False
     by_spark = paths.plan.exists() and read_json(paths.plan).get("prepared_by") == "spark"
     return paths.pipeline.exists() or not by_spark
+
+
+def refuse_planted(paths: RunPaths) -> None:
+    """Raise `ConfigError` if another user made a link or a pipe here: to write or to wait there is a trap."""
+    for path in paths.root.rglob("*"):
+        found = path.lstat()
+        if found.st_uid != os.getuid() and not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            kind = "link" if stat.S_ISLNK(found.st_mode) else "pipe"
+            raise ConfigError(
+                f"{path}: another user made this {kind}; runs make none. Remove it, or use a copy of the run."
+            )
 
 
 def clear_unfinished(paths: RunPaths) -> list[str]:
